@@ -19,22 +19,22 @@ from layerprobe.versions import __version__ as __version__
 if TYPE_CHECKING:
     from layerprobe.comparison.compare import compare as compare
     from layerprobe.comparison.compare import compare_all as compare_all
+    from layerprobe.embedded.pair import embedded_model as embedded_model
+    from layerprobe.embedded.pair import embedded_task as embedded_task
     from layerprobe.encoders.options import Options as Options
     from layerprobe.encoders.spec import ModelSpec as ModelSpec
-    from layerprobe.ensembles.run import ensemble as ensemble
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
     from layerprobe.extraction.embeddings import extract as extract
+    from layerprobe.files.serialisation import from_json as from_json
+    from layerprobe.files.serialisation import to_json as to_json
     from layerprobe.finetuning.tuning import confirm as confirm
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
-    from layerprobe.pretraining.embedded import embedded_model as embedded_model
-    from layerprobe.pretraining.embedded import embedded_task as embedded_task
+    from layerprobe.lab.ensembles.run import ensemble as ensemble
     from layerprobe.report.page import write_report as write_report
     from layerprobe.scoring.zero_shot import score as score
-    from layerprobe.serialisation import from_json as from_json
-    from layerprobe.serialisation import to_json as to_json
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
     from layerprobe.study.find import find as find
@@ -50,16 +50,16 @@ _MODULES = {
     "comparison.compare": "compare compare_all",
     "encoders.options": "Options",
     "encoders.spec": "ModelSpec",
-    "ensembles.run": "ensemble",
+    "lab.ensembles.run": "ensemble",
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",
     "finetuning.tuning": "confirm finetune scan",
     "finetuning.values": "Protocol",
-    "pretraining.embedded": "embedded_model embedded_task",
+    "embedded.pair": "embedded_model embedded_task",
     "report.page": "write_report",
     "scoring.zero_shot": "score",
-    "serialisation": "from_json to_json",
+    "files.serialisation": "from_json to_json",
     "similarity.cka": "cka_interval linear_cka",
     "study.find": "find",
     "study.predict": "predict",

@@ -73,7 +73,7 @@ class Shown(abc.ABC):
         return figure
 
     def save_html(self, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
-        """Write its page and return the path; see `layerprobe.pages.page.write_page`.
+        """Write its page and return the path; see `layerprobe.results.page.write_page`.
 
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
@@ -118,7 +118,7 @@ def save_page(
 ) -> Path:
     """Write the page that a function makes of results, and return the path; see `make_page`."""
     page = make_page(function, *results, **about)
-    written: Path = _imported("layerprobe.pages.page").write_page(page, path, plotly=plotly)
+    written: Path = _imported("layerprobe.results.page").write_page(page, path, plotly=plotly)
     return written
 
 

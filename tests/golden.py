@@ -24,7 +24,7 @@ VOLATILE = re.compile(
     r"seconds|created|peak_memory|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
 )
 LANGUAGE_PAIRS = """
-from layerprobe.pretraining.embedded import embedded_task
+from layerprobe.embedded.pair import embedded_task
 import csv, sys, pathlib
 out = pathlib.Path(sys.argv[1])
 task = embedded_task(train=64, validation=40, test=120)
@@ -187,7 +187,7 @@ def main() -> None:
 
 
 def _places(work: Path) -> dict[str, str]:
-    code = "from layerprobe.pretraining.embedded import embedded_model as m; print(m('rtd'), m('mlm'))"
+    code = "from layerprobe.embedded.pair import embedded_model as m; print(m('rtd'), m('mlm'))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     return {"RTD": found[0], "MLM": found[1], "OUT": str(work)}
 

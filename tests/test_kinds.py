@@ -18,19 +18,19 @@ from sklearn.preprocessing import StandardScaler
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import confirm, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages.page import render
 from layerprobe.report.data import layer_rows
 from layerprobe.report.page import study_page
+from layerprobe.results.page import render
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import score, zero_shot
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.store.store import Store
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
-from layerprobe.tasks.kinds.kind import KINDS, OWN
+from layerprobe.tasks.kind import KINDS, OWN
 from layerprobe.tasks.values import Examples, Task, check_task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of

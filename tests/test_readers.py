@@ -21,22 +21,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from layerprobe.chains.toml import load_chain
-from layerprobe.dropbench.zoo import SHIPPED, read_zoo
 from layerprobe.errors import LayerProbeError
+from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.saved import MODEL, ORIGIN, RunOrigin, load_saved_run
-from layerprobe.labs.toml import load_lab
-from layerprobe.retrieval.loading import load_retrieval
-from layerprobe.serialisation import to_json
+from layerprobe.kinds.retrieval.loading import load_retrieval
+from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.lab.chains.toml import load_chain
+from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
+from layerprobe.lab.studies.toml import load_lab
 from layerprobe.store.store import Store
 from layerprobe.study.files import read_study
 from layerprobe.sweeps.toml import load_sweep
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES
-from layerprobe.tasks.words import load_word_similarity
-from tests.labs.studies import TOML as LAB
+from tests.lab.studies.studies import TOML as LAB
 from tests.report.conftest import STUDIES, model
 from tests.store.conftest import fill, key_of
 from tests.test_values import RUN

@@ -17,16 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import layerprobe
-from layerprobe.adaptation.values import AdaptationProtocol
-from layerprobe.backends.values import BackendFinding, BackendSurvey
-from layerprobe.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.ensembles.values import Ensemble, Member
 from layerprobe.errors import DataError
 from layerprobe.extraction.values import TokenMetrics
+from layerprobe.files.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.finetuning.values import (
     Confirmation,
     EpochMetrics,
@@ -37,17 +34,20 @@ from layerprobe.finetuning.values import (
     Protocol,
     RunsOrigin,
 )
-from layerprobe.labs.values import LabStudy, LabTask
+from layerprobe.kinds.retrieval.values import RetrievalScores, RetrievalTask
+from layerprobe.lab.adaptation.values import AdaptationProtocol
+from layerprobe.lab.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
+from layerprobe.lab.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.lab.ensembles.values import Ensemble, Member
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.lab.studies.values import LabStudy, LabTask
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
-from layerprobe.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
 from layerprobe.scoring.values import LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.values import Evidence as SearchEvidence
 from layerprobe.search.values import Score, SearchSettings
-from layerprobe.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import (
@@ -64,10 +64,11 @@ from layerprobe.study.values import Prediction, Provenance, Study
 from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
 from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile
 
+ROOT = Path(layerprobe.__file__).parents[1]
 VALUES = [
-    import_module(f"layerprobe.{file.parent.name}.values")
-    for file in Path(layerprobe.__file__).parent.glob("*/values.py")
-    if file.parent.name != "pages"  # those become HTML
+    import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    for file in (ROOT / "layerprobe").rglob("values.py")
+    if file.parent.name != "results"  # those become HTML
 ]
 KINDS = [
     kind

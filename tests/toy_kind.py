@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.metrics.names import METRICS
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from tests.plugins import install
 
 TOY = """
@@ -17,7 +17,7 @@ import numpy as np
 from layerprobe.finetuning.losses import Loss
 from layerprobe.metrics.correlation import pearson
 from layerprobe.metrics.names import Metric
-from layerprobe.tasks.kinds.kind import Kind
+from layerprobe.tasks.kind import Kind
 from torch import nn
 from torch.nn import functional as F
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from layerprobe.metrics.rouge import greedy_oracle
-from layerprobe.retrieval.items import RetrievalItems
-from layerprobe.tasks.kinds.kind import KINDS
-from layerprobe.tasks.summaries import SummaryItems
-from layerprobe.tasks.tagged import TaggedSentences
-from layerprobe.tasks.triplets import Triplets
+from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.kinds.summaries.loading import SummaryItems
+from layerprobe.kinds.summaries.metrics import greedy_oracle
+from layerprobe.kinds.tokens.items import TaggedSentences
+from layerprobe.kinds.triplets.loading import Triplets
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Items, Task
 
 TOY_KINDS = tuple(name for name in KINDS if name not in ("image classification", "question answering"))

@@ -24,14 +24,14 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.formats import DELIMITERS, Format
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe_cli.completion import names_of, tasks
 from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.options import Options
-    from layerprobe.retrieval.values import RetrievalTask
+    from layerprobe.kinds.retrieval.values import RetrievalTask
     from layerprobe.tasks.values import Task, TaskSettings
 
 Model = Annotated[
@@ -304,7 +304,7 @@ class TaskSource:
             "Data",
             metavar=f"[{'|'.join(KINDS)}]",
             callback=_known_kind,
-            autocompletion=names_of("layerprobe.tasks.kinds.kind:KINDS"),
+            autocompletion=names_of("layerprobe.tasks.kind:KINDS"),
             help="What is learnt: how similar texts are, whether they say the same, their relation, a text's value or "
             "class, the entities or tags of its words, which documents belong to a query, or which of two texts is "
             "closer.",
@@ -512,7 +512,7 @@ class RetrievalSource:
 
     def load(self) -> RetrievalTask:
         """Return the task."""
-        from layerprobe.retrieval.loading import load_retrieval
+        from layerprobe.kinds.retrieval.loading import load_retrieval
 
         if not self.task:
             raise typer.BadParameter("expected queries and documents: give --task FOLDER")
@@ -859,7 +859,7 @@ Level = Annotated[
 def _known_rule(name: str | None) -> str | None:
     """Return the name of a rule; a misspelt one is told before a model is loaded."""
     if name is not None:
-        from layerprobe.dropbench.tuned import rule_curves
+        from layerprobe.lab.dropbench.tuned import rule_curves
 
         try:
             rule_curves(name)
@@ -874,7 +874,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=_known_rule,
-        autocompletion=names_of("layerprobe.dropbench.tuned:rule_names"),
+        autocompletion=names_of("layerprobe.lab.dropbench.tuned:rule_names"),
         metavar="NAME",
         help="How a drop is predicted: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
@@ -971,7 +971,7 @@ class Command(TyperCommand):
 
     def format_help(self, *arguments: Any) -> None:
         """Write the help."""
-        from layerprobe.pretraining.objectives.registry import OBJECTIVES
+        from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
         from layerprobe.readings.registry import CKA, READINGS
         from layerprobe.similarity.registry import MEASURES
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from layerprobe.adaptation.values import AdaptationPlan
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.extraction.values import ExtractionPlan
     from layerprobe.finetuning.plan import TuningPlan
+    from layerprobe.lab.adaptation.values import AdaptationPlan
     from layerprobe.progress import Progress
     from layerprobe.tasks.values import Task
     from layerprobe_cli.options import LoadedTexts
@@ -76,7 +76,7 @@ class Output:
 
 def print_json(value: Any) -> None:
     """Print a result as JSON."""
-    from layerprobe.serialisation import to_json
+    from layerprobe.files.serialisation import to_json
 
     typer.echo(to_json(value))
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparison, Comparisons
     from layerprobe.encoders.values import ModelDescription
     from layerprobe.finetuning.values import LayerOutcome
+    from layerprobe.kinds.retrieval.values import RetrievalScores
     from layerprobe.prediction.values import DropPrediction
     from layerprobe.report.data import LayerRow
-    from layerprobe.retrieval.values import RetrievalScores
     from layerprobe.scoring.values import LayerMeans, LayerScores
     from layerprobe.study.values import Finding, Study
 
@@ -42,7 +42,7 @@ def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
 
 def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:
     """Return outcomes for JSON, each with its best seed, by validation, and the test score of that."""
-    from layerprobe.serialisation import to_dict
+    from layerprobe.files.serialisation import to_dict
 
     return [
         {**to_dict(outcome), "best_seed": outcome.best_seed, "best_seed_score": outcome.best_seed_score}

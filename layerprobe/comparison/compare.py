@@ -11,9 +11,9 @@ from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.loading import resolve_device
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings
-from layerprobe.images import ImageItem
+from layerprobe.files.images import ImageItem
+from layerprobe.files.serialisation import digest
 from layerprobe.progress import Progress, notebook_bar, part_of
-from layerprobe.serialisation import digest
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.cka import estimate_cka

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
-from layerprobe.files import replace_file
-from layerprobe.serialisation import to_dict
+from layerprobe.files.atomic import replace_file
+from layerprobe.files.serialisation import to_dict
 from layerprobe.similarity.values import SimilarityMap
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
-from layerprobe.images import Modality
+from layerprobe.files.images import Modality
 from layerprobe.names import plural, short_names
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
 

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
-from layerprobe.images import Modality
+from layerprobe.files.images import Modality
 
 
 def check_supported(config: PreTrainedConfig) -> None:

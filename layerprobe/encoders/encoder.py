@@ -32,8 +32,8 @@ from layerprobe.encoders.stack import Stack
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_images, probe_images
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
-from layerprobe.folders import error_number
-from layerprobe.images import Modality, captions_of
+from layerprobe.files.folders import error_number
+from layerprobe.files.images import Modality, captions_of
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (

@@ -56,9 +56,9 @@ from layerprobe.encoders.vision import (
     processor_digest,
 )
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files import from_home, known_sha256, readable_size, sha256_of
-from layerprobe.folders import SUMS, folder_problems
-from layerprobe.images import Modality, Readable
+from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
+from layerprobe.files.folders import SUMS, folder_problems
+from layerprobe.files.images import Modality, Readable
 from layerprobe.names import is_generic, short_name
 
 logger = logging.getLogger(__name__)

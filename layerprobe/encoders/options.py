@@ -14,7 +14,7 @@ from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
 from layerprobe.encoders.values import Backend, Pooling, check_attn
 from layerprobe.errors import DataError, StoreError
-from layerprobe.serialisation import digest
+from layerprobe.files.serialisation import digest
 from layerprobe.store.key import StoreDtype
 from layerprobe.store.store import Store
 from layerprobe.versions import FIRST_USE_VERSION, __version__

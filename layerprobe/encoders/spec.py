@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 
 from layerprobe.errors import ModelError
-from layerprobe.serialisation import RARE
+from layerprobe.files.serialisation import RARE
 
 
 @dataclass(frozen=True, slots=True)

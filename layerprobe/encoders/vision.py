@@ -16,7 +16,7 @@ from torch import Tensor
 from layerprobe.encoders.batching import EXTRA, TOKEN, Batch
 from layerprobe.encoders.failures import first_sentence, model_errors
 from layerprobe.errors import DataError, ModelError
-from layerprobe.images import ImageItem, pillow
+from layerprobe.files.images import ImageItem, pillow
 
 PIXEL_MEMORY = 2**29
 """Bytes of pixels that a reader keeps for the next epoch."""

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import Options, computed_on
 from layerprobe.errors import ModelError, WorkerError
-from layerprobe.images import Readable
-from layerprobe.ray_pool import RayCluster
+from layerprobe.files.images import Readable
+from layerprobe.jobs.ray_cluster import RayCluster
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 

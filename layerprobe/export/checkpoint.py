@@ -19,9 +19,9 @@ from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import IMAGES, Layout, read_layout, write_layout
-from layerprobe.files import from_home
-from layerprobe.folders import folder_errors, new_folder
-from layerprobe.images import ImageItem, prompted
+from layerprobe.files.atomic import from_home
+from layerprobe.files.folders import folder_errors, new_folder
+from layerprobe.files.images import ImageItem, prompted
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5

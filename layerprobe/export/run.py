@@ -14,11 +14,11 @@ from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, write_checkpoint
 from layerprobe.export.layout import Layout
 from layerprobe.export.values import ExportResult
+from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
-from layerprobe.serialisation import to_dict
 from layerprobe.study.values import Study
 
 

@@ -20,7 +20,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.extraction.embed import budget_of, check_finite
-from layerprobe.files import make_directory, store_errors
+from layerprobe.files.atomic import make_directory, store_errors
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, silent
 

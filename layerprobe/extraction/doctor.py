@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from layerprobe.backends.choice import survey
-from layerprobe.backends.values import BackendSurvey
+from layerprobe.encoders.backends.choice import survey
+from layerprobe.encoders.backends.values import BackendSurvey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.backends.graph import Graph
+from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool

@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.backends.choice import graph_of
-from layerprobe.backends.graph import Graph
+from layerprobe.encoders.backends.choice import graph_of
+from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Prepared
 from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
@@ -39,15 +39,15 @@ from layerprobe.extraction.blockwise import batches_of, bytes_meanwhile, embedde
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.on_ray import embed_on_ray
 from layerprobe.extraction.values import ExtractionPlan, TokenMetrics
-from layerprobe.files import readable_size
-from layerprobe.images import prompted, readable_as
+from layerprobe.files.atomic import readable_size
+from layerprobe.files.images import prompted, readable_as
+from layerprobe.files.serialisation import digest, from_dict, to_dict
+from layerprobe.files.spooled import SpooledTexts
+from layerprobe.jobs.ray_cluster import RayCluster
 from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
-from layerprobe.ray_pool import RayCluster
-from layerprobe.serialisation import digest, from_dict, to_dict
 from layerprobe.similarity.checks import rounding
-from layerprobe.spooled import SpooledTexts
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings
 from layerprobe.store.store import Store

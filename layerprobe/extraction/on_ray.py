@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from layerprobe.backends.choice import graph_of
+from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import Settled, computed_on, load
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.workers import check_computes, on_ray, same_model
 from layerprobe.errors import DataError, LayerProbeError, ModelError, StoreError, WorkerError
 from layerprobe.extraction.embed import embed_layers
-from layerprobe.images import Readable, prompted, readable_as
-from layerprobe.pool import Lost
+from layerprobe.files.images import Readable, prompted, readable_as
+from layerprobe.jobs.processes import Lost
+from layerprobe.jobs.ray_cluster import RayCluster, ray_pooled
 from layerprobe.progress import Progress, silent
-from layerprobe.ray_pool import RayCluster, ray_pooled
 from layerprobe.store.manifest import Manifest, StoredFile
 from layerprobe.store.shards import ShardWriter, write_shard
 

@@ -12,7 +12,7 @@ from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
-from layerprobe.images import captions_of, readable_as
+from layerprobe.files.images import captions_of, readable_as
 from layerprobe.names import short_name
 from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
 from layerprobe.tasks.values import Task, TextSplit

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from layerprobe.errors import DataError
-from layerprobe.files import readable_size
+from layerprobe.files.atomic import readable_size
 from layerprobe.names import short_name
 
 

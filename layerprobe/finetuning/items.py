@@ -15,7 +15,7 @@ from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.links import Links
 from layerprobe.tasks.evaluation import item_influences
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Task
 

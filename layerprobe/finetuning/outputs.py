@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from layerprobe.errors import DataError
-from layerprobe.files import inside, store_errors, write_whole
+from layerprobe.files.atomic import inside, store_errors, write_whole
 from layerprobe.metrics.names import Split
 
 logger = logging.getLogger(__name__)

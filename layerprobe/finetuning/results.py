@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from layerprobe.errors import DamagedStoreError, StoreError
-from layerprobe.files import make_directory
+from layerprobe.files.atomic import make_directory
+from layerprobe.files.checked_json import read_kept, write_kept
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, RunsOrigin
-from layerprobe.kept import read_kept, write_kept
 from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)

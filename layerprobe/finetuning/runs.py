@@ -17,7 +17,8 @@ from filelock import FileLock, Timeout
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.errors import InsufficientMemoryError, TrainingError
-from layerprobe.files import inside, make_directory, remove_leftovers, store_errors
+from layerprobe.files.atomic import inside, make_directory, remove_leftovers, store_errors
+from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.epochs import forget_epochs
 from layerprobe.finetuning.joint import fine_tune_jointly
 from layerprobe.finetuning.outputs import RunOutputs
@@ -35,8 +36,7 @@ from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.serialisation import digest
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import FINETUNING_VERSION, versions
 

@@ -36,7 +36,7 @@ from layerprobe.finetuning.whole_batch import cached_gradients, plain_gradients
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.training.optimizer import adamw, rate
 from layerprobe.training.rng import restore_rng, rng_states, seeded

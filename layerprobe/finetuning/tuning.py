@@ -17,15 +17,15 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, compu
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster, same_model
 from layerprobe.errors import DataError, LayerProbeError, StoreError, TrainingError, WorkerError
+from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
-from layerprobe.pool import Lost
+from layerprobe.jobs.processes import Lost
+from layerprobe.jobs.ray_cluster import ray_pooled
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import Progress, notebook_bar, part_of, silent
-from layerprobe.ray_pool import ray_pooled
-from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Task, check_task
 

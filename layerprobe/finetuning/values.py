@@ -8,10 +8,10 @@ from layerprobe.display import Shown, brief
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.serialisation import RARE
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 from layerprobe.checks import check_level
 from layerprobe.display import Shown
 from layerprobe.errors import DataError
-from layerprobe.serialisation import RARE
+from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import distinct_names
-from layerprobe.pages import numbers
-from layerprobe.pages.markup import Markup
-from layerprobe.pages.numbers import significant
-from layerprobe.pages.parts import Row, facts_table, folded, section, table
-from layerprobe.pages.tables import csv_text
-from layerprobe.pages.values import Card, Figure, Page, Section
 from layerprobe.profiling.figures import Scores, latency, score_for_cost, smallest_batch, throughput
 from layerprobe.profiling.values import Cost, LayerProfile, Profile
-from layerprobe.serialisation import to_json
+from layerprobe.results import numbers
+from layerprobe.results.markup import Markup
+from layerprobe.results.numbers import significant
+from layerprobe.results.parts import Row, facts_table, folded, section, table
+from layerprobe.results.tables import csv_text
+from layerprobe.results.values import Card, Figure, Page, Section
 from layerprobe.study.values import Study
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

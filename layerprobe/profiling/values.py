@@ -7,10 +7,10 @@ from typing import ClassVar
 from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
+from layerprobe.files.images import Modality
+from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
-from layerprobe.images import Modality
 from layerprobe.names import short_name
-from layerprobe.serialisation import RARE
 
 Shape = tuple[int, int]
 """Tokens a text and texts a batch; of images likewise, here and below."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 
 if TYPE_CHECKING:
     from layerprobe.readings.source import Source

@@ -7,7 +7,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
-from layerprobe.images import readable_as
+from layerprobe.files.images import readable_as
 from layerprobe.progress import Progress, silent
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.source import Source

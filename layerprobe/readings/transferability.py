@@ -35,7 +35,7 @@ from layerprobe.scoring.transferability import (
     neighbour_predictions,
 )
 from layerprobe.similarity.checks import Array, centred_layer, unit_rows
-from layerprobe.tasks.kinds.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.values import Examples, Task
 
 if TYPE_CHECKING:

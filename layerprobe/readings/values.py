@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from layerprobe.display import Shown, brief, from_layer
 from layerprobe.errors import DataError
-from layerprobe.serialisation import RARE
+from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import CurveUncertainty
 
 if TYPE_CHECKING:

@@ -7,19 +7,19 @@ from itertools import groupby
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.display import from_cell
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import to_json
 from layerprobe.names import distinct_names, plural
-from layerprobe.pages import numbers
-from layerprobe.pages.markup import Markup, element, join
-from layerprobe.pages.parts import Row, definitions, facts_table, folded, section, table
-from layerprobe.pages.tables import csv_text
-from layerprobe.pages.values import Figure, Page, Part, Section
 from layerprobe.report import words
 from layerprobe.report.figures.similarity import lowest_value, similarity_curves, similarity_map
 from layerprobe.report.sections.diagnostics import diagnosed, of_models
 from layerprobe.report.sections.provenance import conventions, model_facts
 from layerprobe.report.sections.similarity import ALIGNMENTS, shades, steps
+from layerprobe.results import numbers
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.parts import Row, definitions, facts_table, folded, section, table
+from layerprobe.results.tables import csv_text
+from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.search.sentence import listed
-from layerprobe.serialisation import to_json
 from layerprobe.similarity.values import Difference, Matrix, SimilarityMap
 
 CSV_COLUMNS = (

@@ -7,7 +7,7 @@ from typing import Literal
 from layerprobe.display import from_layer
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, seed_scores
-from layerprobe.pages.tables import csv_text
+from layerprobe.results.tables import csv_text
 from layerprobe.study.values import Study
 
 SeedSplit = Literal["validation", "test"]

@@ -4,12 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.display import PlotlySource
+from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages import glossary, numbers
-from layerprobe.pages.markup import Markup, element
-from layerprobe.pages.page import write_page
-from layerprobe.pages.values import Card, Figure, Page, Section
 from layerprobe.prediction.sentence import record_sentence
 from layerprobe.report import words
 from layerprobe.report.data import layer_csv
@@ -19,8 +16,11 @@ from layerprobe.report.sections.provenance import provenance
 from layerprobe.report.sections.scores import baselines, fine_tuning, layers, zero_shot
 from layerprobe.report.sections.search import expected, search, search_terms
 from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_rule
+from layerprobe.results import glossary, numbers
+from layerprobe.results.markup import Markup, element
+from layerprobe.results.page import write_page
+from layerprobe.results.values import Card, Figure, Page, Section
 from layerprobe.search.sentence import listed
-from layerprobe.serialisation import to_json
 from layerprobe.study.sentence import headline, proof_sentence, summary
 from layerprobe.study.values import AgainstLast, Finding, Study
 
@@ -29,7 +29,7 @@ TERMS = ("CKA", "Debiased", "Layer", "Drop layer", "TMFT", "Zero-shot")
 
 
 def write_report(study: Study, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
-    """Write the report of a study as one HTML file and return its path; see `layerprobe.pages.page.write_page`."""
+    """Write the report of a study as one HTML file and return its path; see `layerprobe.results.page.write_page`."""
     return write_page(study_page(study), path, plotly=plotly)
 
 

@@ -6,18 +6,18 @@ import plotly.graph_objects as go
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.display import from_layer
-from layerprobe.pages import numbers
-from layerprobe.pages.markup import element, join
-from layerprobe.pages.parts import Row, definitions, section, table
-from layerprobe.pages.style import CHOSEN, DROP, MODEL, layer_axis, shade_drop, styled
-from layerprobe.pages.tables import csv_text
-from layerprobe.pages.values import Figure, Page, Section
+from layerprobe.files.serialisation import to_json
 from layerprobe.prediction.sentence import highest_and_last, record_sentence
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.report.comparison import Compared, compared_models, diagnostics, maps, provenance
 from layerprobe.report.figures.similarity import PREDICTED_DROP, rule_readings, similarity_curves
 from layerprobe.report.sections.similarity import ALIGNMENTS, shades
-from layerprobe.serialisation import to_json
+from layerprobe.results import numbers
+from layerprobe.results.markup import element, join
+from layerprobe.results.parts import Row, definitions, section, table
+from layerprobe.results.style import CHOSEN, DROP, MODEL, layer_axis, shade_drop, styled
+from layerprobe.results.tables import csv_text
+from layerprobe.results.values import Figure, Page, Section
 from layerprobe.study.values import Prediction
 
 DIAMONDS = "Diamonds on shaded ground are the layers that are expected to drop."

@@ -7,26 +7,26 @@ import plotly.graph_objects as go
 
 from layerprobe.display import from_layer
 from layerprobe.encoders.values import ModelDescription
+from layerprobe.files.serialisation import to_json
+from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
-from layerprobe.pages import numbers
-from layerprobe.pages.charts import Look, area, line
-from layerprobe.pages.markup import element
-from layerprobe.pages.parts import Row, definitions, facts_table, section, table
-from layerprobe.pages.style import FAINT, FURTHER, INTERVAL, MODEL, layer_axis, styled, text
-from layerprobe.pages.tables import csv_text
-from layerprobe.pages.values import Figure, Page, Part
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
-from layerprobe.retrieval.values import RetrievalScores
+from layerprobe.results import numbers
+from layerprobe.results.charts import Look, area, line
+from layerprobe.results.markup import element
+from layerprobe.results.parts import Row, definitions, facts_table, section, table
+from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, layer_axis, styled, text
+from layerprobe.results.tables import csv_text
+from layerprobe.results.values import Figure, Page, Part
 from layerprobe.scoring.values import FORMS, AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.sentence import listed
-from layerprobe.serialisation import to_json
 
 METHODS = {
     "cosine": "By the cosines of embeddings, without any fine-tuning.",

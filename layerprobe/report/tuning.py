@@ -5,22 +5,22 @@ from collections.abc import Iterator, Sequence
 import plotly.graph_objects as go
 
 from layerprobe.checks import LEVEL
+from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
-from layerprobe.pages import numbers
-from layerprobe.pages.charts import Look, line, seeds_and_mean, seeds_reading
-from layerprobe.pages.markup import element
-from layerprobe.pages.parts import Row, folded, section, table
-from layerprobe.pages.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
-from layerprobe.pages.tables import csv_text
-from layerprobe.pages.values import Figure, Page, Section
 from layerprobe.report import words
 from layerprobe.report.figures.search import of_finding
 from layerprobe.report.page import BADGES
 from layerprobe.report.sections.search import run_rows, search_terms
+from layerprobe.results import numbers
+from layerprobe.results.charts import Look, line, seeds_and_mean, seeds_reading
+from layerprobe.results.markup import element
+from layerprobe.results.parts import Row, folded, section, table
+from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
+from layerprobe.results.tables import csv_text
+from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
-from layerprobe.serialisation import to_json
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding
 

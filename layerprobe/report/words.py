@@ -6,7 +6,10 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import short_name, short_names
-from layerprobe.pages.numbers import (
+from layerprobe.prediction.sentence import highest_and_last
+from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
+from layerprobe.report.data import outcomes_by_layer
+from layerprobe.results.numbers import (
     capitalised,
     counted_layers,
     interval,
@@ -17,14 +20,11 @@ from layerprobe.pages.numbers import (
     percent,
     redrawn_share,
 )
-from layerprobe.prediction.sentence import highest_and_last
-from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
-from layerprobe.report.data import outcomes_by_layer
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.sentence import either
 from layerprobe.similarity.values import SimilarityMap
 from layerprobe.study.values import Finding, Study
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 
 # ---- names --------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Examples, Task, check_task
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.files import make_directory, write_whole
+from layerprobe.files.atomic import make_directory, write_whole
 from layerprobe.names import short_name
 from layerprobe.scoring.values import AcrossTasks, TaskScores
 

@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import short_name
-from layerprobe.serialisation import RARE
 
 MeanForm = Literal["unit", "plain"]
 """Of the embeddings of two layers: each divided by its norm, so that both count alike, or as they are."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
-from layerprobe.serialisation import RARE
+from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import Matrix
 
 StopReason = Literal["settled", "gain", "seeds", "budget"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 from layerprobe.checks import check_choice
 from layerprobe.display import Shown
 from layerprobe.errors import DataError
-from layerprobe.serialisation import RARE
+from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from layerprobe.errors import StoreError, StoreVersionError
-from layerprobe.files import folder_bytes, store_errors
+from layerprobe.files.atomic import folder_bytes, store_errors
 from layerprobe.store.manifest import Manifest, read_manifest
 from layerprobe.store.shards import opened
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.serialisation import RARE, digest, to_dict
+from layerprobe.files.serialisation import RARE, digest, to_dict
 from layerprobe.versions import EMBEDDING_VERSION
 
 StoreDtype = Literal["float32", "float16"]

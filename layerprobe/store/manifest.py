@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError
-from layerprobe.files import inside, problem_with, store_errors
-from layerprobe.inputs import read_document
-from layerprobe.kept import write_kept
-from layerprobe.serialisation import RARE, digest, from_dict, unsealed
+from layerprobe.files.atomic import inside, problem_with, store_errors
+from layerprobe.files.checked_json import write_kept
+from layerprobe.files.inputs import read_document
+from layerprobe.files.serialisation import RARE, digest, from_dict, unsealed
 from layerprobe.store.key import StoreKey
 from layerprobe.versions import FORMAT_VERSION
 

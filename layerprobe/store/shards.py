@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files import TEMPORARY, make_directory, store_errors, write_whole
+from layerprobe.files.atomic import TEMPORARY, make_directory, store_errors, write_whole
 from layerprobe.store.manifest import (
     SAMPLE_BYTES,
     SAMPLES,

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files import folder_bytes, from_home, inside, make_directory, readable_size, store_errors
-from layerprobe.kept import read_kept, write_kept
-from layerprobe.serialisation import from_dict
+from layerprobe.files.atomic import folder_bytes, from_home, inside, make_directory, readable_size, store_errors
+from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.files.serialisation import from_dict
 from layerprobe.store.entries import Entry, entry_of
 from layerprobe.store.key import StoreKey, first_rows, is_fingerprint, sample_ids, texts_digest
 from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, entry_bytes, read_manifest

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
-from layerprobe.files import TEMPORARY, store_errors
-from layerprobe.folders import SUMS, folder_problems
-from layerprobe.inputs import open_regular
-from layerprobe.kept import parsed, problems_of
+from layerprobe.files.atomic import TEMPORARY, store_errors
+from layerprobe.files.checked_json import parsed, problems_of
+from layerprobe.files.folders import SUMS, folder_problems
+from layerprobe.files.inputs import open_regular
 from layerprobe.store.key import is_fingerprint
 from layerprobe.store.manifest import read_manifest
 from layerprobe.store.shards import damaged

@@ -7,7 +7,7 @@ from pathlib import Path
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.names import short_name
 from layerprobe.study.values import Finding, Provenance, Study
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 
 
 def next_commands(study: Study) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Sco
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Task, check_task
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
-from layerprobe.dropbench.tuned import REFERENCE, TunedRule, rule_curves, tuned_rule
 from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
@@ -18,7 +17,8 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.extraction.readability import data_quality
-from layerprobe.images import readable_as
+from layerprobe.files.images import readable_as
+from layerprobe.lab.dropbench.tuned import REFERENCE, TunedRule, rule_curves, tuned_rule
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer

@@ -26,7 +26,7 @@ from layerprobe.search.sentence import (
     sureness_sentence,
 )
 from layerprobe.search.values import SearchAnswer
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.quality import DataQuality
 
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
+from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
-from layerprobe.pages import numbers
-from layerprobe.pages.charts import seeds_reading
-from layerprobe.pages.parts import section, table
-from layerprobe.pages.tables import csv_text
-from layerprobe.pages.values import Figure, Page, Section
 from layerprobe.progress import duration
-from layerprobe.serialisation import to_json
+from layerprobe.results import numbers
+from layerprobe.results.charts import seeds_reading
+from layerprobe.results.parts import section, table
+from layerprobe.results.tables import csv_text
+from layerprobe.results.values import Figure, Page, Section
 from layerprobe.sweeps.figures import sweep_curves
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 

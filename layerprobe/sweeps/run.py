@@ -37,8 +37,8 @@ from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import agreed, check_layers, run_folder, with_prompt
 from layerprobe.finetuning.values import FailedRun, FineTuningRun
-from layerprobe.pool import Lost, pooled
-from layerprobe.ray_pool import ray_pooled
+from layerprobe.jobs.processes import Lost, pooled
+from layerprobe.jobs.ray_cluster import ray_pooled
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepModel, SweepResult
 from layerprobe.tasks.settings import load_settings

@@ -7,8 +7,19 @@ from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.finetuning.values import Protocol
 from layerprobe.sweeps.values import OPTIONS, Sweep, SweepModel
+from layerprobe.tasks.toml import (
+    LAYERS,
+    SEEDS,
+    Keys,
+    field_values,
+    path_from,
+    read_toml,
+    reader,
+    source_from,
+    text,
+    to_toml,
+)
 from layerprobe.tasks.values import TaskSettings
-from layerprobe.toml import LAYERS, SEEDS, Keys, field_values, path_from, read_toml, reader, source_from, text, to_toml
 
 
 def load_sweep(path: str | Path) -> Sweep:

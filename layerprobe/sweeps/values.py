@@ -13,7 +13,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_preci
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
 from layerprobe.metrics.names import METRICS
 from layerprobe.names import distinct_names
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
 

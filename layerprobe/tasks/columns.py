@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.kinds.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.scores import is_number
 from layerprobe.tasks.tables import Table
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import jackknife_influences
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 
 Array = NDArray[np.float64]
 

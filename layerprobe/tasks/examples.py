@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.columns import Columns, task_columns
-from layerprobe.tasks.kinds.kind import KINDS, detect_kind
+from layerprobe.tasks.kind import KINDS, detect_kind
 from layerprobe.tasks.labels import class_names
 from layerprobe.tasks.scores import check_range, parse_score, scale
 from layerprobe.tasks.splitting import split_by_ratio

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from layerprobe.errors import DataError
-from layerprobe.inputs import open_measured
+from layerprobe.files.inputs import open_measured
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 """The usual ones, by name; these are found out."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import TaskError
-from layerprobe.files import from_home
+from layerprobe.files.atomic import from_home
 from layerprobe.tasks.discovery import split_role
 from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from layerprobe.errors import TaskError
-from layerprobe.files import from_home
-from layerprobe.spooled import spooled
+from layerprobe.files.atomic import from_home
+from layerprobe.files.spooled import spooled
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.examples import SPLITS, kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.memory import table_of, tables_of
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import (
@@ -173,7 +173,7 @@ def load_texts(
     skip_broken: bool = False,
     name: str | None = None,
 ) -> TextFile:
-    """Load texts without scores; or images, and images with their captions, see `layerprobe.tasks.images.load_images`.
+    """Load texts without scores; or images, and images with their captions, as `layerprobe.kinds.images` reads them.
 
     Control characters become spaces, and texts are cut to 100,000 characters; the warnings count them.
 
@@ -195,7 +195,7 @@ def load_texts(
         TaskError: If the file or a column is not what it should be, or texts are empty, or there are none.
     """
     file = from_home(source) if isinstance(source, (str, Path)) else None
-    from layerprobe.tasks.images import load_images, recognises  # which load tasks by what is here
+    from layerprobe.kinds.images.loading import load_images, recognises  # which load tasks by what is here
 
     if file is not None and not is_on_hub(file) and recognises(file):
         if documents is not None:

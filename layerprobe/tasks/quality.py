@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from layerprobe.images import readable_as
+from layerprobe.files.images import readable_as
+from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import Split
-from layerprobe.serialisation import RARE
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Examples, Items, Task
 

@@ -1,8 +1,8 @@
 """Where a task is and how it is read -> the task. Knows which loader takes the settings."""
 
+from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task, TaskSettings
-from layerprobe.tasks.words import load_word_similarity
 
 
 def load_settings(settings: TaskSettings) -> Task:

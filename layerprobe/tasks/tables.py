@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
-from layerprobe.serialisation import parse_json
+from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
+from layerprobe.files.serialisation import parse_json
 from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
 
 

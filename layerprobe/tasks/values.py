@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from layerprobe.errors import DataError
-from layerprobe.images import Readable, prompted, readable_as
+from layerprobe.files.images import Readable, prompted, readable_as
+from layerprobe.files.serialisation import RARE, digest
 from layerprobe.metrics.names import Split
-from layerprobe.serialisation import RARE, digest
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.kinds.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS, Kind
 
 TextSplit = Literal["all", "train", "validation", "test"]
 """Whose texts: of one split, or of all."""

@@ -12,10 +12,10 @@ from typing import Generic, Protocol, TypeVar
 from huggingface_hub import ModelCardData
 
 from layerprobe.errors import DamagedStoreError, DataError
-from layerprobe.files import from_home
-from layerprobe.folders import SUMS, folder_errors, folder_problems, new_folder
-from layerprobe.kept import read_kept
-from layerprobe.serialisation import sealed
+from layerprobe.files.atomic import from_home
+from layerprobe.files.checked_json import read_kept
+from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder
+from layerprobe.files.serialisation import sealed
 from layerprobe.store.key import is_fingerprint
 from layerprobe.training.run_directory import RunDirectory
 

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from layerprobe.errors import DataError, StoreError
-from layerprobe.files import inside, make_directory, remove_leftovers, store_errors
+from layerprobe.files.atomic import inside, make_directory, remove_leftovers, store_errors
 from layerprobe.training.saved_steps import SavedSteps
 from layerprobe.training.values import StepMetrics
 

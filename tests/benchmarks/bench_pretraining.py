@@ -20,12 +20,12 @@ from functools import partial
 
 import torch
 
+from layerprobe.embedded.language import Language
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
-from layerprobe.pretraining.language import Language
-from layerprobe.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.pretraining.tokenizers import word_tokenizer
-from layerprobe.pretraining.training import prepare
-from layerprobe.pretraining.values import SIZES, PretrainingProtocol
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.tokenizers import word_tokenizer
+from layerprobe.lab.pretraining.training import prepare
+from layerprobe.lab.pretraining.values import SIZES, PretrainingProtocol
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import MaskedBatch
 

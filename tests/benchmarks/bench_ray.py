@@ -16,8 +16,8 @@ from typing import Any
 
 import psutil
 
-from layerprobe.pool import pooled
-from layerprobe.ray_pool import RayCluster, ray_pooled
+from layerprobe.jobs.processes import pooled
+from layerprobe.jobs.ray_cluster import RayCluster, ray_pooled
 
 
 def empty(setting: object) -> Callable[[int], bool]:

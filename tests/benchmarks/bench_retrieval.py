@@ -34,10 +34,10 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.finetuning.ranking import MultipleNegatives
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
-from layerprobe.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.loss import MultipleNegatives
 from layerprobe.tasks.loading import load_task
 
 CRANFIELD = Path(__file__).parents[3] / "shared" / "data" / "cranfield"

@@ -23,15 +23,15 @@ from bench_finetuning import STSB
 from bench_gpu import BASE, Bench, stsb_lengths, texts_of
 
 from layerprobe.comparison.compare import compare
+from layerprobe.embedded.language import Language
+from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import Embeddings, extract
-from layerprobe.pretraining.embedded import embedded_model
-from layerprobe.pretraining.language import Language
-from layerprobe.serialisation import to_json
+from layerprobe.files.serialisation import to_json
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.store.key import StoreKey, texts_digest
 from layerprobe.store.store import Store

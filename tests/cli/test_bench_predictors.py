@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.dropbench.bench import bench_predictors
-from layerprobe.dropbench.values import Bench
-from layerprobe.dropbench.zoo import read_kept_out, write_zoo
-from layerprobe.serialisation import from_json
-from tests.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
+from layerprobe.files.serialisation import from_json
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.values import Bench
+from layerprobe.lab.dropbench.zoo import read_kept_out, write_zoo
+from tests.lab.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
 from tests.shown import assert_shows_itself
 
 from .conftest import Layerprobe

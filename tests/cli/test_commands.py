@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
-from layerprobe.serialisation import from_json, sealed
+from layerprobe.files.serialisation import from_json, sealed
 from layerprobe.study.commands import next_commands
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding, Study

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.serialisation import from_json, to_dict
+from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.similarity.registry import MEASURES
 from tests.plugins import install
 from tests.report.test_page import Page

@@ -12,12 +12,12 @@ from layerprobe_cli.completion import tasks
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
-from layerprobe.dropbench.tuned import rule_names
-from layerprobe.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.dropbench.tuned import rule_names
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.reproduction.paper import experiment_names
 from layerprobe.readings.registry import READINGS
-from layerprobe.reproduction.paper import experiment_names
 from layerprobe.similarity.registry import MEASURES
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 
 
 def asked(*words: str) -> dict[str, str]:

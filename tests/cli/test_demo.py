@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.serialisation import from_json
+from layerprobe.files.serialisation import from_json
 from layerprobe.study.sentence import expectation_sentence
 from layerprobe.study.values import Study
 from layerprobe.tasks.loading import load_task

@@ -12,16 +12,16 @@ import pytest
 
 from layerprobe.comparison.compare import compare
 from layerprobe.comparison.values import Comparisons
-from layerprobe.dropbench.tuned import rule_curves
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.values import Pooling
 from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.lab.dropbench.tuned import rule_curves
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.data import layer_rows
 from layerprobe.scoring.values import LayerScores
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.study.predict import predict, predict_drop

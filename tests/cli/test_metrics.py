@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from layerprobe.files.serialisation import from_json
 from layerprobe.readings.registry import alone
 from layerprobe.readings.values import LayerCurve
-from layerprobe.serialisation import from_json
 
 from .conftest import Layerprobe
 

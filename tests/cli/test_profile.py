@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.profiling.values import Profile
-from layerprobe.serialisation import from_json, to_json
 
 from .conftest import QUICK, Layerprobe
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.kinds.tokens.items import TaggedSentences
 from layerprobe.metrics.names import metric_title
-from layerprobe.tasks.kinds.kind import KINDS
-from layerprobe.tasks.tagged import TaggedSentences
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import FailedRun
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.sweeps.values import SweepResult
 from layerprobe.versions import versions
 

@@ -30,9 +30,8 @@ def test_no_need_of_datasets_and_plotly(module: str) -> None:
 
 
 def test_ray_is_imported_where_a_cluster_is_asked_for_alone() -> None:
-    modules = (
-        "layerprobe.sweeps.run, layerprobe.labs.run, layerprobe.extraction.embeddings, layerprobe.finetuning.tuning"
-    )
+    names = ("sweeps.run", "lab.studies.run", "extraction.embeddings", "finetuning.tuning")
+    modules = ", ".join(f"layerprobe.{name}" for name in names)
     assert run(f"import sys; import {modules}; print('ray' in sys.modules)") == "False"
 
 

@@ -15,7 +15,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.vision import PreparedImages
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.doctor import examine
-from layerprobe.images import ImageItem
+from layerprobe.files.images import ImageItem
 from tests.images import (
     PATCH,
     SIDE,

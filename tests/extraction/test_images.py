@@ -15,9 +15,9 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
+from layerprobe.files.images import ImageItem
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.images import ImageItem
 from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.loading import load_task, load_texts

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe import spooled
 from layerprobe.comparison.compare import compare
+from layerprobe.embedded.language import Language
+from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.extraction.values import ExtractionPlan
-from layerprobe.pretraining.embedded import embedded_model
-from layerprobe.pretraining.language import Language
-from layerprobe.spooled import SpooledTexts
+from layerprobe.files.atomic import spooled
+from layerprobe.files.spooled import SpooledTexts
 from layerprobe.store import store as module
 from layerprobe.store.key import texts_digest
 from layerprobe.store.store import Store

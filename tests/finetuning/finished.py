@@ -6,7 +6,7 @@ import numpy as np
 from filelock import FileLock
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.files import make_directory
+from layerprobe.files.atomic import make_directory
 from layerprobe.finetuning.losses import Loss, PreparedItems
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.results import save_failure, save_finished

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm, outcome, outcomes
 from layerprobe.finetuning.items import RunItems
 from layerprobe.finetuning.looks import level_at_look
@@ -23,7 +24,6 @@ from layerprobe.metrics.links import Links
 from layerprobe.metrics.seeds import mean_interval
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.values import SimilarityCurve
 
 N_BLOCKS = 6

@@ -16,6 +16,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.looks import level_at_look, looks
 from layerprobe.finetuning.tmft import fine_tune
@@ -24,7 +25,6 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.pretraining.embedded import embedded_model, embedded_task
 
 Array = NDArray[np.float64]
 

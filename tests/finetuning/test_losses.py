@@ -15,13 +15,13 @@ from transformers import AutoModel
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss, TextClasses, criterion_of, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.tasks.evaluation import Evaluation
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from tests.finetuning.finished import evaluated, tuned
 from tests.toy_task import OF_EXAMPLES, toy_task_of
 

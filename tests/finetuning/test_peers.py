@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.finetuning.ranking import MultipleNegatives
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
+from layerprobe.kinds.retrieval.loss import MultipleNegatives
 from tests.finetuning.test_tmft import without_dropout
 from tests.finetuning.test_whole_batch import items
 

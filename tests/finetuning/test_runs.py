@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 import torch
 
-from layerprobe import files
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
+from layerprobe.files.atomic import atomic as files
+from layerprobe.files.checked_json import warn_of_older
+from layerprobe.files.serialisation import CHECKSUM, to_dict, unsealed
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
-from layerprobe.kept import warn_of_older
-from layerprobe.serialisation import CHECKSUM, to_dict, unsealed
 from layerprobe.versions import versions
 from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep

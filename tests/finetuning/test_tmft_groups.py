@@ -24,7 +24,7 @@ from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, without_dropout

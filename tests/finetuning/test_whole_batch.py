@@ -18,10 +18,10 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.joint import layer_weights
 from layerprobe.finetuning.losses import PreparedItems
-from layerprobe.finetuning.ranking import MultipleNegatives
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
-from layerprobe.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.loss import MultipleNegatives
 from tests.finetuning.test_tmft import without_dropout
 from tests.finetuning.test_tmft_groups import gradients
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.metrics.influence import class_influences, correlation_influences
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.scores import class_scores, correlations
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.serialisation import from_json, to_json
 
 Array = NDArray[np.float64]
 

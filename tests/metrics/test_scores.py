@@ -15,7 +15,7 @@ from sklearn import metrics as peer
 from layerprobe.errors import DataError
 from layerprobe.metrics.scores import best_threshold, f1, macro_f1
 from layerprobe.tasks.evaluation import evaluate_outputs
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 
 Array = NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.prediction.redraws import decline_interval, redraw
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction, DropProbability
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.values import SimilarityCurve
 
 from .curves import equicorrelated, matrix, uncertain

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.dropbench import tuned
-from layerprobe.dropbench.bench import bench_predictors
-from layerprobe.dropbench.tuned import rule_names, tuned_rule, tuned_rules
 from layerprobe.errors import DataError
+from layerprobe.lab.dropbench import tuned
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.tuned import rule_names, tuned_rule, tuned_rules
 from layerprobe.prediction.registry import RULES, rules_for
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
-from tests.dropbench.zoos import DROPPING, RISING, entry, zoo
+from tests.lab.dropbench.zoos import DROPPING, RISING, entry, zoo
 from tests.models import save_tiny
 from tests.plugins import install
 

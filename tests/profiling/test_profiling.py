@@ -20,6 +20,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, ModelError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling import measuring
 from layerprobe.profiling.flops import count_flops
@@ -29,7 +30,6 @@ from layerprobe.profiling.memory import gauge_for, resident_peak_works
 from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
-from layerprobe.serialisation import from_json, to_json
 from tests.images import save_vision
 from tests.models import HIDDEN, N_BLOCKS, save_tiny, tiny_tokenizer
 

@@ -17,12 +17,12 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embed import embed_and_measure
 from layerprobe.extraction.embeddings import extract, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.readings.views import text_views
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.label_free import infonce
 from layerprobe.store.store import Store
 from tests.models import N_BLOCKS, TEXTS, save_tiny

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.dropbench.bench import bench_predictors
-from layerprobe.dropbench.entry import zoo_entry
-from layerprobe.dropbench.values import Zoo, ZooProvenance
-from layerprobe.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.entry import zoo_entry
+from layerprobe.lab.dropbench.values import Zoo, ZooProvenance
+from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT
 from layerprobe.readings.values import Views
@@ -145,4 +145,4 @@ def test_nothing_else_names_a_reading() -> None:
         if isinstance(node, ast.Constant) and node.value in names
     }
     combining = "layerprobe/prediction/rules/logistic.py"
-    assert naming == {"layerprobe/readings/registry.py", combining, "layerprobe/pages/glossary.py"}
+    assert naming == {"layerprobe/readings/registry.py", combining, "layerprobe/results/glossary.py"}

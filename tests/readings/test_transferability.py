@@ -25,7 +25,7 @@ from layerprobe.scoring.transferability import (
     log_evidence,
     neighbour_predictions,
 )
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, TEXTS, save_tiny
 from tests.toy_kind import toy_kind

@@ -14,10 +14,10 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
 from layerprobe.metrics.seeds import seed_scores
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.pages.page import render
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.prediction.values import Evidence as DropEvidence
 from layerprobe.report.page import study_page
+from layerprobe.results.page import render
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.answer import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from plotly.offline import get_plotlyjs
 
+from layerprobe.files.serialisation import from_json
 from layerprobe.report.data import layer_csv
 from layerprobe.report.page import write_report
-from layerprobe.serialisation import from_json
 from layerprobe.study.values import Study
 
 from .conftest import STUDIES

@@ -14,13 +14,13 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from layerprobe.errors import LayerProbeError
-from layerprobe.pages import numbers, page
-from layerprobe.pages.markup import element, escape, script_json
+from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.report import words
 from layerprobe.report.data import layer_csv
 from layerprobe.report.page import write_report
 from layerprobe.report.tuning import finding_page
-from layerprobe.serialisation import from_json, to_dict
+from layerprobe.results import numbers, page
+from layerprobe.results.markup import element, escape, script_json
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.study.values import Study, Weights
 

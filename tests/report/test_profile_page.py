@@ -12,12 +12,12 @@ import pytest
 from layerprobe_cli.commands.profile import _print
 
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.metrics.seeds import pareto_front
-from layerprobe.pages.numbers import significant
-from layerprobe.pages.page import render, write_page
 from layerprobe.profiling.page import check_studies, profile_page, scores_of
 from layerprobe.profiling.values import Cost, LayerProfile, Profile
-from layerprobe.serialisation import from_json, to_json
+from layerprobe.results.numbers import significant
+from layerprobe.results.page import render, write_page
 from layerprobe.study.values import Study
 
 from .conftest import HOSTILE, STUDIES, model

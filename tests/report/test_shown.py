@@ -20,16 +20,16 @@ from layerprobe.display import Shown, make_page
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol
+from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.names import short_name
-from layerprobe.pages.page import render
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
 from layerprobe.report.scores import readings_page, scores_page
-from layerprobe.retrieval.values import RetrievalScores
+from layerprobe.results.page import render
 from layerprobe.scoring.across import across_tasks
 from layerprobe.scoring.values import AcrossTasks, TaskScores
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.study.values import Prediction
@@ -170,8 +170,9 @@ def test_a_result_shows_itself(kind: str, tmp_path: Path) -> None:
 
 def shown_kinds() -> set[type[Shown]]:
     """Return every kind of result, of all modules of values."""
-    for file in Path(layerprobe.__file__).parent.glob("*/values.py"):
-        import_module(f"layerprobe.{file.parent.name}.values")
+    root = Path(layerprobe.__file__).parents[1]
+    for file in (root / "layerprobe").rglob("values.py"):
+        import_module(".".join(file.relative_to(root).with_suffix("").parts))
     # a dataclass with slots is a second class; the first one, without them, is not in its module
     return {
         kind for kind in Shown.__subclasses__() if getattr(sys.modules[kind.__module__], kind.__name__, None) is kind
@@ -234,7 +235,7 @@ def test_without_plotly_there_is_one_clear_line() -> None:
 def test_a_line_needs_no_plotly_no_pandas_and_no_torch() -> None:
     code = (
         "import sys\n"
-        "import layerprobe.study.values, layerprobe.retrieval.values, layerprobe.prediction.values\n"
+        "import layerprobe.study.values, layerprobe.kinds.retrieval.values, layerprobe.prediction.values\n"
         "from layerprobe.readings.values import LayerCurve\n"
         "repr(LayerCurve(values=(1.0, 2.0)))\n"
         "print([name for name in ('plotly', 'pandas', 'torch') if name in sys.modules])\n"

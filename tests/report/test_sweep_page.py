@@ -8,10 +8,10 @@ import io
 import json
 from pathlib import Path
 
+from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.values import FailedRun
-from layerprobe.pages.page import render, write_page
-from layerprobe.serialisation import from_json
+from layerprobe.results.page import render, write_page
 from layerprobe.sweeps.figures import sweep_curves
 from layerprobe.sweeps.page import CSV_COLUMNS, sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names

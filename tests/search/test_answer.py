@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.search.answer import answer
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
-from layerprobe.serialisation import from_json, to_json
 from tests.search.worlds import search, world
 
 

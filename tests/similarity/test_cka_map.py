@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.serialisation import from_json, to_json
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.similarity.cka import linear_cka, rbf_cka
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.grams import rbf_sigma_squared

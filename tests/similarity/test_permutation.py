@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.serialisation import from_json, to_json
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.similarity import permutation
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.engine.passes import CPU_TILE

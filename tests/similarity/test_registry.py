@@ -13,7 +13,7 @@ import pytest
 
 import layerprobe
 from layerprobe.errors import DataError
-from layerprobe.serialisation import from_json, to_dict, to_json
+from layerprobe.files.serialisation import from_json, to_dict, to_json
 from layerprobe.similarity.measures.cca import SVCCA
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.neighbours import MutualKNN

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe import files
 from layerprobe.errors import StoreError
+from layerprobe.files.atomic import atomic as files
 from layerprobe.store.store import Store
 
 # Writes shards until it is killed or done; says each on stdout.

@@ -13,6 +13,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, TrainingError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
@@ -20,7 +21,6 @@ from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.readings.read import read_curves
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.study.find import _covariance, _readings, find
 from layerprobe.study.values import Finding
 from layerprobe.tasks.evaluation import item_influences

@@ -12,7 +12,7 @@ import pytest
 import layerprobe as lp
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
-from layerprobe.serialisation import to_json
+from layerprobe.files.serialisation import to_json
 from tests.cli.conftest import Layerprobe, layerprobe, pair, pairs_file
 
 __all__ = ["layerprobe", "pair", "pairs_file"]

@@ -22,13 +22,13 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import PAPER_SEEDS, confirm, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.diagnostics import rank_curve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
-from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.maps import measure_map
 from layerprobe.similarity.measures.cka import CKA, RBFCKA

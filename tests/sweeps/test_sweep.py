@@ -23,11 +23,11 @@ from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError, ModelError, StoreError, TaskError
+from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import FailedRun
-from layerprobe.pool import Lost
-from layerprobe.serialisation import from_json
+from layerprobe.jobs.processes import Lost
 from layerprobe.sweeps import run as sweeping
 from layerprobe.sweeps.run import plan_sweep, run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
@@ -99,7 +99,7 @@ def test_a_run_is_the_one_that_finetune_makes(
 def test_finished_runs_are_read(
     undisturbed: SweepResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.pool._Worker", no_process)
+    monkeypatch.setattr("layerprobe.jobs.processes._Worker", no_process)
     seen: list[SweepResult] = []
     assert run_sweep(plan_of(inputs, cache), watch=seen.append) == undisturbed
     assert seen == [undisturbed]
@@ -379,7 +379,7 @@ def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatc
 def test_bad_input_is_told_before_a_process_begins(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.pool._Worker", no_process)
+    monkeypatch.setattr("layerprobe.jobs.processes._Worker", no_process)
     plan = plan_of(inputs, tmp_path)
     with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
         run_sweep(dataclasses.replace(plan, layers=(1, 4)))

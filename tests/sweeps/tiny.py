@@ -17,9 +17,9 @@ from typing import Any
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
+from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.serialisation import to_json
 from layerprobe.sweeps.run import run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
 from layerprobe.tasks.values import TaskSettings

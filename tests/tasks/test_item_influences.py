@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kind import KINDS
 from tests.toy_kind import toy_kind
 from tests.toy_task import OF_EXAMPLES
 

@@ -15,7 +15,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.losses import Criterion, Loss
 from layerprobe.metrics.names import metric_title
 from layerprobe.scoring.probes import Probe
-from layerprobe.tasks.kinds.kind import KINDS, OWN, detect_kind
+from layerprobe.tasks.kind import KINDS, OWN, detect_kind
 from layerprobe.tasks.values import Examples
 from tests.toy_kind import toy_kind
 from tests.toy_task import OF_EXAMPLES
@@ -82,7 +82,7 @@ DEFAULTS = {
     "cli/layerprobe_cli/commands/retrieve.py",  # a key of what it prints, and below an anchor of its page
     "layerprobe/report/scores.py",
     "layerprobe/tasks/values.py",  # what files of scored word pairs are merged into
-    "layerprobe/pretraining/embedded.py",  # the task of the embedded pair
+    "layerprobe/embedded/pair.py",  # the task of the embedded pair
 }
 
 
@@ -95,5 +95,5 @@ def test_nothing_else_names_a_kind() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and node.value in OWN
     }
-    own = {f"layerprobe/tasks/kinds/{name.replace(' ', '_')}.py" for name in OWN}
-    assert naming == own | {"layerprobe/tasks/kinds/kind.py"} | DEFAULTS
+    own = {f"layerprobe/kinds/{name.replace(' ', '_')}.py" for name in OWN}
+    assert naming == own | {"layerprobe/tasks/kind.py"} | DEFAULTS

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe.adaptation.values import AdaptationProtocol
+from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe_cli.options import DryRun, Loading, Model, option
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.adaptation.values import Adaptation
+    from layerprobe.lab.adaptation.values import Adaptation
 
 
 TRAINING = {
@@ -72,8 +72,8 @@ def adapt(
     Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
     """
     # only now: --help needs no torch
-    from layerprobe.adaptation.run import adapt as adapt_model
-    from layerprobe.adaptation.run import plan_adaptation
+    from layerprobe.lab.adaptation.run import adapt as adapt_model
+    from layerprobe.lab.adaptation.run import plan_adaptation
     from layerprobe.tasks.corpus import load_corpus
 
     corpus = load_corpus(texts)

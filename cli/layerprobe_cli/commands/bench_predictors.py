@@ -13,7 +13,7 @@ from layerprobe_cli.options import Report
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.dropbench.values import Bench, BudgetScores, RuleScores, Score
+    from layerprobe.lab.dropbench.values import Bench, BudgetScores, RuleScores, Score
 
 MOST = 12
 """Curves that are printed without --all."""
@@ -64,9 +64,9 @@ def bench_predictors(
 
     Example:  [bold]layerprobe bench-predictors --budget converged --report dropbench.html[/bold]
     """
-    from layerprobe.dropbench.bench import bench_predictors as bench
-    from layerprobe.dropbench.tuned import tuned_rules
-    from layerprobe.dropbench.zoo import read_kept_out, read_searched, read_zoo
+    from layerprobe.lab.dropbench.bench import bench_predictors as bench
+    from layerprobe.lab.dropbench.tuned import tuned_rules
+    from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
     if searched and zoo:
         raise typer.BadParameter("expected files or --searched, got both")
@@ -77,7 +77,7 @@ def bench_predictors(
         rules = tuned_rules() if tuned else None
         table = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
     output.result(table, functools.partial(_print_bench, tuned=tuned, everything=everything))
-    report.write(output, "layerprobe.dropbench.page:bench_page", table)
+    report.write(output, "layerprobe.lab.dropbench.page:bench_page", table)
 
 
 def _print_bench(table: Bench, *, tuned: bool, everything: bool) -> None:
@@ -113,7 +113,7 @@ def _print_bench(table: Bench, *, tuned: bool, everything: bool) -> None:
 
 
 def _print_strategies(scores: BudgetScores, *, everything: bool) -> None:
-    from layerprobe.dropbench.bench import shown_strategies
+    from layerprobe.lab.dropbench.bench import shown_strategies
 
     shown = shown_strategies(scores, everything=everything)
     header = ("strategy", "needs", "models", "regret", "items", "seeds", "median", "90%", "worst", "crossed", "cost")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.errors import StoreError
-from layerprobe.files import readable_size
+from layerprobe.files.atomic import readable_size
 from layerprobe_cli.options import CacheDir
 from layerprobe_cli.output import Json, fail, print_json, print_table, print_values
 
@@ -47,7 +47,7 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
 
     Example:  [bold]layerprobe cache info 3f2a[/bold]
     """
-    from layerprobe.serialisation import to_dict
+    from layerprobe.files.serialisation import to_dict
     from layerprobe.store.store import Store
 
     store = Store(cache_dir)

@@ -13,7 +13,7 @@ from layerprobe_cli.output import Output, print_json, print_table
 from layerprobe_cli.tables import mean_and_std, millions
 
 if TYPE_CHECKING:
-    from layerprobe.chains.values import ChainPlan, ChainResult
+    from layerprobe.lab.chains.values import ChainPlan, ChainResult
 
 
 def chain(
@@ -39,9 +39,9 @@ def chain(
     Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
     """
     # only now: --help needs no torch
-    from layerprobe.chains.run import plan_chain, run_chain
-    from layerprobe.chains.toml import load_chain
     from layerprobe.encoders.options import Options
+    from layerprobe.lab.chains.run import plan_chain, run_chain
+    from layerprobe.lab.chains.toml import load_chain
 
     wanted = load_chain(file)
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
@@ -56,7 +56,7 @@ def chain(
         done = run_chain(wanted, level=level, options=options, progress=progress)
     output.notes(done.notes, done.warnings)
     output.result(done, _print_result)
-    report.write(output, "layerprobe.chains.page:chain_page", done)
+    report.write(output, "layerprobe.lab.chains.page:chain_page", done)
 
 
 def _print_plan(plan: ChainPlan) -> None:

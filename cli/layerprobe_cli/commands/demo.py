@@ -41,14 +41,14 @@ def demo(
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
-    from layerprobe.encoders.options import Options
-    from layerprobe.pretraining.embedded import (
+    from layerprobe.embedded.pair import (
         DEMO_PROTOCOL,
         N_BLOCKS,
         embedded_model,
         embedded_task,
         write_embedded,
     )
+    from layerprobe.encoders.options import Options
     from layerprobe.search.values import SEEDS
     from layerprobe.study.run import run
     from layerprobe_cli.commands.run import errors_of_output, make_output_folder, save_study

@@ -12,7 +12,7 @@ from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import millions
 
 if TYPE_CHECKING:
-    from layerprobe.backends.values import BackendFinding
+    from layerprobe.encoders.backends.values import BackendFinding
     from layerprobe.extraction.doctor import Check, Diagnosis
 
 
@@ -30,7 +30,7 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
     from layerprobe.encoders.loading import resolve_checkpoint
     from layerprobe.extraction.doctor import doctor as examine
     from layerprobe.extraction.readability import data_quality
-    from layerprobe.images import readable_as
+    from layerprobe.files.images import readable_as
 
     checkpoint, options = loading.resolve(model), dataclasses.replace(loading.options(), norm=norm)
     if data is not None and checkpoint.towers:

@@ -13,7 +13,7 @@ from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import millions
 
 if TYPE_CHECKING:
-    from layerprobe.ensembles.values import Ensemble
+    from layerprobe.lab.ensembles.values import Ensemble
 
 
 def ensemble(
@@ -54,7 +54,7 @@ def ensemble(
 
     # only now: an error in the data needs no torch
     from layerprobe.encoders.options import Options
-    from layerprobe.ensembles.run import ensemble as average
+    from layerprobe.lab.ensembles.run import ensemble as average
 
     with output.progress() as progress:
         result = average(
@@ -67,7 +67,7 @@ def ensemble(
             progress=progress,
         )
     output.result(result, _print)
-    report.write(output, "layerprobe.ensembles.page:ensemble_page", result)
+    report.write(output, "layerprobe.lab.ensembles.page:ensemble_page", result)
 
 
 def _print(result: Ensemble) -> None:

@@ -41,11 +41,11 @@ def finetune(
     task = source.load()
 
     # only now: an error in the data needs no torch
+    from layerprobe.files.serialisation import to_dict
     from layerprobe.finetuning.confirmation import outcomes
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import finetune as finetune_layers
     from layerprobe.finetuning.tuning import items_of, saved_models
-    from layerprobe.serialisation import to_dict
 
     checkpoint = embedding.resolve(model)
     chosen = parse_layers(layers, checkpoint)

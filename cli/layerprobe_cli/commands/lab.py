@@ -13,7 +13,7 @@ from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, 
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.labs.values import LabPlan, LabResult
+    from layerprobe.lab.studies.values import LabPlan, LabResult
 
 
 def _run(
@@ -48,8 +48,8 @@ def _run(
     """
     # only now: --help needs no torch
     from layerprobe.encoders.options import Options
-    from layerprobe.labs.run import plan_lab, run_lab
-    from layerprobe.labs.toml import load_lab
+    from layerprobe.lab.studies.run import plan_lab, run_lab
+    from layerprobe.lab.studies.toml import load_lab
 
     study = load_lab(file)
     folder = out or Path(study.name)
@@ -60,8 +60,8 @@ def _run(
     with output.progress() as progress:
         done = run_lab(study, folder, workers=workers, ray=ray, level=level, options=options, progress=progress)
 
-    from layerprobe.labs.page import lab_page
-    from layerprobe.pages.page import write_page
+    from layerprobe.lab.studies.page import lab_page
+    from layerprobe.results.page import write_page
 
     report = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
     output.result(done, _print_result)
@@ -89,7 +89,7 @@ def _print_plan(plan: LabPlan) -> None:
 
 
 def _print_result(done: LabResult) -> None:
-    from layerprobe.dropbench.truth import truth
+    from layerprobe.lab.dropbench.truth import truth
 
     for budget in done.study.budgets:
         typer.echo(f"Fine-tuning budget: {budget}")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
+from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import Device, option
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.pretraining.values import Pretraining, PretrainingPlan
+    from layerprobe.lab.pretraining.values import Pretraining, PretrainingPlan
     from layerprobe.tasks.values import TextFile
 
 
@@ -68,7 +68,7 @@ PROTOCOL = {
     "held_out": option("Data", min=1, help="Sequences to hold out; of texts a tenth of all where that is less."),
     "objective": typer.Option(
         metavar="NAME",
-        autocompletion=names_of("layerprobe.pretraining.objectives.registry:OBJECTIVES"),
+        autocompletion=names_of("layerprobe.lab.pretraining.objectives.registry:OBJECTIVES"),
         help="What the encoder is trained for: {objectives}.",
     ),
 }
@@ -121,8 +121,8 @@ def pretrain(
     protocol = dataclasses.replace(protocol, size=shape.encoder_size())
 
     # only now: --help needs no torch
-    from layerprobe.pretraining.run import plan_pretraining
-    from layerprobe.pretraining.run import pretrain as pretrain_model
+    from layerprobe.lab.pretraining.run import plan_pretraining
+    from layerprobe.lab.pretraining.run import pretrain as pretrain_model
 
     settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
     texts = _texts(corpus, column)
@@ -175,7 +175,7 @@ def _duration(seconds: float) -> str:
 
 
 def _print_pretraining(result: Pretraining, out: Path) -> None:
-    from layerprobe.pretraining.folder import metrics_table
+    from layerprobe.lab.pretraining.folder import metrics_table
 
     if result.metrics:
         header, *rows = metrics_table(result.metrics)

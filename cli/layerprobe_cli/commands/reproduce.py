@@ -13,8 +13,8 @@ from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import interval_text, number
 
 if TYPE_CHECKING:
-    from layerprobe.reproduction.paper import Before, ExperimentPlan
-    from layerprobe.reproduction.run import ReproducedPair, ReproducedScore, Reproduction
+    from layerprobe.lab.reproduction.paper import Before, ExperimentPlan
+    from layerprobe.lab.reproduction.run import ReproducedPair, ReproducedScore, Reproduction
 
 
 def reproduce(
@@ -23,7 +23,7 @@ def reproduce(
         typer.Argument(
             help="Experiment, such as table2; they are listed above.",
             metavar="NAME",
-            autocompletion=names_of("layerprobe.reproduction.paper:experiment_names"),
+            autocompletion=names_of("layerprobe.lab.reproduction.paper:experiment_names"),
             show_default=False,
         ),
     ],
@@ -74,9 +74,9 @@ def reproduce(
 
     Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
     """
-    from layerprobe.reproduction.paper import experiment, plan_experiment, read_paper, run_models
+    from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+    from layerprobe.lab.reproduction.paper import experiment, plan_experiment, read_paper, run_models
     from layerprobe.tasks.loading import load_task
-    from layerprobe.tasks.words import load_word_similarity
 
     chosen, in_place, seed_list = experiment(name), _in_place(models), Tuning(seeds=seeds).seed_list()
     data = read_paper().data_set(chosen.data)
@@ -94,7 +94,7 @@ def reproduce(
 
     # only now: an error in the data needs no torch
     from layerprobe.encoders.options import Options
-    from layerprobe.reproduction.run import reproduce as reproduce_experiment
+    from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
     from layerprobe.tasks.corpus import load_corpus
 
     texts = load_corpus(corpus) if corpus else None
@@ -127,7 +127,7 @@ def _in_place(models: str | None) -> dict[str, str] | None:
 
 def _print_plan(plan: ExperimentPlan) -> None:
     from layerprobe.finetuning.values import Protocol
-    from layerprobe.reproduction.paper import experiment
+    from layerprobe.lab.reproduction.paper import experiment
 
     chosen, how = experiment(plan.experiment), Protocol()
     typer.echo(f"{chosen.name}: {chosen.title} ({chosen.source} of arXiv 2402.13130)\n")

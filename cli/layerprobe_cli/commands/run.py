@@ -146,9 +146,9 @@ def make_output_folder(folder: Path) -> None:
 
 def save_study(study: Study, folder: Path, plotly: PlotlyFrom = "embedded") -> Path:
     """Write study.json and report.html into `folder`; return the report's path."""
-    from layerprobe.files import replace_file
+    from layerprobe.files.atomic import replace_file
+    from layerprobe.files.serialisation import sealed
     from layerprobe.report.page import write_report
-    from layerprobe.serialisation import sealed
 
     with errors_of_output(folder):
         replace_file(folder / "study.json", sealed(study))

@@ -43,12 +43,12 @@ def scan(
     task = source.load()
 
     # only now: an error in the data needs no torch
+    from layerprobe.files.serialisation import to_dict
     from layerprobe.finetuning.confirmation import outcomes
     from layerprobe.finetuning.items import run_items
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import scan as scan_layers
     from layerprobe.finetuning.tuning import scan_models
-    from layerprobe.serialisation import to_dict
 
     checkpoint = embedding.resolve(model)
     options, protocol = embedding.options(), tuning.protocol(embedding)

@@ -32,7 +32,7 @@ def summarize(
     task = source.load()
 
     # only now: an error in the data needs no torch
-    from layerprobe.scoring.summaries import summarize as score
+    from layerprobe.kinds.summaries.untrained import summarize as score
 
     with output.progress() as progress:
         result = score(extraction.resolve(model), task, level=level, options=extraction.options(), progress=progress)

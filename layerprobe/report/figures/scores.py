@@ -10,11 +10,11 @@ from layerprobe.display import from_layer
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages.charts import Look, beside, cost_points, front_line, line, seeds_and_mean
-from layerprobe.pages.numbers import number
-from layerprobe.pages.style import CHOSEN, FAINT, MODEL, REFERENCE, layer_axis, layer_markers, styled
 from layerprobe.report import words
 from layerprobe.report.data import SPLITS, SeedSplit, outcomes_by_layer, over_seeds
+from layerprobe.results.charts import Look, beside, cost_points, front_line, line, seeds_and_mean
+from layerprobe.results.numbers import number
+from layerprobe.results.style import CHOSEN, FAINT, MODEL, REFERENCE, layer_axis, layer_markers, styled
 from layerprobe.scoring.values import LayerScores
 from layerprobe.study.values import Study
 

@@ -9,9 +9,9 @@ from layerprobe.display import from_layer
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages import numbers
-from layerprobe.pages.charts import MANY, area, beside, line
-from layerprobe.pages.style import (
+from layerprobe.results import numbers
+from layerprobe.results.charts import MANY, area, beside, line
+from layerprobe.results.style import (
     CANDIDATE,
     CHOSEN,
     FAINT,

@@ -9,9 +9,11 @@ from plotly.subplots import make_subplots
 from layerprobe.comparison.values import Comparison
 from layerprobe.display import from_cell, from_layer
 from layerprobe.errors import DataError
-from layerprobe.pages import numbers
-from layerprobe.pages.charts import area, line
-from layerprobe.pages.style import (
+from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.report import words
+from layerprobe.results import numbers
+from layerprobe.results.charts import area, line
+from layerprobe.results.style import (
     BAND,
     CHOSEN,
     FAINT,
@@ -31,8 +33,6 @@ from layerprobe.pages.style import (
     styled,
     text,
 )
-from layerprobe.prediction.values import DropPrediction, Evidence
-from layerprobe.report import words
 from layerprobe.similarity.values import CurveUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Study
 

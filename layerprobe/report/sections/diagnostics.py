@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.pages import numbers
-from layerprobe.pages.glossary import terms
-from layerprobe.pages.markup import Markup
-from layerprobe.pages.parts import Row, definitions, folded, section, table
-from layerprobe.pages.values import Section
 from layerprobe.report import words
+from layerprobe.results import numbers
+from layerprobe.results.glossary import terms
+from layerprobe.results.markup import Markup
+from layerprobe.results.parts import Row, definitions, folded, section, table
+from layerprobe.results.values import Section
 from layerprobe.similarity.values import Diagnosed, LayerDiagnostics
 from layerprobe.study.values import Study
 

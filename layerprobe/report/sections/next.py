@@ -1,8 +1,8 @@
 """What to do next: the commands that write the model as a folder, and those by which others serve it."""
 
-from layerprobe.pages.markup import Markup, element, join
-from layerprobe.pages.parts import commands, section
-from layerprobe.pages.values import Section
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.parts import commands, section
+from layerprobe.results.values import Section
 from layerprobe.study.commands import next_commands, serve_commands
 from layerprobe.study.values import Study
 

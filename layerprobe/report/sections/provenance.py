@@ -5,11 +5,11 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import plural
-from layerprobe.pages import numbers
-from layerprobe.pages.markup import Markup, element, join
-from layerprobe.pages.parts import definitions, facts_table
-from layerprobe.pages.values import Part
 from layerprobe.report import words
+from layerprobe.results import numbers
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.parts import definitions, facts_table
+from layerprobe.results.values import Part
 from layerprobe.similarity.values import SimilarityMap
 from layerprobe.study.values import Study
 

@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Iterator
 
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages import numbers
-from layerprobe.pages.charts import seeds_reading
-from layerprobe.pages.markup import Markup, element, join
-from layerprobe.pages.parts import Row, folded, missing, section, table
-from layerprobe.pages.values import Figure, Section
 from layerprobe.report import words
 from layerprobe.report.data import SPLITS, LayerRow, layer_rows, outcomes_by_layer, over_seeds
 from layerprobe.report.figures import scores as figures
+from layerprobe.results import numbers
+from layerprobe.results.charts import seeds_reading
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.parts import Row, folded, missing, section, table
+from layerprobe.results.values import Figure, Section
 from layerprobe.study.commands import run_command
 from layerprobe.study.values import Finding, Study
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages import numbers
-from layerprobe.pages.parts import Row, folded, section, table
-from layerprobe.pages.values import Figure, Section
 from layerprobe.prediction.sentence import record_sentence
 from layerprobe.report import words
 from layerprobe.report.figures import search as figures
+from layerprobe.results import numbers
+from layerprobe.results.parts import Row, folded, section, table
+from layerprobe.results.values import Figure, Section
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence
 from layerprobe.study.values import Finding, Study
 

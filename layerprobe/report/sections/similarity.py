@@ -5,13 +5,13 @@ from dataclasses import replace
 import plotly.graph_objects as go
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.pages import numbers
-from layerprobe.pages.markup import Markup, element
-from layerprobe.pages.parts import Row, folded, section, table
-from layerprobe.pages.values import Figure, Section
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.report import words
 from layerprobe.report.figures import similarity as figures
+from layerprobe.results import numbers
+from layerprobe.results.markup import Markup, element
+from layerprobe.results.parts import Row, folded, section, table
+from layerprobe.results.values import Figure, Section
 from layerprobe.similarity.values import CurveUncertainty, SimilarityMap
 from layerprobe.study.values import Study
 

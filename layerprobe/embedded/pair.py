@@ -1,0 +1,72 @@
+"""The embedded pair: two small encoders of one architecture that differ in what they were pretrained for.
+
+`mlm` was pretrained by masked language modelling, `rtd` as an ELECTRA discriminator by replaced token
+detection, both on the synthetic language, with the same sentences, order and number of steps. Their weights
+ship with the package.
+`layerprobe.lab.pretraining.embedded` has the recipe.
+"""
+
+import csv
+import io
+import shutil
+from pathlib import Path
+
+from layerprobe.embedded.language import Language
+from layerprobe.files.atomic import replace_file
+from layerprobe.finetuning.values import Protocol
+from layerprobe.tasks.values import Examples, Task
+
+LANGUAGE_SEED = 0
+# training, validation and test pairs of the demo's task
+TASK_SIZES = (1500, 500, 1000)
+TASK_SEED = 10
+N_TEXTS, TEXTS_SEED = 2000, 20
+# The paper's protocol but for a higher learning rate and fewer epochs: models this small need it to converge.
+DEMO_PROTOCOL = Protocol(learning_rate=3e-4, epochs=6)
+N_BLOCKS = 8
+
+
+def embedded_model(objective: str) -> Path:
+    """Return the folder of the shipped encoder that was pretrained by `objective`: mlm or rtd."""
+    return Path(__file__).parent / "weights" / objective
+
+
+def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1], test: int = TASK_SIZES[2]) -> Task:
+    """Return sentence pairs of the synthetic language whose gold similarity is that of the scenes told."""
+    language = Language(seed=LANGUAGE_SEED)
+
+    def split(n: int, seed: int) -> Examples:
+        first, second, scores = zip(*language.pairs(n, seed=seed), strict=True)
+        return Examples(first=first, second=second, targets=tuple(score / 5 for score in scores))
+
+    return Task(
+        name="embedded",
+        kind="sts",
+        train=split(train, TASK_SEED),
+        validation=split(validation, TASK_SEED + 1),
+        test=split(test, TASK_SEED + 2),
+        score_range=(0.0, 5.0),
+        notes=("sentence pairs of the synthetic language; gold similarity is that of the scenes they tell",),
+    )
+
+
+def write_embedded(folder: Path, *, pairs: int = sum(TASK_SIZES), texts: int = N_TEXTS) -> None:
+    """Write the embedded pair and its language as ordinary files: `rtd`, `mlm`, `pairs.csv` and `texts.txt`.
+
+    Args:
+        folder: Made where it does not exist; what stands there already by these names is replaced.
+        pairs: Rows of `pairs.csv`: two sentences and their gold similarity from 0 to 5.
+        texts: Lines of `texts.txt`: sentences that are in none of the pairs' splits.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for objective in ("rtd", "mlm"):
+        shutil.copytree(embedded_model(objective), folder / objective, dirs_exist_ok=True)
+    language = Language(seed=LANGUAGE_SEED)
+    rows = [("sentence1", "sentence2", "score"), *language.pairs(pairs, seed=TASK_SEED)]
+    lines = io.StringIO(newline="")
+    csv.writer(lines, lineterminator="\n").writerows(rows)
+    replace_file(folder / "pairs.csv", lines.getvalue().encode())
+    replace_file(folder / "texts.txt", "".join(f"{x}\n" for x in language.sentences(texts, seed=TEXTS_SEED)).encode())

@@ -1,0 +1,121 @@
+"""Folders written whole or not at all, with a list of checksums. Knows bytes and paths, not what is in them.
+
+The list is `SHA256SUMS`, which `sha256sum --check` reads; its first line, a comment, is the checksum of the others.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from layerprobe.errors import StoreError
+from layerprobe.files.atomic import problem_with, sha256_of, sync, temporary_path
+
+SUMS = "SHA256SUMS"
+"""The list of checksums in a folder."""
+FREE = ("README.md", SUMS)
+"""Files that are not in it: a model card is there to be edited."""
+
+# Rust libraries (safetensors, tokenizers) report a failed write in exceptions of their own, with this at the end.
+_RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Give a folder beside `path` to write to; when all is written and durable, it becomes `path`.
+
+    It gets a list of checksums, see `folder_problems`. If anything is raised meanwhile, an interruption too, nothing of
+    it is left and `path` is as it was.
+
+    Args:
+        path: The folder to make, with its parents. An empty one may be there.
+        replace: Whether a folder with files may be there, too; it is removed once the new one has its name.
+
+    Raises:
+        OSError: If it cannot be written, or a folder with files is there that is not to be replaced.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, old = temporary_path(path), temporary_path(path)
+    try:
+        temporary.mkdir()
+        yield temporary
+        _write_sums(temporary)
+        for written in (*temporary.rglob("*"), temporary):
+            sync(written)
+        if replace and path.is_dir() and any(path.iterdir()):
+            path.rename(old)
+        elif path.is_dir():
+            path.rmdir()  # an empty one; Windows renames onto none
+        temporary.rename(path)
+        sync(path.parent)
+    finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        # a failure to tidy up must not hide the failure itself
+        for left in (temporary, old):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
+    """Yield what is wrong with the files of a folder by its list of checksums, a line a file; nothing without a list.
+
+    With `again` all bytes are read, even if this process knows their checksums.
+    """
+    file = path / SUMS
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        yield f"{file}: it cannot be read ({error})"
+        return
+    first, _, lines = text.partition("\n")
+    if first != _headed(lines):
+        yield f"{file}: it was damaged, or changed by hand"
+        return
+    for line in lines.splitlines():
+        sha256, _, name = line.partition("  ")
+        # the cache of the hub has links to what it keeps
+        real = Path(os.path.realpath(path / name))
+        if problem := problem_with(real, sha256=sha256, again=again):
+            yield f"{path / name}: {problem}"
+
+
+def _write_sums(folder: Path) -> None:
+    files = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
+    lines = "".join(f"{sha256_of(path)}  {name}\n" for name, path in sorted(files) if name not in FREE)
+    (folder / SUMS).write_text(f"{_headed(lines)}\n{lines}", encoding="utf-8", newline="\n")
+
+
+def _headed(lines: str) -> str:
+    return f"# {hashlib.sha256(lines.encode()).hexdigest()} of the lines below"
+
+
+@contextlib.contextmanager
+def folder_errors(path: Path, *, advice: str) -> Iterator[None]:
+    """Turn a failed write, also of a library in Rust, into one line: the folder, the reason, and `advice`.
+
+    Raises:
+        StoreError: In place of the error of the writer.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = error_number(error)
+        if number is None:
+            raise
+        first = "free space, or " if number in _FULL else ""
+        raise StoreError(f"cannot write the folder {path}: {os.strerror(number)}: {first}{advice}") from error
+
+
+def error_number(error: Exception) -> int | None:
+    """Return the number that the operating system gave an error, also one of a library in Rust; None where none."""
+    if isinstance(error, OSError):
+        return error.errno
+    match = _RUST_ERROR.search(str(error))
+    return int(match[1]) if match else None

@@ -1,0 +1,1 @@
+"""Jobs on several processes or machines."""

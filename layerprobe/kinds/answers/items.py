@@ -1,0 +1,105 @@
+"""Questions about contexts, with the spans that answer them. Knows texts, no files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from layerprobe.errors import DataError
+from layerprobe.kinds.answers.metrics import GoldAnswers
+from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.values import Items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A span of a context."""
+
+    text: str
+    """As the context has it."""
+    start: int
+    """Characters of the context before it."""
+
+    @property
+    def end(self) -> int:
+        """One past its last character."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Questions(Items):
+    """Questions, each with the text that has the answer, and where."""
+
+    ids: tuple[str, ...]
+    """What the source calls each."""
+    questions: tuple[str, ...]
+    """The texts of the questions."""
+    contexts: tuple[str, ...]
+    """(question,): the paragraph, which several questions share."""
+    answers: tuple[tuple[Answer, ...], ...]
+    """(question,): any of them is right, and the first is trained on; none where the context has no answer."""
+
+    def __post_init__(self) -> None:
+        lengths = len(self.ids), len(self.questions), len(self.contexts), len(self.answers)
+        if len(set(lengths)) > 1:
+            raise DataError(f"expected as many ids, questions, contexts and lists of answers, got {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __repr__(self) -> str:
+        return f"<Questions: {len(self):,} about {len(set(self.contexts)):,} contexts>"
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """Questions and contexts: questions about one paragraph share a text."""
+        return self.questions, self.contexts
+
+    @property
+    def spans(self) -> tuple[tuple[int, int] | None, ...]:
+        """(question,): the characters of the first answer, one past the last one; None where there is none."""
+        return tuple((each[0].start, each[0].end) if each else None for each in self.answers)
+
+    @property
+    def gold(self) -> GoldAnswers:
+        """Contexts and the texts of the answers."""
+        answers = tuple(tuple(answer.text for answer in each) for each in self.answers)
+        return GoldAnswers(contexts=self.contexts, answers=answers)
+
+    def take(self, rows: Sequence[int]) -> "Questions":
+        """Return the questions of these numbers, in this order."""
+        return Questions(
+            ids=tuple(self.ids[i] for i in rows),
+            questions=tuple(self.questions[i] for i in rows),
+            contexts=tuple(self.contexts[i] for i in rows),
+            answers=tuple(self.answers[i] for i in rows),
+        )
+
+    def join(self, other: "Questions") -> "Questions":
+        """Return these questions and then the others."""
+        return Questions(
+            ids=self.ids + other.ids,
+            questions=self.questions + other.questions,
+            contexts=self.contexts + other.contexts,
+            answers=self.answers + other.answers,
+        )
+
+    def prompted(self, prompt: str) -> "Questions":
+        """Return them with the prompt before every question; contexts, in which answers have their places, stay."""
+        return replace(self, questions=tuple(prompt + question for question in self.questions))
+
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError unless no text is empty and every answer is in its context where it is said to be."""
+        for i, (question, context, answers) in enumerate(zip(self.questions, self.contexts, self.answers, strict=True)):
+            for text in question, context:
+                if not isinstance(text, str) or not text.strip():
+                    raise DataError(f"expected a text at {split}[{i}], got {text!r}: leave such questions out")
+            for answer in answers:
+                if not is_in(answer, context):
+                    raise DataError(
+                        f"expected the answer {answer.text[:40]!r} at character {answer.start} of the context of "
+                        f"{split}[{i}], got {context[max(0, answer.start) : answer.end][:40]!r}"
+                    )
+
+
+def is_in(answer: Answer, context: str) -> bool:
+    """Return whether a context has an answer, which is no white space, where it is said to be."""
+    return answer.start >= 0 and bool(answer.text.strip()) and context[answer.start : answer.end] == answer.text

@@ -1,0 +1,186 @@
+"""How well frozen token states tell where answers begin and end, layer by layer: a linear probe in one pass.
+
+With softmax logits w . x over the tokens of a window, one Newton step from w = 0 on the cross entropy that fine-tuning
+has, with the prior of `logistic_probe`, is
+
+    w = (sum over windows of Cov(x) + penalty)^-1  sum over windows of (x_answer - mean(x)),
+
+with mean and covariance over the window's tokens of context and its null. It is Fisher's discriminant of answers
+against their windows, needs one pass over the train split, and the memory of a matrix of features a layer.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerprobe.encoders.batching import collate, token_batches
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import Options, Settled, load, settled
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import digest
+from layerprobe.kinds.answers.items import Questions
+from layerprobe.kinds.answers.metrics import ALWAYS, answer_threshold
+from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed
+from layerprobe.metrics.names import Split
+from layerprobe.progress import Progress
+from layerprobe.scoring.probes import LOGIT_VARIANCE
+from layerprobe.scoring.values import LayerScores
+from layerprobe.store.store import Store
+from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Task
+from layerprobe.versions import ANSWER_PROBE_VERSION
+
+KEPT = "answer-probes"
+BATCH_TOKENS = 4096
+
+logger = logging.getLogger(__name__)
+
+Use = Callable[[list[int], int, Tensor], None]
+"""Windows of a batch, a layer, and its states of their own tokens, one behind the other, (token, width)."""
+
+
+def answer_probe(
+    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
+) -> LayerScores:
+    """Return what the probe scores at every layer, from the store, or fitted on the train split now.
+
+    Where questions of the validation split have no answer, the threshold is chosen there.
+
+    Raises:
+        ModelError: If the model cannot be loaded.
+        DataError: If no window of the train split has an answer, or a layer cannot be scored.
+        StoreError: If the store cannot be written.
+    """
+    options = settled(checkpoint, options)
+    settings = [options.max_length, options.prompt, options.dtype, options.norm, options.attn]
+    key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
+    store = Store(options.cache_dir)
+    if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
+        return kept
+    encoder = load(checkpoint, options)
+    validation = cast(Questions, task.validation).gold
+    chosen = split == "validation" or not validation.answerable.all()
+    names: list[Split] = ["train", "validation", split] if chosen else ["train", split]
+    windows = {name: _windowed(encoder, cast(Questions, task.split(name)), options) for name in dict.fromkeys(names)}
+    spans = [(each, cast(Questions, task.split(name)).spans) for name, each in windows.items()]
+    if said := said_of_cut_questions(spans, encoder.limit(options.max_length)):
+        logger.warning("%s", said)
+    done, total = 0, sum(len(each.pairs) for each in windows.values())
+
+    def passed(n: int) -> None:
+        nonlocal done
+        done += n
+        progress(f"probing {checkpoint.label}", done, total)
+
+    weights = _fitted(encoder, windows["train"], cast(Questions, task.train), options, passed)
+    outputs = {name: _spans(encoder, windows[name], weights, options, passed) for name in dict.fromkeys(names[1:])}
+    gold = cast(Questions, task.split(split)).gold
+    by_layer = []
+    for layer, of_layer in enumerate(outputs[split]):
+        threshold = answer_threshold(outputs["validation"][layer], validation) if chosen else ALWAYS
+        by_layer.append(evaluate_outputs(task.kind, of_layer, gold, threshold=threshold))
+    scores = LayerScores(
+        split=split,
+        method="probe",
+        primary=task.primary,
+        metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
+    )
+    store.save_result(KEPT, key, scores)
+    return scores
+
+
+def _windowed(encoder: Encoder, items: Questions, options: Settled) -> Windows:
+    items = items.prompted(options.prompt) if options.prompt else items
+    return windowed(encoder, items.questions, items.contexts, max_length=options.max_length)
+
+
+@torch.inference_mode()
+def _read(encoder: Encoder, windows: Windows, options: Options, use: Use, passed: Callable[[int], None]) -> None:
+    """Run all windows through the model, and every layer through `use`."""
+    budget = options.batch_tokens or BATCH_TOKENS
+    for rows in token_batches(windows.texts.lengths, budget=budget, same_length=not encoder.padding_invariant):
+        batch = collate(windows.texts, rows, encoder.device)
+        own = batch["attention_mask"].bool()
+        with encoder.precision():
+            for layer, states in enumerate(encoder.layer_states(batch)):
+                use(rows, layer, states[own].float())
+        passed(len(rows))
+
+
+def _fitted(
+    encoder: Encoder, windows: Windows, items: Questions, options: Options, passed: Callable[[int], None]
+) -> Tensor:
+    """Return the weights of first and last tokens at every layer, (layer, width, 2)."""
+    targets = windows.targets(items.spans)
+    if (targets[:, 1] == windows.null).all():
+        raise DataError("expected an answer in a window of the train split to fit a probe on, got none")
+    width = encoder.description.hidden_size
+    covariances = torch.zeros(encoder.n_layers, width, width, dtype=torch.float64, device=encoder.device)
+    pulls = torch.zeros(encoder.n_layers, width, 2, dtype=torch.float64, device=encoder.device)
+
+    def add(rows: list[int], layer: int, states: Tensor) -> None:
+        sums = window_sums(windows, targets, rows, states)
+        covariances[layer] += sums[0]
+        pulls[layer] += sums[1]
+
+    _read(encoder, windows, options, add, passed)
+    return torch.stack([newton_step(*each, n=len(windows.pairs)) for each in zip(covariances, pulls, strict=True)])
+
+
+def window_sums(windows: Windows, targets: NDArray[np.int64], rows: list[int], states: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums over windows of Cov(x), (width, width), and of x_answer - mean(x), (width, 2).
+
+    Args:
+        windows: Of which `rows` are read.
+        targets: (window, 2) first and last token.
+        rows: (w,) numbers.
+        states: (token, width) of the windows' own tokens, one behind the other.
+    """
+    begins = np.cumsum([0, *(windows.texts.length(row) for row in rows)])
+    taken = np.concatenate([windows.own(row)[:, 0] >= 0 for row in rows])
+    taken[begins[:-1] + windows.null[rows]] = True
+    window = torch.from_numpy(np.repeat(np.arange(len(rows)), np.diff(begins))[taken]).to(states.device)
+    device = states.device
+    states = states - states[torch.from_numpy(taken).to(device)].mean(dim=0)  # what follows is of differences
+    chosen = states[torch.from_numpy(taken).to(device)]
+    counts = window.bincount(minlength=len(rows)).to(states.dtype)[:, None]
+    means = torch.zeros(len(rows), states.shape[1], device=device).index_add_(0, window, chosen) / counts
+    centred = (chosen - means[window]) / counts.sqrt()[window]
+    answers = states[torch.from_numpy(begins[:-1, None] + targets[rows]).to(device)] - means[:, None]
+    return centred.mT @ centred, answers.sum(dim=0).mT
+
+
+def newton_step(covariance: Tensor, pull: Tensor, *, n: int) -> Tensor:
+    """Return the weights of the first Newton step, (width, 2).
+
+    Features are divided by their deviation within windows; the penalty is width / `LOGIT_VARIANCE`.
+    """
+    scale = (covariance.diagonal() / n).sqrt()
+    scale = torch.where(scale > torch.finfo(torch.float32).eps * scale.max(), scale, torch.inf)  # says nothing
+    curvature = covariance / scale / scale[:, None]
+    curvature.diagonal().add_(len(scale) / LOGIT_VARIANCE)
+    weights: Tensor = torch.linalg.solve(curvature, pull / scale[:, None]) / scale[:, None]
+    return weights
+
+
+def _spans(
+    encoder: Encoder, windows: Windows, weights: Tensor, options: Options, passed: Callable[[int], None]
+) -> list[NDArray[np.float64]]:
+    """Return the best spans of all questions by every layer, (question, 4) each."""
+    logits: list[list[NDArray[np.float64]]] = [[np.zeros((0, 2))] * len(windows.pairs) for _ in weights]
+
+    def keep(rows: list[int], layer: int, states: Tensor) -> None:
+        values = (states @ weights[layer].float()).cpu().numpy()
+        ends = np.cumsum([windows.texts.length(row) for row in rows])
+        for row, own in zip(rows, np.split(values, ends[:-1]), strict=True):
+            logits[layer][row] = own
+
+    _read(encoder, windows, options, keep, passed)
+    return [windows.spans(each) for each in logits]

@@ -1,0 +1,127 @@
+"""Queries to be found documents for, as the items of a task. Knows texts; knows no files and no models."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from layerprobe.errors import DataError
+from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.values import Items
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalItems(Items):
+    """Queries, each an item, and the documents that are ranked for all of them."""
+
+    queries: tuple[str, ...]
+    """Their texts."""
+    documents: tuple[str, ...]
+    """Their texts, the same in all splits; of documents with equal cosines the earlier comes first."""
+    relevance: tuple[tuple[tuple[int, float], ...], ...]
+    """By query, the numbers of its relevant documents, with the gain above 0 of finding each."""
+    trained: tuple[tuple[tuple[int, ...], ...], ...]
+    """By query, its examples: the numbers of a positive and of its hard negatives, as many in all."""
+    own: tuple[int, ...]
+    """By query, the number of the document that is the query itself and is not ranked for it; -1 for none."""
+    query_prompt: str = ""
+    """Put before every query."""
+    document_prompt: str = ""
+    """Put before every document."""
+
+    def __post_init__(self) -> None:
+        lengths = [len(each) for each in (self.queries, self.relevance, self.trained, self.own)]
+        if len(set(lengths)) > 1:
+            raise DataError(f"expected relevance, examples and a document to leave out for every query, got {lengths}")
+        if without := sum(not each for each in self.relevance):
+            raise DataError(f"expected a relevant document for every query, {without} have none: leave them out")
+        numbers = {*chain(*chain(*self.trained)), *(document for document, _ in chain(*self.relevance))}
+        if numbers and not (min(numbers) >= 0 and max(numbers) < len(self.documents)):
+            raise DataError(
+                f"expected numbers of {len(self.documents)} documents, got {min(numbers)} to {max(numbers)}"
+            )
+        if len({len(example) for example in chain(*self.trained)}) > 1:
+            raise DataError("expected as many hard negatives for each positive, got more for some than for others")
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __repr__(self) -> str:
+        return f"<RetrievalItems: {len(self):,} queries, {len(self.documents):,} documents>"
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """The queries: documents are the same for all."""
+        return (self.queries,)
+
+    @property
+    def prompts(self) -> tuple[str, str]:
+        """What stands before queries and before documents."""
+        return self.query_prompt, self.document_prompt
+
+    @property
+    def query_texts(self) -> tuple[str, ...]:
+        """The queries as they are embedded."""
+        return tuple(self.query_prompt + text for text in self.queries)
+
+    @property
+    def document_texts(self) -> tuple[str, ...]:
+        """The documents as they are embedded."""
+        return tuple(self.document_prompt + text for text in self.documents)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The distinct texts as they are embedded, queries and then documents."""
+        return tuple(dict.fromkeys((*self.query_texts, *self.document_texts)))
+
+    @property
+    def examples(self) -> tuple[tuple[int, ...], ...]:
+        """What is trained on: the number of a query, of a relevant document and of hard negatives."""
+        return tuple((query, *example) for query, examples in enumerate(self.trained) for example in examples)
+
+    @property
+    def gold(self) -> Any:
+        """(n,) objects: the relevant documents of every query with their gains."""
+        import numpy as np  # which `--help` does without
+
+        gold = np.empty(len(self), dtype=object)
+        gold[:] = [dict(each) for each in self.relevance]
+        return gold
+
+    def take(self, rows: Sequence[int]) -> "RetrievalItems":
+        """Return these queries, and all documents."""
+        return replace(
+            self,
+            queries=tuple(self.queries[i] for i in rows),
+            relevance=tuple(self.relevance[i] for i in rows),
+            trained=tuple(self.trained[i] for i in rows),
+            own=tuple(self.own[i] for i in rows),
+        )
+
+    def join(self, other: "RetrievalItems") -> "RetrievalItems":
+        """Return these queries and then the others; DataError if their documents or prompts are not the same."""
+        if self.documents != other.documents or (self.query_prompt, self.document_prompt) != (
+            other.query_prompt,
+            other.document_prompt,
+        ):
+            raise DataError("expected queries that are asked of the same documents with the same prompts")
+        return replace(
+            self,
+            queries=self.queries + other.queries,
+            relevance=self.relevance + other.relevance,
+            trained=self.trained + other.trained,
+            own=self.own + other.own,
+        )
+
+    def prompted(self, prompt: str) -> "RetrievalItems":
+        """Return the items with the prompt before every query and document, and before the prompts they have."""
+        return replace(self, query_prompt=prompt + self.query_prompt, document_prompt=prompt + self.document_prompt)
+
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError unless there are two documents to rank, and no text is empty."""
+        if len(self.documents) < 2:
+            raise DataError(f"expected at least two documents to rank in the {split} split, got {len(self.documents)}")
+        for side, texts in ("queries", self.queries), ("documents", self.documents):
+            for i, text in enumerate(texts):
+                if not isinstance(text, str) or not text.strip():
+                    raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave it out")

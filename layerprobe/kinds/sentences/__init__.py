@@ -1,0 +1,1 @@
+"""Tasks of texts and pairs of texts with scores or labels."""

@@ -1,0 +1,20 @@
+"""Classification: the class of one text."""
+
+from layerprobe.metrics.influence import class_influences
+from layerprobe.metrics.scores import class_scores
+from layerprobe.tasks.kind import Kind
+
+CLASSIFICATION = Kind(
+    name="classification",
+    pairs=False,
+    labelled=True,
+    metrics=("accuracy", "macro f1"),
+    score=class_scores,
+    influences=class_influences,
+    loss="layerprobe.finetuning.losses:TextClasses",
+    zero_shot="probe",
+    probe="layerprobe.scoring.probes:LOGISTIC",
+    one_target=True,
+    detects=lambda cells: True,
+    averages="probabilities",
+)

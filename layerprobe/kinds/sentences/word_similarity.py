@@ -1,0 +1,106 @@
+"""Word similarity: several data sets of scored word pairs, merged into one task.
+
+Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), who merge RG-65, WordSim-353 (similarity), SimLex-999 and
+SimVerb-3500.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from layerprobe.errors import TaskError
+from layerprobe.files.atomic import from_home
+from layerprobe.tasks.columns import task_columns
+from layerprobe.tasks.discovery import data_files
+from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.scores import detect_range, is_number, scale
+from layerprobe.tasks.splitting import check_ratios
+from layerprobe.tasks.tables import Table, read_table
+from layerprobe.tasks.texts import check_empty
+from layerprobe.tasks.values import MERGED_KIND, Task
+
+
+def load_word_similarity(
+    source: str | Path | Sequence[str | Path],
+    *,
+    split_ratios: tuple[float, float, float] = (0.7, 0.15, 0.15),
+    seed: int = 0,
+    format: Format | None = None,
+    skip_empty: bool = False,
+) -> Task:
+    """Merge files of scored word pairs into one sts task.
+
+    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, turned round or
+    not, the first one stays. The rest is split at random. In the paper it is trained on in batches of 128 for 50
+    epochs.
+
+    Args:
+        source: A folder, all of whose data files are taken, or the files.
+        split_ratios: Shares of train, validation and test.
+        seed: Of the split.
+        format: How the files are written, where that is not to be found out.
+        skip_empty: Leave rows with an empty cell out; otherwise they are an error.
+
+    Raises:
+        TaskError: If a file is not of two words and a score, or a split is too small.
+    """
+    check_ratios(split_ratios)
+    rows: list[Row] = []
+    notes: list[str] = []
+    warnings: list[str] = []
+    tables = {file: read_table(file, format) for file in _files(source)}
+    read = {file: read_rows(table, _columns(table), MERGED_KIND) for file, table in tables.items()}
+    warnings.extend(check_empty([each.empty for each in read.values()], skip=skip_empty))
+    for file, table in tables.items():
+        notes.extend(table.notes)
+        warnings.extend(table.warnings)
+        scored = parsed(MERGED_KIND, file.name, read[file].rows)
+        low, high = detect_range([row.score for row in scored])
+        rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
+        notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
+        warnings.extend(read[file].warnings)
+    distinct: dict[frozenset[str], Row] = {}
+    for row in rows:
+        distinct.setdefault(frozenset(row.pair), row)
+    if len(distinct) < len(rows):
+        notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} pairs that had come before")
+    task = task_of(
+        str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source)),
+        MERGED_KIND,
+        {"train": list(distinct.values())},
+        ratios=split_ratios,
+        seed=seed,
+        score_range=(0.0, 1.0),
+        notes=notes,
+        warnings=warnings,
+    )
+    return replace(task, score_range=None, notes=task.notes[:-1])  # not of 0 .. 1 scaled to 0 .. 1
+
+
+def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
+    if not isinstance(source, (str, Path)):
+        return [from_home(path) for path in source]
+    path = from_home(source)
+    if not path.is_dir():
+        return [path]
+    if not (files := data_files(path)):
+        raise TaskError(f"{path} has no data file: expected files of two words and a score")
+    return files
+
+
+def _columns(table: Table) -> list[int] | None:
+    """Return the first two columns of words and the only one of numbers, where a file without a header has these."""
+    try:
+        task_columns(table, None, MERGED_KIND)
+    except TaskError:
+        numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
+        words = [i for i in range(table.width) if all(_is_word(row[i]) for row in table.rows)]
+        if table.header is None and len(numeric) == 1 and len(words) >= 2:
+            return [*words[:2], numeric[0]]
+        raise
+    return None
+
+
+def _is_word(cell: str) -> bool:
+    return len(cell.split()) == 1 and not is_number(cell)

@@ -1,0 +1,1 @@
+"""Extractive summaries: which sentences of a document to keep."""

@@ -1,0 +1,346 @@
+"""Documents with summaries: sentences of which some are to be chosen. Knows JSONL files and ROUGE, no models."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.files.atomic import from_home
+from layerprobe.files.serialisation import parse_json
+from layerprobe.kinds.summaries.metrics import ROUGE, greedy_oracle, readable, rouge
+from layerprobe.metrics.influence import Influences, mean_influences
+from layerprobe.tasks.discovery import folder_splits, sibling_splits
+from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.values import Items, Task
+
+if TYPE_CHECKING:
+    from layerprobe.tasks.columns import Columns
+    from layerprobe.tasks.kind import Kind
+    from layerprobe.tasks.loading import TaskSource
+
+Array = NDArray[np.float64]
+
+COLUMNS = ("document", "summary")
+SPLITS = ("train", "validation", "test")
+MIN_DOCUMENTS = 4
+Document = tuple[tuple[str, ...], tuple[str, ...]]
+"""Its sentences, and those of its summary."""
+_BETWEEN = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def sentences_of(text: str) -> tuple[str, ...]:
+    """Return the sentences of a text: it is cut at line ends, and at white space after a full stop, `!` or `?`.
+
+    What has no letter and no digit is left out. Abbreviations are cut, too: give lists of sentences where that matters.
+
+    Examples:
+        >>> sentences_of("It rained . Why? Nobody knew.")
+        ('It rained .', 'Why?', 'Nobody knew.')
+    """
+    return tuple(part.strip() for part in _BETWEEN.split(text) if any(map(str.isalnum, part)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryItems(Items):
+    """Documents as sentences, with the summary of each."""
+
+    documents: tuple[tuple[str, ...], ...]
+    """By document its sentences, in their order."""
+    summaries: tuple[tuple[str, ...], ...]
+    """By document the sentences of its summary."""
+    oracle: tuple[tuple[int, ...], ...]
+    """By document the numbers of the sentences that are to be learnt, see `greedy_oracle`."""
+    keep: int
+    """Sentences that are chosen of each document."""
+    prompt: str = ""
+    """Before every sentence where it is embedded; ROUGE does not read it."""
+
+    def __post_init__(self) -> None:
+        lengths = len(self.documents), len(self.summaries), len(self.oracle)
+        if len(set(lengths)) > 1:
+            raise DataError(f"expected as many documents as summaries and oracles, got {lengths}")
+        if self.keep < 1:
+            raise DataError(f"expected at least one sentence to choose of each document, got {self.keep}")
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __repr__(self) -> str:
+        return f"<SummaryItems: {len(self):,} documents>"
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """The documents, each as one text: those that are equal are not independent."""
+        return (tuple(map("\n".join, self.documents)),)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The distinct sentences in order of first appearance, document by document, with the prompt."""
+        return tuple(dict.fromkeys(self.sentences))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Those of all documents, one after the other, with the prompt."""
+        return tuple(self.prompt + sentence for document in self.documents for sentence in document)
+
+    @property
+    def gold(self) -> SummaryItems:
+        """The items themselves: ROUGE is of the chosen sentences and the summary."""
+        return self
+
+    @property
+    def targets(self) -> Array:
+        """(sentences,) of all documents, one after the other: 1 where a sentence is to be chosen, else 0."""
+        pairs = zip(self.documents, self.oracle, strict=True)
+        return np.array([i in chosen for sentences, chosen in pairs for i in range(len(sentences))], dtype=np.float64)
+
+    def __getitem__(self, rows: Sequence[int]) -> SummaryItems:
+        return self.take(rows)
+
+    def take(self, rows: Sequence[int]) -> SummaryItems:
+        """Return the documents of these numbers, in this order."""
+        return replace(
+            self,
+            documents=tuple(self.documents[i] for i in rows),
+            summaries=tuple(self.summaries[i] for i in rows),
+            oracle=tuple(self.oracle[i] for i in rows),
+        )
+
+    def join(self, other: SummaryItems) -> SummaryItems:
+        """Return these documents and then the others; DataError if not as many sentences are chosen of those."""
+        if self.keep != other.keep:
+            raise DataError(f"expected {self.keep} sentences to choose of each document, got {other.keep}")
+        return replace(
+            self,
+            documents=self.documents + other.documents,
+            summaries=self.summaries + other.summaries,
+            oracle=self.oracle + other.oracle,
+        )
+
+    def prompted(self, prompt: str) -> SummaryItems:
+        """Return the documents with the prompt before every sentence."""
+        return replace(self, prompt=prompt + self.prompt)
+
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError unless every document and summary has a sentence, none empty."""
+        for name, texts in ("document", self.documents), ("summary", self.summaries):
+            for i, sentences in enumerate(texts):
+                if not sentences or not all(isinstance(each, str) and each.strip() for each in sentences):
+                    raise DataError(f"expected a {name} of sentences at {split}[{i}], got {sentences!r:.80}")
+
+    def arranged(self, scores: Array) -> Array:
+        """Return scores of all sentences as outputs, (documents, longest document), 0 after the end of a document."""
+        outputs = np.zeros((len(self), max(map(len, self.documents), default=0)))
+        start = 0
+        for row, sentences in zip(outputs, self.documents, strict=True):
+            row[: len(sentences)] = scores[start : start + len(sentences)]
+            start += len(sentences)
+        return outputs
+
+    def chosen(self, outputs: Array) -> list[tuple[str, ...]]:
+        """Return the sentences of each document with the highest outputs, the earlier of equals, in their order."""
+        found = []
+        for sentences, scores in zip(self.documents, outputs, strict=True):
+            highest = np.argsort(-scores[: len(sentences)], kind="stable")[: self.keep]
+            found.append(tuple(sentences[i] for i in sorted(highest.tolist())))
+        return found
+
+    def lead(self) -> Array:
+        """Return outputs that choose the first sentences."""
+        return self.arranged(np.concatenate([-np.arange(len(each), dtype=np.float64) for each in self.documents]))
+
+    def best(self) -> Array:
+        """Return outputs that choose the oracle, and where that has fewer sentences, the first others."""
+        return self.arranged(self.targets) + self.lead() / (1 + max(map(len, self.documents)))
+
+
+# ---- scores ---------------------------------------------------------------------------------------------
+
+
+def summary_scores(outputs: Array, gold: SummaryItems) -> dict[str, float]:
+    """Return the mean ROUGE of the sentences with the highest outputs, (documents, longest document)."""
+    return {name: float(values.mean()) for name, values in document_scores(outputs, gold).items()}
+
+
+def summary_influences(outputs: Array, gold: SummaryItems) -> Influences:
+    """Return the influences of documents on `summary_scores`."""
+    return {name: mean_influences(values) for name, values in document_scores(outputs, gold).items()}
+
+
+def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
+    """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs."""
+    scores = [rouge(chosen, summary) for chosen, summary in zip(gold.chosen(outputs), gold.summaries, strict=True)]
+    return {name: np.array([each[name] for each in scores]) for name in ROUGE}
+
+
+# ---- files ----------------------------------------------------------------------------------------------
+
+
+def is_summaries(path: Path) -> bool:
+    """Return whether a JSONL file, or the train file of a folder, has a document and a summary in its first line."""
+    try:
+        file = folder_splits(path)["train"] if path.is_dir() else path
+        if file.suffix.lower() != ".jsonl":
+            return False
+        with file.open(encoding="utf-8") as opened:
+            first = json.loads(opened.readline())
+    except (OSError, ValueError, TaskError, RecursionError):
+        return False
+    return isinstance(first, dict) and set(COLUMNS) <= set(first)
+
+
+def load_summaries(source: TaskSource, *, kind: str) -> Task:
+    """Load documents with summaries from JSONL: a file, a folder of train, validation and test, or a list of mappings.
+
+    Each line has a `document`, a text or a list of its sentences, and a `summary`, likewise; the columns can have other
+    names. Texts become sentences by `sentences_of`. Of each document as many sentences are chosen as training summaries
+    have in the median.
+
+    Raises:
+        TaskError: If a file or a line is not as it should be, or a split has fewer than 4 documents.
+    """
+    names = COLUMNS if source.columns is None else _names(source.columns)
+    rows: dict[str, list[Document]] = {}
+    notes: list[str] = []
+    warnings: list[str] = []
+    for role, data in _data(source, notes).items():
+        rows[role], said = _documents(data, names, f"{source.name} {role}", skip_empty=source.skip_empty)
+        warnings += said
+    missing = [role for role in SPLITS[1:] if role not in rows]
+    if missing:
+        ratios = [source.split_ratios[0], *(source.split_ratios[SPLITS.index(role)] for role in missing)]
+        whole = rows["train"]
+        parts = split_by_ratio([("\n".join(each[0]), "") for each in whole], ratios, seed=source.seed)
+        rows |= {role: [whole[i] for i in part] for role, part in zip(("train", *missing), parts, strict=True)}
+        notes.append(f"split {count(len(whole), 'document')} at random into {_sizes(rows)}")
+    for role in SPLITS:
+        if len(rows[role]) < MIN_DOCUMENTS:
+            raise TaskError(
+                f"expected at least {MIN_DOCUMENTS} documents in the {role} split, got {len(rows[role])}: give more"
+            )
+    keep = max(1, round(statistics.median(len(summary) for _, summary in rows["train"])))
+    short = sum(len(document) <= keep for each in rows.values() for document, _ in each)
+    if short:
+        warnings.append(f"{count(short, 'document')} of no more than {count(keep, 'sentence')} leave nothing to choose")
+    train, validation, test = (_items(rows[role], keep) for role in SPLITS)
+    notes.append(f"chooses {count(keep, 'sentence')} of each document, as the median training summary has")
+    return Task(
+        name=source.name,
+        kind=kind,
+        train=train,
+        validation=validation,
+        test=test,
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
+
+
+def _names(columns: Columns) -> tuple[str, str]:
+    listed = [part.strip() for part in columns.split(",")] if isinstance(columns, str) else list(map(str, columns))
+    if len(listed) != 2:
+        raise TaskError(f"expected two columns, such as document,summary, got {','.join(listed)}")
+    return listed[0], listed[1]
+
+
+def _data(source: TaskSource, notes: list[str]) -> Mapping[str, object]:
+    """Return files, or lists of mappings, by split."""
+    given = {
+        role: data for role, data in (("validation", source.validation), ("test", source.test)) if data is not None
+    }
+    if not isinstance(source.source, (str, Path)):
+        if isinstance(source.source, Mapping):
+            return {**source.source, **given}
+        return {"train": source.source, **given}
+    path = from_home(source.source)
+    if path.is_dir():
+        files = {role: file for role, file in folder_splits(path).items() if role not in given}
+        notes.append(f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}")
+        return {**files, **given}
+    siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given]) if path.exists() else {}
+    notes += [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
+    return {"train": path, **siblings, **given}
+
+
+def _documents(
+    data: object, names: tuple[str, str], what: str, *, skip_empty: bool
+) -> tuple[list[Document], list[str]]:
+    """Return the documents of a file or a list that have both texts, and warnings."""
+    cleaner, found, empty = Cleaner(), list[Document](), list[str]()
+    for place, row in _rows(data, what):
+        texts = []
+        for name in names:
+            if name not in row:
+                raise TaskError(f"{place}: expected {name!r}, got {', '.join(map(repr, row)) or 'nothing'}")
+            texts.append(_sentences(row[name], cleaner, f"{place}, {name}"))
+        document, summary = texts
+        if not document or not summary:
+            empty.append(place)
+        elif not readable(" ".join(summary)):
+            raise TaskError(f"{place}: expected a summary with letters from a to z or digits, which is all ROUGE reads")
+        else:
+            found.append((document, summary))
+    if empty and not skip_empty:
+        raise TaskError(
+            f"{count(len(empty), 'document')} without sentences or without a summary (first: {empty[0]}): go on "
+            "without them with --skip-empty (skip_empty=True)"
+        )
+    said = [f"{what}: left out {count(len(empty), 'document')} without sentences or summary"] if empty else []
+    return found, [*said, *cleaner.warnings(what, "text")]
+
+
+def _rows(data: object, what: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if isinstance(data, (str, Path)):
+        path = from_home(data)
+        if path.suffix.lower() != ".jsonl":
+            raise TaskError(f"expected documents with summaries in a JSONL file, got {path}")
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TaskError(f"{path} cannot be read: {error}") from error
+        rows: Iterable[tuple[str, Any]] = (
+            (f"{path}, line {i}", _parsed(line, f"{path}, line {i}")) for i, line in enumerate(lines, 1) if line.strip()
+        )
+    elif isinstance(data, Iterable):
+        rows = ((f"{what}[{i}]", row) for i, row in enumerate(data))
+    else:
+        raise TaskError(f"expected documents with summaries in a JSONL file or a list, got a {type(data).__name__}")
+    for place, row in rows:
+        if not isinstance(row, Mapping):
+            raise TaskError(f"{place}: expected an object with a document and a summary, got {row!r:.40}")
+        yield place, row
+
+
+def _parsed(line: str, place: str) -> Any:
+    try:
+        return parse_json(line)
+    except DataError as error:
+        raise TaskError(f"{place}: expected JSON: {error}") from error
+
+
+def _sentences(value: object, cleaner: Cleaner, place: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return sentences_of(cleaner.clean(value))
+    if isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
+        cleaned = (" ".join(cleaner.clean(each).split()) for each in value)
+        return tuple(each for each in cleaned if any(map(str.isalnum, each)))
+    raise TaskError(f"{place}: expected a text or a list of sentences, got {value!r:.40}")
+
+
+def _items(rows: Sequence[Document], keep: int) -> SummaryItems:
+    documents, summaries = zip(*rows, strict=True)
+    oracle = (greedy_oracle(document, summary, keep=keep) for document, summary in rows)
+    return SummaryItems(documents=documents, summaries=summaries, oracle=tuple(oracle), keep=keep)
+
+
+def _sizes(rows: Mapping[str, Sequence[Document]]) -> str:
+    return ", ".join(f"{len(rows[role]):,} {role}" for role in SPLITS)

@@ -1,0 +1,1 @@
+"""A tag for every word: entities, and tags such as parts of speech."""

@@ -1,0 +1,175 @@
+"""Files of words with tags -> sentences: columns as of CoNLL, and JSONL. Knows files, not what a tag means."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.files.serialisation import parse_json
+from layerprobe.tasks.columns import Columns, plain_name
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.tables import CONLL_SUFFIXES, check_format, encoding_of, read_lines
+
+DOCUMENT = "-DOCSTART-"
+UNIVERSAL = ".conllu"
+"""Files of Universal Dependencies: ten columns, the word in the second, its part of speech in the fourth."""
+WORD_NAMES = ("tokens", "words")
+SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv", ".jsonl")
+LOOKED_AT = 2000
+"""Sentences by which a file is told to be one of words with tags."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    """A sentence as the source has it."""
+
+    words: tuple[str, ...]
+    cells: tuple[str, ...]
+    """The tag of every word, unread."""
+    places: tuple[str, ...]
+    """File and line of every word."""
+
+
+def read_sentences(
+    path: Path, columns: Columns | None, format: Format, target_columns: Sequence[str]
+) -> list[Sentence]:
+    """Return the sentences of a file; the columns are word and tag, by name in JSONL and by number elsewhere.
+
+    Raises:
+        TaskError: If the file is missing, of another kind or encoding, or a line is not as the others.
+    """
+    if not path.is_file():
+        raise TaskError(f"{path} is no file: expected sentences, one of {', '.join(SUFFIXES)}")
+    if path.suffix.lower() not in SUFFIXES:
+        raise TaskError(f"{path} has the extension {path.suffix!r}: expected one of {', '.join(SUFFIXES)}")
+    check_format(path, format, ("encoding",))
+    sentences = list(_sentences(path, columns, format.encoding or encoding_of(path), target_columns))
+    if not sentences:
+        raise TaskError(f"{path} is empty: expected sentences")
+    return sentences
+
+
+def first_cells(path: Path, target_columns: Sequence[str]) -> list[str]:
+    """Return the tags of a file's first sentences, up to a line that is not as the others; none of other files."""
+    cells: list[str] = []
+    with contextlib.suppress(DataError, OSError):
+        if path.suffix.lower() in SUFFIXES and path.is_file():
+            for sentence in itertools.islice(_sentences(path, None, encoding_of(path), target_columns), LOOKED_AT):
+                cells += sentence.cells
+    return cells
+
+
+def sentences_of(
+    name: str, columns: dict[str, Sequence[Any]], wanted: Columns | None, tags: Sequence[str]
+) -> list[Sentence]:
+    """Return the sentences of columns of lists: one of words, and one of as many tags.
+
+    Raises:
+        TaskError: If there are no such columns, or a sentence has more words than tags, or fewer.
+    """
+    word, tag = _names(name, list(columns), wanted, tags)
+    places = (f"{name}, row {number}" for number in itertools.count(1))
+    return [_listed(*each) for each in zip(columns[word], columns[tag], places, strict=False)]
+
+
+def _sentences(path: Path, columns: Columns | None, encoding: str, tags: Sequence[str]) -> Iterator[Sentence]:
+    if path.suffix.lower() == ".jsonl":
+        return _of_jsonl(path, columns, encoding, tags)
+    return _of_lines(path, columns, encoding)
+
+
+# ---- columns ---------------------------------------------------------------------------------------------
+
+
+def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Sentence]:
+    """Yield the sentences of a file with a word a line. Lines of -DOCSTART- and comments are left out."""
+    universal = path.suffix.lower() == UNIVERSAL
+    given = _numbers(path, columns) if columns is not None else ((1, 3) if universal else None)
+    width, first_line, tabs = 0, 0, False
+    rows: list[tuple[str, str, str]] = []
+    for number, line in read_lines(path, encoding):
+        line = line.rstrip("\r\n")
+        if not line.strip() or line.startswith(DOCUMENT):
+            if rows:
+                yield _sentence(rows)
+            rows = []
+            continue
+        fields = line.split("\t") if (tabs if width else "\t" in line) else line.split()
+        # a word can begin with #, as in tweets
+        if not rows and line.startswith("#") and (len(fields) != width if width else line.startswith("# ")):
+            continue
+        if not width:
+            width, first_line, tabs = len(fields), number, "\t" in line
+            word, tag = given or (0, width - 1)
+            if width < 2 or max(word, tag) >= width:
+                raise TaskError(
+                    f"{path}, line {number}: expected a word and its tag in columns {word} and {max(tag, 1)}, got "
+                    f"{width} column{'s' * (width > 1)}: {line[:40]!r}"
+                )
+        if len(fields) != width:
+            raise TaskError(
+                f"{path}, line {number}: expected {width} columns as in line {first_line}, got {len(fields)}: "
+                f"{line[:40]!r}"
+            )
+        if universal and not fields[0].isdigit():
+            continue  # a word that several are written as, or one that is not written
+        rows.append((fields[word], fields[tag], f"{path}, line {number}"))
+    if rows:
+        yield _sentence(rows)
+
+
+def _sentence(rows: Sequence[tuple[str, str, str]]) -> Sentence:
+    words, cells, places = zip(*rows, strict=True)
+    return Sentence(words=words, cells=cells, places=places)
+
+
+def _numbers(path: Path, columns: Columns) -> tuple[int, int]:
+    items = [str(item).strip() for item in (columns.split(",") if isinstance(columns, str) else columns)]
+    if len(items) != 2 or not all(item.isdecimal() for item in items) or items[0] == items[1]:
+        raise TaskError(f"expected the columns of word and tag of {path} as two numbers from 0, got {','.join(items)}")
+    return int(items[0]), int(items[1])
+
+
+# ---- lists -----------------------------------------------------------------------------------------------
+
+
+def _of_jsonl(path: Path, columns: Columns | None, encoding: str, tags: Sequence[str]) -> Iterator[Sentence]:
+    for number, line in read_lines(path, encoding):
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            record = parse_json(line)
+        except DataError as error:
+            raise TaskError(f"{place}: expected one JSON object a line: {error}") from error
+        if not isinstance(record, dict):
+            raise TaskError(f"{place}: expected a JSON object, got {line.strip()[:40]}")
+        word, tag = _names(place, list(record), columns, tags)
+        yield _listed(record[word], record[tag], place)
+
+
+def _listed(words: Any, cells: Any, place: str) -> Sentence:
+    lists = [each.tolist() if hasattr(each, "tolist") else each for each in (words, cells)]
+    if not all(isinstance(each, (list, tuple)) for each in lists) or len(lists[0]) != len(lists[1]):
+        raise TaskError(f"{place}: expected a list of words and one of as many tags")
+    texts = ["" if cell is None else str(cell) for cell in lists[1]]
+    return Sentence(words=tuple(map(str, lists[0])), cells=tuple(texts), places=(place,) * len(texts))
+
+
+def _names(place: str, names: Sequence[str], columns: Columns | None, tags: Sequence[str]) -> tuple[str, str]:
+    if columns is not None:
+        items = [str(item).strip() for item in (columns.split(",") if isinstance(columns, str) else columns)]
+        if len(items) != 2 or not set(items) <= set(names):
+            raise TaskError(f"{place}: expected two columns of {', '.join(names)}, of words and tags, got {items}")
+        return items[0], items[1]
+    plain = {plain_name(name): name for name in reversed(names)}
+    word, tag = (next((plain[name] for name in usual if name in plain), None) for usual in (WORD_NAMES, tags))
+    if word is None or tag is None:
+        raise TaskError(
+            f"{place}: expected lists of words and tags, such as {WORD_NAMES[0]} and {tags[0]}, got "
+            f"{', '.join(names)[:80]}: name them with --columns"
+        )
+    return word, tag

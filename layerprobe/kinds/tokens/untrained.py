@@ -1,0 +1,139 @@
+"""Frozen token states and the tags of words -> scores of every layer by a probe.
+
+A linear model is fitted on the states of the first tokens of training words, a random choice of sentences where there
+are many, and reads the words of a split while they pass.
+"""
+
+import logging
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import Options, computed_on, load, settled
+from layerprobe.errors import DataError
+from layerprobe.extraction.token_states import kept_token_states, token_states
+from layerprobe.files.serialisation import digest
+from layerprobe.kinds.tokens.items import TaggedSentences
+from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize_words
+from layerprobe.metrics.names import Split
+from layerprobe.progress import Progress, part_of
+from layerprobe.scoring.probes import LOGISTIC, logistic_weights
+from layerprobe.scoring.values import LayerScores
+from layerprobe.store.store import Store
+from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Task
+from layerprobe.versions import WORD_PROBE_VERSION
+
+logger = logging.getLogger(__name__)
+
+WORDS = 20_000
+"""Training words that a probe is fitted on at most, but for the rest of a sentence."""
+KEPT = "word-probes"
+"""Where the store has their scores."""
+
+
+def score_words(
+    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
+) -> LayerScores:
+    """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now.
+
+    Raises:
+        DataError: If it is no task of words, has a prompt, or no training word is read.
+        ModelError: If the model cannot be loaded.
+        StoreError: If the store cannot be written.
+    """
+    options = settled(checkpoint, options)
+    train, scored = (_sentences(task, each).prompted(options.prompt) for each in ("train", split))
+    store, key = Store(options.cache_dir), _key(checkpoint, task, split, options)
+    if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
+        return kept
+    encoder = load(checkpoint, options)
+    gold = scored.gold
+    reading = part_of(progress, start=0, share=0.9, whole=1)
+    weights = _fitted(encoder, train, options, part_of(reading, start=0, share=0.7, whole=1))
+    outputs = _outputs(encoder, scored, weights, options, part_of(reading, start=0.7, share=0.3, whole=1))
+    by_layer = [evaluate_outputs(task.kind, each, gold) for each in outputs]
+    scores = LayerScores(
+        split=split,
+        method="probe",
+        primary=task.primary,
+        metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
+    )
+    store.save_result(KEPT, key, scores)
+    return scores
+
+
+Weights = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
+"""By layer, (width, classes) and (classes,)."""
+
+
+def _sentences(task: Task, split: Split) -> TaggedSentences:
+    items = task.split(split)
+    if not isinstance(items, TaggedSentences):
+        raise DataError(f"expected sentences with tags, got {task.name} of kind {task.kind}")
+    return items
+
+
+def _key(checkpoint: Checkpoint, task: Task, split: Split, options: Options) -> str:
+    return digest(
+        {
+            "versions": [WORD_PROBE_VERSION, LOGISTIC.version, WORDS],
+            "model": "" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
+            **checkpoint.identity,
+            "task": [task.digest, split],
+            "options": [options.max_length or 0, options.norm, options.attn, computed_on(options)],
+        }
+    )
+
+
+def _tokenized(encoder: Encoder, sentences: TaggedSentences, options: Options, split: str) -> TokenizedWords:
+    words = tokenize_words(encoder, sentences.words, max_length=options.max_length)
+    if words.n_cut:
+        limit, n = encoder.limit(options.max_length), len(words.first)
+        logger.warning("%d of %d words of the %s split were cut off at %d tokens", words.n_cut, n, split, limit)
+    return words
+
+
+def _fitted(encoder: Encoder, train: TaggedSentences, options: Options, progress: Progress) -> Weights:
+    order = np.random.default_rng(0).permutation(len(train))
+    enough = int(np.searchsorted(np.cumsum([len(train.words[i]) for i in order]), WORDS)) + 1
+    chosen = train.take(np.sort(order[:enough]).tolist())
+    if len(chosen) < len(train):
+        said = "the probe is fitted on %d of %d training words, a random choice of sentences"
+        logger.warning(said, chosen.n_outputs, train.n_outputs)
+    words, tags = _tokenized(encoder, chosen, options, "train"), chosen.gold.tags
+    there = words.first != NO_TOKEN
+    if not there.any():
+        raise DataError("expected training words with tokens, got none: is the maximum length too small?")
+    with kept_token_states(
+        encoder,
+        words.texts,
+        words.sentence[there],
+        words.first[there],
+        batch_tokens=options.batch_tokens,
+        progress=part_of(progress, start=0, share=0.3, whole=1),
+    ) as states:
+        weights = []
+        for layer, values in enumerate(states):
+            weights.append(logistic_weights(np.array(values), tags[there], len(train.labels)))
+            part_of(progress, start=0.3, share=0.7, whole=1)("fitting probes", layer + 1, len(states))
+        return weights
+
+
+def _outputs(
+    encoder: Encoder, scored: TaggedSentences, weights: Weights, options: Options, progress: Progress
+) -> NDArray[np.float64]:
+    """Return the logits of all words at every layer, (layer, word, classes); 0 of those without a token."""
+    words = _tokenized(encoder, scored, options, "scored")
+    outputs = np.zeros((len(weights), len(words.first), len(scored.labels)))
+    batches = token_states(encoder, words.texts, batch_tokens=options.batch_tokens, progress=progress)
+    for numbers, states in batches:
+        for i, number in enumerate(numbers):
+            own = np.arange(words.ends[number], words.ends[number + 1])
+            own = own[words.first[own] != NO_TOKEN]
+            for layer, (weight, bias) in enumerate(weights):
+                outputs[layer, own] = states[layer, i, words.first[own]] @ weight + bias
+    return outputs

@@ -1,0 +1,1 @@
+"""Triplets: which of two texts is closer to a third."""

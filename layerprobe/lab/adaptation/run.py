@@ -1,0 +1,279 @@
+"""A model and texts -> the same model, gone on with masked language modelling on them."""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+
+from layerprobe.checks import check_seeds
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.encoders.saving import save_encoder
+from layerprobe.errors import DamagedStoreError, DataError, TrainingError
+from layerprobe.files.atomic import inside, make_directory, store_errors
+from layerprobe.files.serialisation import digest
+from layerprobe.lab.adaptation.folder import FOLDER
+from layerprobe.lab.adaptation.values import Adaptation, AdaptationMetrics, AdaptationPlan, AdaptationProtocol
+from layerprobe.progress import Progress, notebook_bar
+from layerprobe.store.store import Store
+from layerprobe.tasks.values import TextFile
+from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
+from layerprobe.training.folder import check_intervals
+from layerprobe.training.loop import Trainer, seconds_a_step, steps_per_epoch, train
+from layerprobe.training.masking import Masking
+from layerprobe.training.objective import MaskedLanguageModelling
+from layerprobe.training.run_directory import RunDirectory
+from layerprobe.training.values import StepMetrics
+from layerprobe.versions import ADAPTATION_VERSION, __version__, versions
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY = 50
+
+
+def adapt(
+    model: ModelLike,
+    texts: TextFile | Sequence[str],
+    out: str | Path,
+    *,
+    protocol: AdaptationProtocol | None = None,
+    seed: int = 0,
+    options: Options = DEFAULT_OPTIONS,
+    evaluate_every: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    overwrite: bool = False,
+    progress: Progress = notebook_bar,
+) -> Adaptation:
+    """Train the whole model by masked language modelling on texts, and write its encoder and the numbers as a folder.
+
+    loss = mean over the masked tokens of -log p(original token)
+
+    The folder is an ordinary checkpoint: any function that takes a model takes it. An interrupted run goes on
+    where it was last saved, in `OUT.adapting` beside the folder, and gives the same weights; a finished one is
+    read, not repeated.
+
+    Copies of texts count once. The seed is that of split, order, masking, dropout and fresh weights of the head. Of the
+    options those say how to load: device, dtype, attention, code of the checkpoint's own. The held-out texts are
+    evaluated every so many steps, an epoch by default. With `overwrite`, an adapted model at `out`, or an unfinished
+    other one, is replaced. The progress is called with the steps that are done.
+
+    Raises:
+        ModelError: If the model cannot be loaded, or cannot fill in masked tokens.
+        DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
+        TrainingError: If the loss is not finite.
+        StoreError: If another process is at it, or the disk cannot be written.
+
+    Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
+    """
+    protocol = protocol or AdaptationProtocol()
+    check_intervals(checkpoint_every, evaluate_every)
+    given, distinct, checkpoint = _checked(model, texts, seed, options)
+    fingerprint = _fingerprint(checkpoint, distinct, protocol, seed, options)
+
+    def work(run_directory: RunDirectory) -> tuple[Adaptation, Callable[[Path], None]]:
+        encoder = load(checkpoint, options)
+        head = with_masked_lm_head(checkpoint, encoder, seed=seed)
+        corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
+        run = trainer(encoder, head, corpus, protocol, seed=seed)
+        train(
+            run,
+            run_directory=run_directory,
+            checkpoint_every=checkpoint_every,
+            evaluate_every=evaluate_every,
+            task="adapting",
+            progress=progress,
+        )
+        n_copies = len(given.texts) - len(distinct)
+        adaptation = Adaptation(
+            model=encoder.description,
+            protocol=protocol,
+            seed=seed,
+            texts=given.name,
+            n_texts=len(run.rows),
+            n_held_out=len(run.held_out),
+            n_held_out_tokens=sum(len(batch.targets) for batch in run.held_out_batches),
+            head="fresh" if head.fresh else "own",
+            steps=run.step,
+            computed_on=computed_on(options),
+            metrics=tuple(map(_metrics_of, run.metrics)),
+            seconds=run.seconds,
+            fingerprint=fingerprint,
+            versions={"layerprobe": __version__, **versions()},
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            warnings=(
+                *given.notes,
+                *given.warnings,
+                *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut),
+            ),
+        )
+        return adaptation, partial(save_encoder, encoder)
+
+    source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
+    return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
+
+
+def plan_adaptation(
+    model: ModelLike,
+    texts: TextFile | Sequence[str],
+    *,
+    protocol: AdaptationProtocol | None = None,
+    seed: int = 0,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> AdaptationPlan:
+    """Return the steps and the estimated time of what `adapt` would do with the arguments; nothing is written.
+
+    Raises:
+        ModelError, DataError: As `adapt`.
+    """
+    protocol = protocol or AdaptationProtocol()
+    _, distinct, checkpoint = _checked(model, texts, seed, options)
+    encoder = load(checkpoint, options)
+    head = with_masked_lm_head(checkpoint, encoder, seed=seed)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
+    run = trainer(encoder, head, corpus, protocol, seed=seed)
+    return AdaptationPlan(
+        model=checkpoint.name,
+        protocol=protocol,
+        n_texts=len(run.rows),
+        n_held_out=len(run.held_out),
+        steps=run.total_steps,
+        seconds=run.total_steps * seconds_a_step(run),
+        computed_on=computed_on(options),
+    )
+
+
+def _checked(
+    model: ModelLike, texts: TextFile | Sequence[str], seed: int, options: Options
+) -> tuple[TextFile, tuple[str, ...], Checkpoint]:
+    """Return the texts, the distinct ones and the model, or raise before anything is spent."""
+    check_seeds([seed])
+    if options.dtype == "float16":
+        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+    given = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    check_masked_lm(checkpoint)
+    return given, tuple(dict.fromkeys(given.texts)), checkpoint
+
+
+def trainer(
+    encoder: Encoder, head: MaskedLanguageModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
+) -> Trainer:
+    """Return a run that has not begun; it trains the model under `head` in place."""
+    if encoder.autocast == torch.float16:
+        raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+    tokenizer = encoder.tokenizer
+    # a model's vocabulary can be rounded up to words that no text has
+    vocab_size = min(len(tokenizer), encoder.model.config.vocab_size)
+    # with [UNK] among the special tokens, as in the data collator of transformers
+    masking = Masking.of(protocol, tokenizer, vocab_size=vocab_size, special_ids=tokenizer.all_special_ids)
+    rows, held_out = hold_out(len(corpus), protocol.validation_share, seed=seed)
+    whole = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation) * protocol.epochs
+    return Trainer(
+        MaskedLanguageModelling(head, masking),
+        corpus,
+        protocol,
+        total_steps=whole if protocol.max_steps is None else min(whole, protocol.max_steps),
+        rows=rows,
+        held_out=held_out,
+        seed=seed,
+        device=encoder.device,
+        precision=encoder.precision,
+        same_length=not encoder.padding_invariant,
+    )
+
+
+def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
+    loss, accuracy = (step.held_out[f"mlm_{name}"] for name in ("loss", "accuracy"))
+    assert loss is not None  # the held-out set has masked tokens
+    assert accuracy is not None
+    return AdaptationMetrics(
+        step=step.step, train_loss=step.train.get("mlm_loss"), held_out_loss=loss, held_out_accuracy=accuracy
+    )
+
+
+def stored_adaptation(
+    model: Checkpoint,
+    texts: TextFile,
+    *,
+    protocol: AdaptationProtocol,
+    seed: int = 0,
+    options: Options = DEFAULT_OPTIONS,
+) -> tuple[Path, Adaptation | None]:
+    """Return the folder of an adapted model in the store, named by all that its weights depend on, and its numbers.
+
+    These are None where it is still to be adapted.
+
+    Raises:
+        DataError: If there is something else at that place.
+    """
+    name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed, options)[:32]
+    root = Store(options.cache_dir).root
+    path = inside(root, root / "adapted" / name)
+    try:
+        adaptation = FOLDER.read(path)
+        if adaptation is not None and adaptation.fingerprint[:32] != name:
+            raise DamagedStoreError(f"{path} holds another adapted model, {adaptation.fingerprint[:32]}")
+    except DamagedStoreError as error:
+        logger.warning("%s: it is adapted again", error)
+        return path, None
+    return path, adaptation
+
+
+def adapt_in_store(
+    model: Checkpoint,
+    texts: TextFile,
+    *,
+    protocol: AdaptationProtocol,
+    seed: int = 0,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> tuple[Path, Adaptation]:
+    """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
+
+    Arguments and errors are those of `adapt`; `options` says where the store is, too. The folder is an ordinary
+    checkpoint.
+    """
+    path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+    if stored is not None:
+        return path, stored
+    make_directory(path.parent)
+    lock = FileLock(inside(path.parent, path.with_name(f"{path.name}.lock")))
+    with store_errors("lock", Path(lock.lock_file)):
+        held = lock.acquire()
+    with held:
+        path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+        # what is there now is not as it was written
+        return path, stored or adapt(
+            model, texts, path, protocol=protocol, seed=seed, options=options, overwrite=True, progress=progress
+        )
+
+
+def _fingerprint(
+    checkpoint: Checkpoint, texts: Sequence[str], protocol: AdaptationProtocol, seed: int, options: Options
+) -> str:
+    return digest([ADAPTATION_VERSION, checkpoint.identity, computed_on(options), digest(texts), protocol, seed])
+
+
+def _warnings(
+    encoder: Encoder, head: MaskedLanguageModel, protocol: AdaptationProtocol, *, n_copies: int, n_cut: int
+) -> tuple[str, ...]:
+    warnings = []
+    if head.fresh:
+        warnings.append(
+            f"the checkpoint lacks {len(head.fresh)} weights of the head for masked language modelling (such as "
+            f"{head.fresh[0]}): they began at random, so the loss before says nothing of the encoder"
+        )
+    if n_copies:
+        warnings.append(f"{n_copies:,} copies of texts were left out")
+    if n_cut:
+        warnings.append(f"{n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
+    if not encoder.padding_invariant:
+        warnings.append("padding changes the states of this architecture, and batches were padded in training")
+    return tuple(warnings)

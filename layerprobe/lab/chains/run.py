@@ -1,0 +1,464 @@
+"""A chain of trainings -> what each step gave and what the first ones add; every step is stored once and shared.
+
+What a step gives is kept by the content of the model that it starts from. So chains with the same first steps, and
+further processes, find these done.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.comparison.compare import compare_all
+from layerprobe.comparison.values import Comparison
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.encoder import TruncatedEncoder
+from layerprobe.encoders.heads import check_masked_lm
+from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.errors import UnsupportedArchitectureError
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.finetuning.confirmation import differences, outcomes
+from layerprobe.finetuning.items import NO_ITEMS, RunItems, run_items
+from layerprobe.finetuning.saved import MODEL, has_model
+from layerprobe.finetuning.tuning import check_layers, check_precision, finetune, run_folder, saved_models
+from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.lab.adaptation.run import adapt_in_store, stored_adaptation
+from layerprobe.lab.adaptation.values import Adaptation
+from layerprobe.lab.chains.values import (
+    Chain,
+    ChainCurve,
+    ChainEffect,
+    ChainPlan,
+    ChainResult,
+    ChainSimilarities,
+    ChainSimilarity,
+    ChainTrail,
+    FinetuneStep,
+    PlannedStep,
+)
+from layerprobe.progress import Progress, part_of, silent
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.values import Matrix
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.settings import load_settings
+from layerprobe.tasks.values import Task, TextFile
+from layerprobe.versions import versions
+
+LayerSeed = tuple[int, int]
+"""Layer and seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainData:
+    """What the steps of a chain learn from, loaded."""
+
+    tasks: tuple[Task, ...]
+    """One a fine-tuning."""
+    corpora: tuple[TextFile, ...] = ()
+    """One an adaptation."""
+
+    @classmethod
+    def of(cls, chain: Chain) -> ChainData:
+        """Load what a chain names."""
+        return cls(
+            corpora=tuple(load_corpus(step.texts) for step in chain.adaptations),
+            tasks=tuple(load_settings(step.task) for step in chain.finetunings),
+        )
+
+
+def run_chain(
+    chain: Chain,
+    *,
+    data: ChainData | None = None,
+    level: float = LEVEL,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> ChainResult:
+    """Do the steps of a chain at every layer and with every seed; what is stored is read, not repeated.
+
+    Adaptations train the whole model. The first fine-tuning truncates what they left at each layer; each further one
+    goes on from the best epoch of the one before, at the same layer and with the same seed, with a new head. A chain
+    that was killed goes on where it was, with the same numbers.
+
+    effect at a layer = mean over seeds of (test score of the last step after the others - the same straight from the
+    start)
+
+    CKA after the last fine-tuning is that of the first seed: the weights of all seeds would have to be kept.
+
+    What its steps learn from can be given, loaded, as `data`. Of the options, pooling is the chain's, and
+    `max_length` for CKA that of the last step where they have none.
+
+    Raises:
+        ModelError: If a model cannot be loaded or fill in masked tokens, or a layer has no checkpoint to go on from.
+        DataError: If a task, a file with texts or a layer is not what it should be.
+        TrainingError: If a training fails.
+        StoreError: If a result cannot be written.
+
+    Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130): word similarity or domain-adaptive pretraining, then STS.
+    """
+    check_level(level)
+    loaded = _LoadedChain.of(chain, data, options)
+    before = _embed_start(loaded, level, progress) if chain.cka else None
+    fine_tuning = _ChainProgress(progress, loaded)
+    done = _run_steps(loaded, loaded.start, fine_tuning)
+    direct = _Tuned()
+    if chain.compares:
+        alone = dict.fromkeys(loaded.pairs, loaded.start)
+        direct, _ = _fine_tuned(loaded, alone, len(loaded.tasks) - 1, fine_tuning, keeps=False)
+    controls = [_run_steps(loaded, control, fine_tuning) for control in loaded.controls]
+    warnings = [task.warnings for task in loaded.tasks]
+    warnings += [adaptation.warnings for each in (done, *controls) for adaptation in each.adaptations]
+    return ChainResult(
+        chain=chain,
+        level=level,
+        n_blocks=loaded.n_blocks,
+        trail=done.trail(level),
+        direct=outcomes(direct.runs, direct.items, level=level),
+        effects=_effects(done.tuned[-1], direct, level),
+        controls=tuple(each.trail(level) for each in controls),
+        similarities=None if before is None else _similarities(loaded, *before, done, level, progress),
+        computed_on=computed_on(loaded.options),
+        versions=versions(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        notes=tuple(dict.fromkeys(note for task in loaded.tasks for note in task.notes)),
+        warnings=tuple(dict.fromkeys(warning for each in warnings for warning in each)),
+    )
+
+
+def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainPlan:
+    """Return the steps of a chain from each start, and how many of their trainings are stored.
+
+    Raises:
+        LayerProbeError: As `run_chain` does for what is wrong before any training.
+    """
+    loaded = _LoadedChain.of(chain, data, options)
+    steps = [planned for start in (loaded.start, *loaded.controls) for planned in _planned(loaded, start)]
+    if chain.compares:
+        alone = dict.fromkeys(loaded.pairs, loaded.start)
+        stored = len(_finished(loaded, alone, len(loaded.tasks) - 1, keeps=False))
+        steps.append(replace(steps[-1], start=loaded.start.label, stored=stored, after=False))
+    return ChainPlan(chain=chain, layers=loaded.layers, steps=tuple(steps))
+
+
+# ---- what is loaded --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _LoadedChain:
+    """A chain with its tasks loaded and its models resolved and checked, but no weights loaded."""
+
+    chain: Chain
+    options: Options
+    start: Checkpoint
+    controls: tuple[Checkpoint, ...]
+    reference: Checkpoint | None
+    layers: tuple[int, ...]
+    tasks: tuple[Task, ...]
+    """One a fine-tuning."""
+    corpora: tuple[TextFile, ...]
+    """One an adaptation."""
+
+    @classmethod
+    def of(cls, chain: Chain, data: ChainData | None, options: Options) -> _LoadedChain:
+        # CKA is of the states that the last step learns from: texts are cut where it cuts them
+        last = chain.finetunings[-1].protocol
+        options = replace(
+            options,
+            pooling=chain.pooling,
+            prompt=options.prompt or "",
+            max_length=options.max_length or last.max_length,
+        )
+        check_precision(options)
+        data = data or ChainData.of(chain)
+        trust = options.trust_remote_code
+        start, *controls = (
+            resolve_checkpoint(ModelSpec(chain.model, random_init=seed), trust_remote_code=trust)
+            for seed in (chain.random_init, *chain.control)
+        )
+        if chain.adaptations:
+            check_masked_lm(start)
+        layers = tuple(range(count_blocks(start.config) + 1)) if chain.layers is None else chain.layers
+        check_layers(start, layers)
+        loaded = cls(
+            chain=chain,
+            options=options,
+            start=start,
+            controls=tuple(controls),
+            reference=None if chain.reference is None else resolve_checkpoint(chain.reference, trust_remote_code=trust),
+            layers=layers,
+            tasks=data.tasks,
+            corpora=data.corpora,
+        )
+        loaded._check_layer_zero()
+        return loaded
+
+    @property
+    def n_blocks(self) -> int:
+        return count_blocks(self.start.config)
+
+    @property
+    def pairs(self) -> tuple[LayerSeed, ...]:
+        return tuple((layer, seed) for seed in self.chain.seeds for layer in self.layers)
+
+    def _check_layer_zero(self) -> None:
+        """Refuse layer 0, before any training, where later steps or CKA need a checkpoint that it does not have."""
+        if 0 not in self.layers or not (self.chain.cka or len(self.chain.finetunings) > 1):
+            return
+        if TruncatedEncoder(load(self.start, self.options), 0, share=True).reads_input_of_block:
+            raise UnsupportedArchitectureError(
+                f"{self.start.config.model_type} does not run without a block, so layer 0 has no checkpoint for "
+                "further steps and CKA: expected layers from 1"
+            )
+
+    def resolve(self, folder: Path) -> Checkpoint:
+        """Return the checkpoint that a step left."""
+        return resolve_checkpoint(str(folder), trust_remote_code=self.options.trust_remote_code)
+
+
+class _ChainProgress:
+    """How much of all fine-tuning is done: a block costs about as much as the rest of a step."""
+
+    def __init__(self, progress: Progress, loaded: _LoadedChain) -> None:
+        self.progress = progress
+        times = [1 + len(loaded.controls)] * len(loaded.tasks)
+        times[-1] += loaded.chain.compares
+        steps = zip(loaded.chain.finetunings, loaded.tasks, times, strict=True)
+        self._whole = sum(count * _cost(step, task, loaded.pairs) for step, task, count in steps)
+        self._done = 0.0
+
+    def part(self, step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> Progress:
+        """Return the progress of these runs."""
+        share = _cost(step, task, pairs)
+        self._done += share
+        return part_of(self.progress, start=self._done - share, share=share, whole=self._whole)
+
+
+def _cost(step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> float:
+    return float(step.protocol.epochs * len(task.train) * sum(layer + 1 for layer, _ in pairs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tuned:
+    """What a fine-tuning step gave from one start."""
+
+    runs: tuple[FineTuningRun, ...] = ()
+    items: RunItems = NO_ITEMS
+    """What each item adds to their scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ChainRuns:
+    """What a chain left from one start."""
+
+    start: Checkpoint
+    adaptations: tuple[Adaptation, ...]
+    adapted: tuple[Checkpoint, ...]
+    """After each adaptation."""
+    tuned: tuple[_Tuned, ...]
+    """What each fine-tuning gave."""
+    trained: dict[LayerSeed, Checkpoint]
+    """After the last fine-tuning, where its weights were kept."""
+
+    def trail(self, level: float) -> ChainTrail:
+        return ChainTrail(
+            model=self.start.label,
+            revision=self.start.revision,
+            random_init=self.start.random_init,
+            adaptations=self.adaptations,
+            outcomes=tuple(outcomes(each.runs, each.items, level=level) for each in self.tuned),
+        )
+
+
+def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgress) -> _ChainRuns:
+    """Do all steps from a start."""
+    adaptations, adapted, options = [], [start], loaded.options
+    for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
+        path, adaptation = adapt_in_store(
+            adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed, options=options, progress=fine_tuning.progress
+        )
+        adaptations.append(adaptation)
+        adapted.append(loaded.resolve(path))
+    at = dict.fromkeys(loaded.pairs, adapted[-1])
+    tuned = []
+    for number in range(len(loaded.tasks)):
+        done, at = _fine_tuned(loaded, at, number, fine_tuning)
+        tuned.append(done)
+    return _ChainRuns(
+        start=start, adaptations=tuple(adaptations), adapted=tuple(adapted[1:]), tuned=tuple(tuned), trained=at
+    )
+
+
+def _fine_tuned(
+    loaded: _LoadedChain,
+    at: dict[LayerSeed, Checkpoint],
+    number: int,
+    fine_tuning: _ChainProgress,
+    *,
+    keeps: bool = True,
+) -> tuple[_Tuned, dict[LayerSeed, Checkpoint]]:
+    """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
+    step, task = loaded.chain.finetunings[number], loaded.tasks[number]
+    # runs from one checkpoint are made together, so that it is loaded once
+    groups: dict[tuple[int, bool], dict[LayerSeed, Checkpoint]] = {}
+    for pair, checkpoint in at.items():
+        keep = keeps and loaded.chain.keeps_weights(number, pair[1])
+        groups.setdefault((id(checkpoint), keep), {})[pair] = checkpoint
+    runs: list[tuple[FineTuningRun, Path]] = []
+    left: dict[LayerSeed, Checkpoint] = {}
+    for (_, keep), pairs in groups.items():
+        checkpoint = next(iter(pairs.values()))
+        made = finetune(
+            checkpoint,
+            list(dict.fromkeys(layer for layer, _ in pairs)),
+            task,
+            seeds=list(dict.fromkeys(seed for _, seed in pairs)),
+            protocol=step.protocol,
+            options=loaded.options,
+            save_models=keep,
+            progress=fine_tuning.part(step, task, list(pairs)),
+        )
+        directories = saved_models(checkpoint, made, task, options=loaded.options)
+        for run, directory in zip(made, directories, strict=True):
+            runs.append((run, directory))
+            if keep:
+                left[run.layer, run.seed] = loaded.resolve(directory / MODEL)
+    return _Tuned(runs=tuple(run for run, _ in runs), items=run_items(task, runs)), left
+
+
+def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, ...]:
+    """Return the mean over seeds of the paired difference at each layer, with its errors over items and seeds."""
+    layers, items = sorted({run.layer for run in alone.runs}), (after.items, alone.items)
+    effects = []
+    for layer in layers:
+        first, second = (
+            sorted((run for run in each.runs if run.layer == layer), key=lambda run: run.seed)
+            for each in (after, alone)
+        )
+        effects.append(
+            ChainEffect.of(
+                layer,
+                *differences(first, second, items),
+                links=alone.items.links.get("test"),
+                unit=alone.items.unit,
+                level=level,
+                n_layers=len(layers),
+            )
+        )
+    return tuple(effects)
+
+
+# ---- what is stored --------------------------------------------------------------------------------------
+
+
+def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
+    """Yield the steps from a start; what would follow one that is not stored is not stored either."""
+    checkpoint: Checkpoint | None = start
+
+    def planned(label: str, *, total: int, stored: int) -> PlannedStep:
+        return PlannedStep(start=start.label, number=next(numbers), label=label, total=total, stored=stored, after=True)
+
+    numbers = itertools.count(1)
+    for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
+        if checkpoint is not None:
+            adapted, adaptation = stored_adaptation(
+                checkpoint, texts, protocol=adapt.protocol, seed=adapt.seed, options=loaded.options
+            )
+            checkpoint = None if adaptation is None else loaded.resolve(adapted)
+        yield planned(adapt.label, total=1, stored=int(checkpoint is not None))
+    at = {} if checkpoint is None else dict.fromkeys(loaded.pairs, checkpoint)
+    for number, step in enumerate(loaded.chain.finetunings):
+        done = _finished(loaded, at, number)
+        yield planned(step.label, total=len(loaded.pairs), stored=len(done))
+        if number < len(loaded.tasks) - 1:
+            at = {pair: loaded.resolve(path / MODEL) for pair, path in done.items()}
+
+
+def _finished(
+    loaded: _LoadedChain, at: dict[LayerSeed, Checkpoint], number: int, *, keeps: bool = True
+) -> dict[LayerSeed, Path]:
+    """Return the directories of the runs of a step that need not be made again."""
+    done = {}
+    for pair, checkpoint in at.items():
+        folder = run_folder(checkpoint, loaded.tasks[number], loaded.chain.finetunings[number].protocol, loaded.options)
+        path, keep = folder.run_path(*pair), keeps and loaded.chain.keeps_weights(number, pair[1])
+        if folder.load(*pair) is not None and (not keep or has_model(path)):
+            done[pair] = path
+    return done
+
+
+# ---- CKA before and after --------------------------------------------------------------------------------
+
+
+def _embed_start(
+    loaded: _LoadedChain, level: float, progress: Progress
+) -> tuple[tuple[Embeddings, ...], ChainCurve | None]:
+    """Return the start and the reference on the texts of the last task's test split, and start against reference.
+
+    What is wrong with them or the texts is reported before any training.
+    """
+    checkpoints = (loaded.start,) if loaded.reference is None else (loaded.start, loaded.reference)
+    texts = loaded.tasks[-1].test.texts
+    start, *reference = (extract(each, texts, options=loaded.options, progress=progress) for each in checkpoints)
+    if not reference:
+        return (start,), None
+    (comparison,) = compare_all(start, reference, level=level, device=loaded.options.device).comparisons
+    return (start, *reference), _curve(comparison, comparison.curve.reference_layers)
+
+
+def _similarities(
+    loaded: _LoadedChain,
+    before: Sequence[Embeddings],
+    to_reference: ChainCurve | None,
+    done: _ChainRuns,
+    level: float,
+    progress: Progress,
+) -> ChainSimilarities:
+    chain, texts = loaded.chain, loaded.tasks[-1].test.texts
+    trained: list[tuple[str, int | None, int, Checkpoint]] = [
+        (step.label, None, step.seed, checkpoint)
+        for step, checkpoint in zip(chain.adaptations, done.adapted, strict=True)
+    ]
+    label, seed = chain.finetunings[-1].label, chain.seeds[0]
+    trained += [(label, layer, seed, done.trained[layer, seed]) for layer in sorted(loaded.layers)]
+    similarities = []
+    for after, layer, seed_of, checkpoint in trained:
+        embeddings = extract(checkpoint, texts, options=loaded.options, progress=progress)
+        # of the whole map: a truncated model has fewer layers than what it is compared with
+        comparisons = compare_all(embeddings, before, level=level, device=loaded.options.device).comparisons
+        similarities.append(
+            ChainSimilarity(
+                after=after,
+                layer=layer,
+                seed=seed_of,
+                to_start=_curve(comparisons[0], range(embeddings.n_layers)),
+                to_reference=None if to_reference is None else _curve(comparisons[1], to_reference.other_layers),
+            )
+        )
+    return ChainSimilarities(
+        measure=CKA(),
+        n_texts=len(texts),
+        reference=None if loaded.reference is None else loaded.reference.label,
+        start_to_reference=to_reference,
+        trained=tuple(similarities),
+    )
+
+
+def _curve(comparison: Comparison, partners: Sequence[int]) -> ChainCurve:
+    """Read the similarity of each layer to its partner off a map."""
+    errors, partners = comparison.map.uncertainty, tuple(partners[: comparison.model.n_layers])
+
+    def read(matrix: Matrix) -> tuple[float, ...]:
+        return tuple(matrix[layer][partner] for layer, partner in enumerate(partners))
+
+    return ChainCurve(
+        values=read(comparison.map.values),
+        other_layers=partners,
+        lower=None if errors is None else read(errors.lower),
+        upper=None if errors is None else read(errors.upper),
+    )

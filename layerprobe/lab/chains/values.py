@@ -1,0 +1,412 @@
+"""Chains: trainings one after the other from one start, and what each one adds. Knows values, no files, no models."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.display import Shown, brief
+from layerprobe.encoders.values import Pooling
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import LayerOutcome, Protocol
+from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
+from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.links import Links
+from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.similarity.values import Measure
+from layerprobe.tasks.values import TaskSettings
+
+Array = NDArray[np.float64]
+
+LISTED = 4
+"""A sentence names so many layers one by one, and counts more of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptStep:
+    """The whole model goes on with masked language modelling; all layers and seeds that follow share the result."""
+
+    texts: tuple[str, ...]
+    """Files as `load_corpus` takes them."""
+    protocol: AdaptationProtocol = field(default_factory=AdaptationProtocol)
+    seed: int = 0
+    """Of the split, order, masking, dropout and fresh weights of the head."""
+
+    def __post_init__(self) -> None:
+        if not self.texts or not all(self.texts):
+            raise DataError("expected at least one file with texts to adapt to, none of them an empty name")
+        _check_seeds((self.seed,), "a seed of the adaptation")
+
+    @property
+    def label(self) -> str:
+        """What it does, in a few words."""
+        return f"adaptation to {', '.join(PurePath(text).name for text in self.texts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuneStep:
+    """Truncated fine-tuning; the first one truncates, each further one goes on at that layer with that seed."""
+
+    task: TaskSettings
+    protocol: Protocol = field(default_factory=Protocol)
+
+    @property
+    def label(self) -> str:
+        """What it does, in a few words."""
+        return f"fine-tuning on {self.task_name}"
+
+    @property
+    def task_name(self) -> str:
+        """The task's name without folders."""
+        return PurePath(self.task.source).name or self.task.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Trainings one after the other: adaptations of the whole model, then fine-tunings at each layer."""
+
+    name: str
+    """What people call it."""
+    model: str
+    """The start: hub id, `id@revision` or a local folder."""
+    steps: tuple[AdaptStep | FinetuneStep, ...]
+    """In their order; the last one is a fine-tuning, and none before an adaptation is."""
+    random_init: int | None = None
+    """Seed of fresh random weights of the start instead of the trained ones."""
+    reference: str | None = None
+    """A model that the start and what becomes of it are compared with by CKA."""
+    layers: tuple[int, ...] | None = None
+    """Blocks kept; None for all of the model, 0 .. n_blocks."""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """One run each of every fine-tuning step at every layer."""
+    control: tuple[int, ...] = ()
+    """Seeds of random weights from which the same chain is run beside it."""
+    baseline: bool = True
+    """Whether the last step is also run straight from the start: what the steps before it add is the difference."""
+    cka: bool = True
+    """Whether CKA is measured before and after."""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise DataError("expected a model to start from, got an empty text")
+        kinds = [type(step) for step in self.steps]
+        if not kinds or kinds[-1] is not FinetuneStep:
+            raise DataError("expected at least one step, the last of which fine-tunes")
+        if AdaptStep in kinds[kinds.index(FinetuneStep) :]:
+            raise DataError(
+                "expected no adaptation after a fine-tuning: a fine-tuned model is truncated, and masked language "
+                "modelling would undo what its output has learnt; adapt first"
+            )
+        _check_seeds(self.seeds, "seeds")
+        if self.control:
+            _check_seeds(self.control, "seeds of a control")
+        if self.random_init is not None:
+            _check_seeds((self.random_init,), "a seed of random weights")
+        if self.random_init in self.control:
+            raise DataError(f"expected a control with other weights than the chain, got random weights {self.control}")
+        if self.layers is not None and (not self.layers or min(self.layers) < 0 or _repeats(self.layers)):
+            raise DataError(f"expected layers from 0, each once and at least one, got {list(self.layers)}")
+        if self.reference is not None and not (self.cka and self.reference):
+            raise DataError("expected no reference without CKA, which is all that it is for, and no empty one")
+        poolings = {step.protocol.pooling for step in self.finetunings}
+        if len(poolings) > 1:
+            raise DataError(f"expected one way of pooling in all steps, got {' and '.join(sorted(poolings))}")
+
+    @property
+    def adaptations(self) -> tuple[AdaptStep, ...]:
+        """The steps that train the whole model."""
+        return tuple(step for step in self.steps if isinstance(step, AdaptStep))
+
+    @property
+    def finetunings(self) -> tuple[FinetuneStep, ...]:
+        """The steps that train truncated models."""
+        return tuple(step for step in self.steps if isinstance(step, FinetuneStep))
+
+    @property
+    def pooling(self) -> Pooling:
+        """How token states become one embedding, in all steps and in CKA."""
+        return self.finetunings[0].protocol.pooling
+
+    @property
+    def compares(self) -> bool:
+        """Whether the last step is also run without the steps before it."""
+        return self.baseline and len(self.steps) > 1
+
+    def keeps_weights(self, number: int, seed: int) -> bool:
+        """Return whether fine-tuning `number`, from 0, leaves weights: the last one only the first seed's, for CKA."""
+        return number < len(self.finetunings) - 1 or (self.cka and seed == self.seeds[0])
+
+
+def _check_seeds(seeds: tuple[int, ...], what: str) -> None:
+    if not seeds or _repeats(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
+        raise DataError(f"expected {what} from 0 to 2^63 - 1, each once and at least one, got {list(seeds)}")
+
+
+def _repeats(numbers: tuple[int, ...]) -> bool:
+    return len(set(numbers)) < len(numbers)
+
+
+# ---- what is to be done ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """A step from one start, and how much of it is stored."""
+
+    start: str
+    """Name of the model that the chain begins with."""
+    number: int
+    """Of the step in the chain, from 1."""
+    label: str
+    """What it does, in a few words."""
+    total: int
+    """Trainings that it takes."""
+    stored: int
+    """How many of them need not be done again."""
+    after: bool
+    """Whether it comes after the steps before it; False for the last one straight from the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainPlan:
+    """What a chain takes."""
+
+    chain: Chain
+    layers: tuple[int, ...]
+    steps: tuple[PlannedStep, ...]
+
+
+# ---- what came of it -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainTrail:
+    """A chain from one start."""
+
+    model: str
+    """The start's name, with the seed where weights are random."""
+    revision: str
+    """Resolved commit, or the content digest of a local folder."""
+    random_init: int | None
+    """Seed of random weights; None for trained ones."""
+    adaptations: tuple[Adaptation, ...]
+    """One an adaptation."""
+    outcomes: tuple[tuple[LayerOutcome, ...], ...]
+    """One a fine-tuning step, by layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainEffect:
+    """What the steps before the last one add to its score at one layer.
+
+    The seeds are those of fine-tuning. All of them follow one adaptation with one seed, so intervals are for that
+    adaptation and say nothing of how others would differ.
+    """
+
+    layer: int
+    value: float
+    """Mean over seeds of (test score after those steps - test score without them), primary metric x 100."""
+    interval: tuple[float, float] | None
+    """Of the paired difference at this layer alone, Student's t: that of `error`."""
+    joint: tuple[float, float] | None = None
+    """Wider: with those of all other layers it holds at the level (Bonferroni), so also for layers chosen by it."""
+    error: CrossedInterval | None = None
+    """The difference with its errors over test items and seeds; None for one seed whose outputs are not known, and in
+    files that are older than outputs by item."""
+
+    @classmethod
+    def of(
+        cls,
+        layer: int,
+        differences: Sequence[float],
+        influences: Array | None = None,
+        *,
+        links: Links | None = None,
+        unit: str = "item",
+        level: float,
+        n_layers: int,
+    ) -> ChainEffect:
+        """Return the effect at one of `n_layers` layers, from the differences by seed, at least one.
+
+        For influences, links and unit see `crossed`.
+        """
+        error, joint = (
+            crossed(differences, influences, links=links, level=each, unit=unit)
+            for each in (level, 1 - (1 - level) / n_layers)
+        )
+        return cls(
+            layer=layer,
+            value=statistics.fmean(differences),
+            interval=None if error is None else error.interval,
+            joint=None if joint is None else joint.interval,
+            error=error,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainCurve:
+    """CKA of each layer of one model with a layer of another."""
+
+    values: tuple[float, ...]
+    """By layer, from 0; debiased, so that a value can be negative."""
+    other_layers: tuple[int, ...]
+    """The layer of the other model that each is compared with."""
+    lower: tuple[float, ...] | None
+    """Of the pointwise intervals; None where there are too few texts."""
+    upper: tuple[float, ...] | None
+
+    def __post_init__(self) -> None:
+        parts = [part for part in (self.values, self.other_layers, self.lower, self.upper) if part is not None]
+        if not self.values or len({len(part) for part in parts}) != 1:
+            raise DataError(f"expected a curve of layers of equal numbers, got {[len(part) for part in parts]}")
+
+    def interval(self, layer: int) -> tuple[float, float] | None:
+        """Return the pointwise interval of a layer, -1 for the last one."""
+        return None if self.lower is None or self.upper is None else (self.lower[layer], self.upper[layer])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSimilarity:
+    """The layers of the start after a training, compared with what they were."""
+
+    after: str
+    """The training, in a few words."""
+    layer: int | None
+    """Blocks kept; None for the whole model after an adaptation."""
+    seed: int
+    """Of the training."""
+    to_start: ChainCurve
+    """Layer l after against layer l before."""
+    to_reference: ChainCurve | None
+    """Against the reference; None where the chain has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSimilarities:
+    """CKA before and after."""
+
+    measure: Measure
+    n_texts: int
+    """Distinct texts: those of the last task's test split."""
+    reference: str | None
+    """Name of the reference."""
+    start_to_reference: ChainCurve | None
+    """Before any training."""
+    trained: tuple[ChainSimilarity, ...]
+    """After every adaptation, then after the last fine-tuning by layer, with the first seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ChainResult(Shown):
+    """What came of a chain."""
+
+    page_function: ClassVar[str] = "layerprobe.lab.chains.page:chain_page"
+
+    chain: Chain
+    level: float
+    """Confidence level of all intervals."""
+    n_blocks: int
+    """Of the start; its layers are 0 to this."""
+    trail: ChainTrail
+    """The chain itself."""
+    direct: tuple[LayerOutcome, ...]
+    """The last step straight from the start, by layer; empty where that was not asked for."""
+    effects: tuple[ChainEffect, ...]
+    """By layer; empty where `direct` is."""
+    controls: tuple[ChainTrail, ...]
+    """The same chain from random weights."""
+    similarities: ChainSimilarities | None
+    computed_on: str
+    """Kind of device and precision."""
+    versions: dict[str, str]
+    """Of the libraries that the numbers depend on."""
+    created: str
+    """ISO 8601, UTC."""
+    notes: tuple[str, ...] = ()
+    """How the tasks were understood."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of the numbers should know, in plain words."""
+
+    @property
+    def outcomes(self) -> tuple[LayerOutcome, ...]:
+        """What the last step gave, by layer."""
+        return self.trail.outcomes[-1]
+
+    @property
+    def primary(self) -> str:
+        """The metric of the last step."""
+        return self.outcomes[0].primary
+
+    @property
+    def first_steps(self) -> str:
+        """What is done before the last step, in a few words."""
+        return ", then ".join(step.label for step in self.chain.steps[:-1])
+
+    @property
+    def effect_sentence(self) -> str:
+        """What the steps before the last one add, in words; empty without a baseline.
+
+        A few layers are named one by one with the interval of each; of more only those whose joint interval excludes
+        0, with that.
+        """
+        if not self.effects:
+            return ""
+        what = f"{self.first_steps[0].upper()}{self.first_steps[1:]} first"
+        unit = f"{metric_title(self.primary)} x 100 on {self.chain.finetunings[-1].task_name}"
+        n_layers = len(self.effects)
+        all_named = n_layers <= LISTED
+        ends = [each.interval if all_named else each.joint for each in self.effects]
+        shown = [
+            f"{each.value:+.2f}{_interval(interval)} at layer {each.layer}"
+            for each, interval in zip(self.effects, ends, strict=True)
+            if all_named or (interval and not interval[0] <= 0 <= interval[1])
+        ]
+        if not shown:
+            return f"{what} adds nothing that is sure at any of {n_layers} layers ({unit})."
+        listed = ", ".join(shown)
+        seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
+        seeds += " after one adaptation" if self.chain.adaptations else ""
+        intervals = "intervals" if all_named else f"intervals for all {n_layers} layers together"
+        intervals += "" if self.effects[0].error is None else f" {self.effects[0].error.over}"
+        left = n_layers - len(shown)
+        ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
+        return f"{what} adds {listed} ({unit}, {self.level:.0%} {intervals}, {seeds}){ending}."
+
+    @property
+    def cka_sentence(self) -> str:
+        """How far the last layer kept is from what it was, in words; empty without CKA."""
+        if self.similarities is None:
+            return ""
+        trained, measure = self.similarities.trained, self.similarities.measure.title
+        listed = [_kept(each) for each in trained]
+        if len(listed) > LISTED:
+            values = {each.to_start.values[-1]: each for each in trained}
+            listed = [f"from {_kept(values[min(values)])}", f"to {_kept(values[max(values)])}"]
+        return (
+            f"{measure[0].upper()}{measure[1:]} of the last layer kept with the same layer of the start, on "
+            f"{self.similarities.n_texts} texts: {', '.join(listed)}."
+        )
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        scores = brief([outcome.mean for outcome in self.outcomes])
+        layers = ", ".join(str(outcome.layer) for outcome in self.outcomes)
+        return f"{self.chain.name}: {self.primary} x 100 at layers {layers}: {scores}"
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" [{ends[0]:.2f}, {ends[1]:.2f}]"
+
+
+def _kept(each: ChainSimilarity) -> str:
+    curve = each.to_start
+    where = f"layer {len(curve.values) - 1}"
+    return f"{curve.values[-1]:.2f}{_interval(curve.interval(-1))} at {where} after {each.after}"

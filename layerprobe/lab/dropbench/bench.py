@@ -1,0 +1,293 @@
+"""Rules and a zoo -> what each rule scores on models of families that it was not tuned on. Knows numbers only."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.errors import DataError
+from layerprobe.lab.dropbench.contest import contest
+from layerprobe.lab.dropbench.detection import alikeness, curves, detectors, joint_scores
+from layerprobe.lab.dropbench.redraws import ratio, redrawn, score_of, weighted_quantiles
+from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
+from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
+from layerprobe.lab.dropbench.values import (
+    OTHER_SEED,
+    Bench,
+    BudgetScores,
+    RuleOutcome,
+    RuleScores,
+    StrategyScores,
+    Zoo,
+    ZooEntry,
+)
+from layerprobe.prediction.baselines import compared_layers, fixed_fraction
+from layerprobe.prediction.registry import rules_for
+from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
+from layerprobe.prediction.rules.depth import CONTROL
+from layerprobe.progress import Progress, silent
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, cka_with, reading_of
+from layerprobe.readings.values import LayerCurve
+
+DRAWS = 2000
+WORTH_PRINTING = (
+    *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
+    *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
+    *("best layer by LinMSE", "best layer by kNN", "L3Prune small", "L3Prune large", "TransformerRanker bestlayer"),
+)
+"""The rules that are printed by default."""
+START = "fall of InfoNCE"
+"""The rule at whose layer strategies begin that need one."""
+ALL_REFERENCES = "all references"
+
+
+def bench_predictors(
+    zoo: Zoo,
+    *,
+    rules: Sequence[Rule] | None = None,
+    strategies: Sequence[Strategy] | None = None,
+    budgets: Sequence[str] = (),
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Bench:
+    """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
+
+    For each family, a rule is fitted to the models of the other families and predicts those of this one.
+    Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
+    percentiles of a bootstrap that redraws families, whose models have much in common; where there is one family,
+    models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
+
+    By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
+    same draws. Beside the rules, strategies that train are played on the recorded runs, all by default, see `contest`,
+    and it is said what tells a drop, see `detectors`.
+
+    Raises:
+        DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
+    """
+    check_level(level)
+    if draws < 1:
+        raise DataError(f"expected at least one draw, got {draws}")
+    there = list(dict.fromkeys(name for entry in zoo.entries for name in entry.budgets))
+    if unknown := [name for name in budgets if name not in there]:
+        raise DataError(f"expected budgets among {', '.join(there)}, got {', '.join(unknown)}")
+    _check_finite(zoo)
+    entries = with_all_references(zoo.entries)
+    rules = rules_for(readings_in(entries)) if rules is None else rules
+    strategies = training_strategies() if strategies is None else strategies
+    return Bench(
+        provenance=zoo.provenance,
+        families=tuple(dict.fromkeys(entry.family for entry in entries)),
+        level=level,
+        draws=draws,
+        budgets=tuple(
+            _scored(entries, name, rules, strategies, level=level, draws=draws, seed=seed, progress=progress)
+            for name in dict.fromkeys(budgets or there)
+        ),
+    )
+
+
+def with_all_references(entries: Sequence[ZooEntry]) -> tuple[ZooEntry, ...]:
+    """Return the entries, those that have CKA with every reference of the zoo with the mean, `CKA, all references`.
+
+    The others do not get it, or it would mean one thing here and another there.
+    """
+    names = list(dict.fromkeys(name for entry in entries for name in entry.cka))
+    if len(names) < 2:
+        return tuple(entries)
+
+    def widened(entry: ZooEntry) -> ZooEntry:
+        if len(entry.cka) < len(names):
+            return entry
+        mean = np.mean([entry.cka[name].values for name in names], axis=0)
+        return replace(entry, cka={**entry.cka, ALL_REFERENCES: LayerCurve(values=tuple(mean.tolist()))})
+
+    return tuple(map(widened, entries))
+
+
+def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
+    """Return the readings of which some entry has the numbers, by name.
+
+    Of one that is not registered here nobody knows whether more is better.
+    """
+    readings: dict[str, Reading] = {}
+    for entry in entries:
+        for name in entry.curves:
+            if name in READINGS or name.startswith(cka_with("")):
+                readings[name] = reading_of(name)
+            else:
+                needs: Literal["labels", "embeddings"] = "labels" if name in entry.labelled else "embeddings"
+                readings[name] = Reading(description=name, direction=None, needs=needs, compute=lambda source: None)
+    return readings
+
+
+def worth_printing(names: Iterable[str]) -> list[str]:
+    """Return those of the rules that are worth a look among strategies: controls, signs of their own kind, and rivals.
+
+    Of rules on CKA with several references that with the MLM model of another seed, or with the first.
+    """
+    names, kept = list(names), []
+    for wanted in WORTH_PRINTING:
+        references = [name for name in names if name.startswith(cka_with("").replace(CKA, wanted))]
+        known = [name for name in names if name == wanted]
+        known += sorted(references, key=lambda name: not name.endswith(OTHER_SEED)) if wanted.endswith(CKA) else []
+        kept += known[:1]
+    return kept
+
+
+def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
+    """Return the strategies that train, and the rules that are worth a look among them."""
+    rules = [each.strategy for each in budget.strategies if each.needs != "training"]
+    kept = set(rules if everything else worth_printing(rules))
+    return [each for each in budget.strategies if each.needs == "training" or each.strategy in kept]
+
+
+def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
+    """Return what rules are fitted to and scored on: the entries that were fine-tuned under a budget."""
+    tuned = [(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
+    return [
+        KnownDrop(name=entry.name, family=entry.family, model=entry, truth=truth(layers), regrets=regrets(layers))
+        for entry, layers in tuned
+    ]
+
+
+def _check_finite(zoo: Zoo) -> None:
+    for entry in zoo.entries:
+        numbers: dict[str, Iterable[float]] = {name: curve.values for name, curve in entry.curves.items()}
+        for budget, tuned in entry.budgets.items():
+            numbers[f"scores under {budget}"] = (score for row in (*tuned.validation, *tuned.test) for score in row)
+        for what, values in numbers.items():
+            if broken := [value for value in values if not math.isfinite(value)]:
+                raise DataError(f"expected finite numbers for {entry.name}, got {broken[0]} in {what}: leave it out")
+
+
+def _scored(
+    entries: Sequence[ZooEntry],
+    budget: str,
+    rules: Sequence[Rule],
+    strategies: Sequence[Strategy],
+    *,
+    level: float,
+    draws: int,
+    seed: int,
+    progress: Progress,
+) -> BudgetScores:
+    models = known_drops(entries, budget)
+    families = [known.family for known in models]
+    # Each row says how often each model counts: once, and then as redrawn.
+    counts = np.vstack([np.ones(len(models)), redrawn(families, draws=draws, seed=seed)])
+    scored, left_out, played = [], {}, []
+    for rule in rules:
+        reason = obstacle(rule, models)
+        if reason is None:
+            outcomes = outcomes_of(rule, models)
+            scored.append(_rule_scores(rule, outcomes, counts, level=level))
+            played.append(_as_strategy(rule, outcomes))
+        else:
+            left_out[rule.name] = reason
+    starts = next((scores.outcomes for scores in scored if scores.rule == START), ())
+    begin = {each.model: each.recommended[0] for each in starts if not each.missing}
+    there = [entry for entry in entries if budget in entry.budgets]
+    recorded = [Recorded.of(entry, entry.budgets[budget], start=begin.get(entry.name)) for entry in there]
+    known_curves = curves(readings_in(there))
+    truths = [known.truth for known in models]
+    scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
+    return BudgetScores(
+        budget=budget,
+        clusters="families" if len(set(families)) > 1 else "models",
+        truths={known.name: known.truth for known in models},
+        rules=tuple(scored),
+        left_out=left_out,
+        strategies=contest(recorded, [*played, *strategies], counts, level=level, progress=progress),
+        detectors=detectors(recorded, truths, known_curves, counts, level=level),
+        curves=alikeness(recorded, known_curves, counts, level=level),
+        joint=joint_scores(recorded, counts, level=level),
+    )
+
+
+def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
+    """Return a rule as a strategy that trains nothing; of a model that it cannot read it makes no choice."""
+    layers = {each.model: () if each.missing else each.recommended for each in outcomes}
+    sources = dict.fromkeys(reading_of(name).source for name in rule.curves if name in READINGS or cka_with("") in name)
+    return rule_strategy(
+        rule.name,
+        layers,
+        source=rule.source or "; ".join(filter(None, sources)),
+        needs="labels" if rule.labelled else "nothing" if rule.source == CONTROL else "readings",
+    )
+
+
+def outcomes_of(rule: Rule, models: Sequence[KnownDrop]) -> list[RuleOutcome]:
+    """Return what a rule predicts of each model when it is fitted to other families alone, and what comes of it."""
+    calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
+    return [_outcome(calls, known, missing=not rule.reads(known.model)) for calls, known in calls_of]
+
+
+def _outcome(calls: Sequence[Call], known: KnownDrop, *, missing: bool) -> RuleOutcome:
+    """Take the mean over calls that are equally likely."""
+    true_onset = known.truth.onset
+    behind = known.model.n_blocks + 1
+    onsets = [behind if call.onset is None else call.onset for call in calls]
+    return RuleOutcome(
+        model=known.name,
+        family=known.family,
+        missing=missing,
+        drop=known.truth.drop,
+        called=_mean(call.onset is not None for call in calls),
+        recommended=tuple(call.recommended_layer for call in calls),
+        regret=_mean(known.regrets[call.recommended_layer] for call in calls),
+        onset_error=None if true_onset is None else _mean(abs(onset - true_onset) for onset in onsets),
+        cost=_mean(_confirming_cost(call, known.model) for call in calls),
+    )
+
+
+def _confirming_cost(call: Call, model: HasCurves) -> float:
+    """Return the share of the sweep that fine-tuning the two layers of `confirm` takes, with all seeds.
+
+    Who confirms has labels, so that the rival of the last layer is the best zero-shot layer where it is known.
+    """
+    baselines = {"fixed fraction of depth": fixed_fraction(model.n_blocks)}
+    if ZERO_SHOT in model.curves:
+        baselines["best zero-shot layer"] = int(np.argmax(model.curves[ZERO_SHOT].values))
+    drops = call.onset is not None
+    layers = compared_layers(call.recommended_layer, drops=drops, baselines=baselines, n_blocks=model.n_blocks)
+    return cost_share(layers, model.n_blocks)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+# ---- scores over models, and their intervals -------------------------------------------------------------
+
+
+def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], counts: Array, *, level: float) -> RuleScores:
+    called, drops = np.array([each.called for each in outcomes]), np.array([each.drop for each in outcomes])
+    regrets, costs = np.array([each.regret for each in outcomes]), np.array([each.cost for each in outcomes])
+    errors = np.array([np.nan if each.onset_error is None else each.onset_error for each in outcomes])
+    hits, n_called, n_drops = counts @ (called * drops), counts @ called, counts @ drops
+    ones = np.ones(len(outcomes))
+    mean_regret = score_of(ratio(counts @ regrets, counts @ ones), level)
+    median_regret = score_of(weighted_quantiles(regrets, counts), level)
+    cost = score_of(ratio(counts @ costs, counts @ ones), level)
+    assert mean_regret is not None
+    assert median_regret is not None
+    assert cost is not None
+    return RuleScores(
+        rule=rule.name,
+        labelled=rule.labelled,
+        parameters=rule.parameters,
+        precision=score_of(ratio(hits, n_called), level),
+        recall=score_of(ratio(hits, n_drops), level),
+        f1=score_of(ratio(2 * hits, n_called + n_drops), level),
+        onset_error=score_of(ratio(counts @ np.nan_to_num(errors), n_drops), level),
+        mean_regret=mean_regret,
+        median_regret=median_regret,
+        cost=cost,
+        outcomes=tuple(outcomes),
+    )

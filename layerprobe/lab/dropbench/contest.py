@@ -1,0 +1,174 @@
+"""Strategies played on recorded runs -> what each loses and costs. Knows numbers only."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.lab.dropbench.redraws import ratio, score_of, weighted_quantiles
+from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
+from layerprobe.lab.dropbench.truth import (
+    chances_of_best,
+    chances_within,
+    distances,
+    item_variance,
+    regrets,
+    seed_variance,
+)
+from layerprobe.lab.dropbench.values import Score, StrategyOutcome, StrategyScores
+from layerprobe.progress import Progress, silent
+
+Array = NDArray[np.float64]
+
+
+def contest(
+    models: Sequence[Recorded],
+    strategies: Sequence[Strategy],
+    counts: Array,
+    *,
+    level: float,
+    progress: Progress = silent,
+) -> tuple[StrategyScores, ...]:
+    """Score each strategy on the models that have what it needs; one that no model has is left out.
+
+    Args:
+        models: With their records.
+        strategies: Ways to choose a layer.
+        counts: (draws, models) how often each model counts; once in the first row, then as redrawn.
+        level: Confidence level of the intervals.
+        progress: Called after each strategy.
+
+    Returns:
+        The cheapest first, of equals that with the smallest mean distance to the best layer.
+    """
+    scored = []
+    for number, strategy in enumerate(strategies):
+        played = [(model, list(strategy.choose(model))) for model in models]
+        there = [row for row, (_, choices) in enumerate(played) if choices]
+        if there:
+            outcomes = [_outcome(*played[row]) for row in there]
+            tasks = [models[row].entry.task for row in there]
+            fresh = all(_is_fresh(choice, model) for model, choices in played for choice in choices)
+            scored.append(_scores(strategy, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
+        progress("strategies", number + 1, len(strategies))
+    return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
+
+
+def _is_fresh(choice: Choice, model: Recorded) -> bool:
+    return len(choice.seeds) < len(model.tuned.seeds)
+
+
+def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
+    tuned = model.tuned
+    seeds = [_scored_on(choice, model) for choice in choices]
+    of_items = [item_variance(tuned, choice.layer, _best(model, on)) for choice, on in zip(choices, seeds, strict=True)]
+    of_one = seed_variance(tuned)
+    of_seeds = [
+        None if of_one is None else 2 * of_one / len(on) * (choice.layer != _best(model, on))
+        for choice, on in zip(choices, seeds, strict=True)
+    ]
+    stated = [choice.stated for choice in choices if choice.stated is not None]
+    named = [choice.sufficient for choice in choices if choice.sufficient is not None]
+    return StrategyOutcome(
+        model=model.entry.name,
+        family=model.entry.family,
+        layers=tuple(choice.layer for choice in choices),
+        distances=tuple(
+            _lost(model, choice, distances(tuned, on), on) for choice, on in zip(choices, seeds, strict=True)
+        ),
+        regrets=tuple(_lost(model, choice, regrets(tuned, on), on) for choice, on in zip(choices, seeds, strict=True)),
+        costs=tuple(choice.cost for choice in choices),
+        items_error=_mean_error(of_items),
+        seeds_error=_mean_error(of_seeds),
+        coverage=_mean(chances_of_best(tuned)[list(layers)].sum() for layers in stated) if stated else None,
+        set_size=_mean(len(layers) for layers in stated) if stated else None,
+        sufficient=_mean(chances_within(tuned)[layer] for layer in named) if named else None,
+    )
+
+
+def _scored_on(choice: Choice, model: Recorded) -> list[int]:
+    """Return the positions of the seeds that a choice did not look at; of all where it looked at all."""
+    everything = range(len(model.tuned.seeds))
+    return [seed for seed in everything if seed not in choice.seeds] or list(everything)
+
+
+def _best(model: Recorded, seeds: Sequence[int]) -> int:
+    return int(distances(model.tuned, seeds).argmin())
+
+
+def _lost(model: Recorded, choice: Choice, below: Array, seeds: Sequence[int]) -> float:
+    """Return what is lost by layer at the chosen one, more or less where another model than TMFT's is handed over."""
+    lost = float(below[choice.layer])
+    if choice.score is not None:
+        lost += float(np.array(model.tuned.test)[choice.layer, list(seeds)].mean()) - choice.score
+    return lost
+
+
+def _mean_error(variances: Sequence[float | None]) -> float | None:
+    known = [math.sqrt(variance) for variance in variances if variance is not None]
+    return _mean(known) if len(known) == len(variances) else None
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _scores(
+    strategy: Strategy,
+    outcomes: Sequence[StrategyOutcome],
+    tasks: Sequence[str],
+    counts: Array,
+    *,
+    fresh: bool,
+    level: float,
+) -> StrategyScores:
+    # a row a choice; those of a model share its weight
+    weights = np.concatenate([np.full(len(each.layers), 1 / len(each.layers)) for each in outcomes])
+    rows = counts[:, np.repeat(np.arange(len(outcomes)), [len(each.layers) for each in outcomes])] * weights
+    lost = np.concatenate([each.distances for each in outcomes])
+
+    def mean_of(values: Iterable[float]) -> Score:
+        return _certain(score_of(ratio(counts @ np.array(list(values)), counts.sum(axis=1)), level))
+
+    def mean_known(values: Sequence[float | None]) -> Score | None:
+        known = [row for row, value in enumerate(values) if value is not None]
+        of_known = counts[:, known]
+        numbers = np.array([values[row] for row in known], dtype=np.float64)
+        return score_of(ratio(of_known @ numbers, of_known.sum(axis=1)), level) if known else None
+
+    sizes = [each.set_size for each in outcomes if each.set_size is not None]
+    return StrategyScores(
+        strategy=strategy.name,
+        source=strategy.source,
+        needs=strategy.needs,
+        fresh=fresh,
+        mean=mean_of(_mean(each.distances) for each in outcomes),
+        median=_certain(score_of(weighted_quantiles(lost, rows), level)),
+        ninth=_certain(score_of(weighted_quantiles(lost, rows, 0.9), level)),
+        worst=float(lost.max()),
+        regret=mean_of(_mean(each.regrets) for each in outcomes),
+        items_error=_error_of_mean([each.items_error for each in outcomes], tasks),
+        seeds_error=_error_of_mean([each.seeds_error for each in outcomes], range(len(outcomes))),
+        cost=mean_of(_mean(each.costs) for each in outcomes),
+        coverage=mean_known([each.coverage for each in outcomes]),
+        set_size=_mean(sizes) if sizes else None,
+        sufficient=mean_known([each.sufficient for each in outcomes]),
+        outcomes=tuple(outcomes),
+    )
+
+
+def _certain(score: Score | None) -> Score:
+    assert score is not None  # there are models, and each counts
+    return score
+
+
+def _error_of_mean(errors: Sequence[float | None], groups: Iterable[object]) -> float | None:
+    """Return the standard error of a mean whose errors go together within groups and are independent between them."""
+    sums: defaultdict[object, float] = defaultdict(float)
+    for error, group in zip(errors, groups, strict=True):
+        if error is None:
+            return None
+        sums[group] += error
+    return math.sqrt(sum(total**2 for total in sums.values())) / len(errors)

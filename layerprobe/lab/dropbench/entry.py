@@ -1,0 +1,215 @@
+"""A pretrained model -> its entry in DropBench's zoo; parts that are done are read, not repeated."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from layerprobe.comparison.compare import compare_all
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import DataError, StoreError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.finetuning.outputs import RunOutputs, read_outputs
+from layerprobe.finetuning.tuning import finetune, run_folder, scan
+from layerprobe.finetuning.values import JointRun, Protocol, Weighting
+from layerprobe.lab.dropbench.items import DECIMALS, ItemOutputs, half_scores, item_errors
+from layerprobe.lab.dropbench.values import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
+from layerprobe.metrics.names import Split
+from layerprobe.progress import Progress, silent
+from layerprobe.readings.cka import layer_curve
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import READINGS
+from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.similarity.values import Matrix
+from layerprobe.tasks.values import Task
+
+TEXTS = 2000
+"""That models are compared on at most: more would cost time and not change CKA."""
+DIGITS = 6
+"""Of readings."""
+
+
+def zoo_entry(
+    model: ModelLike,
+    references: Mapping[str, ModelLike],
+    task: Task,
+    budgets: Mapping[str, Protocol],
+    *,
+    name: str,
+    family: str,
+    size: str,
+    seed: int,
+    corpus: str,
+    seeds: Sequence[int] = (0, 1, 2),
+    scans: Mapping[Weighting, Sequence[int]] | None = None,
+    views: Views | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> ZooEntry:
+    """Extract, compare, score and fine-tune a model at every layer, and put down what that gave.
+
+    Models are compared on texts of the task's test split, the first 2,000, without its labels; zero-shot scores and the
+    probe are of its validation split. Each part is kept in the store, so an interrupted call goes on where it was.
+
+    References go by the names that entries have in common, such as "mlm twin, same seed"; budgets are protocols of
+    fine-tuning, with a run a layer for each of the seeds, and scans by weighting, with their seeds. Name, family, size,
+    seed and corpus are those of the entry.
+
+    Raises:
+        DataError: If a reference is the model itself.
+        LayerProbeError: If any stage cannot be done; see the stages.
+    """
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    n_blocks = count_blocks(checkpoint.config)
+    texts = task.test.texts[:TEXTS]
+    tested = extract(checkpoint, texts, options=options, progress=progress)
+    bases = [extract(other, texts, options=options, progress=progress) for other in references.values()]
+    itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
+    if itself:
+        raise DataError(
+            f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
+            "or CKA would be 1 at every layer and call no drop without looking"
+        )
+    compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons if bases else ()
+    curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
+    names = [name for name, reading in READINGS.items() if reading.needs != "reference"]
+    read = read_curves(checkpoint, texts, names, task=task, views=views, options=options, progress=progress)
+    tuned = {
+        budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans, options=options, progress=progress)
+        for budget, protocol in budgets.items()
+    }
+    return ZooEntry(
+        name=name,
+        family=family,
+        size=size,
+        seed=seed,
+        corpus=corpus,
+        task=task.name,
+        metric=task.primary,
+        n_blocks=n_blocks,
+        budgets=tuned,
+        cka=_single(curves),
+        metrics=_single({what: curve for what, curve in read.items() if READINGS[what].alone}),
+        labelled=_single({what: curve for what, curve in read.items() if READINGS[what].labelled}),
+    )
+
+
+def _single(curves: Mapping[str, LayerCurve]) -> dict[str, LayerCurve]:
+    """Return curves with no more than the errors of single layers, and no more digits than rules can tell apart."""
+
+    def rounded(values: Iterable[float]) -> tuple[float, ...]:
+        return tuple(float(f"{value:.{DIGITS}g}") for value in values)
+
+    return {
+        what: LayerCurve(
+            values=rounded(curve.values),
+            standard_errors=None if curve.standard_errors is None else rounded(curve.standard_errors),
+        )
+        for what, curve in curves.items()
+    }
+
+
+def tuned_layers(
+    model: ModelLike,
+    task: Task,
+    protocol: Protocol,
+    *,
+    seeds: Sequence[int],
+    scans: Mapping[Weighting, Sequence[int]] | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> TunedLayers:
+    """Fine-tune a model at every layer, and scan it; what is done is read.
+
+    Errors over items are those of TMFT, and of the scans of the first weighting where no layer of them failed.
+
+    Raises:
+        LayerProbeError: As `finetune` and `scan`.
+    """
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    layers = range(count_blocks(checkpoint.config) + 1)
+    joint = [
+        run
+        for weighting, of_weighting in (scans or {}).items()
+        for run in scan(
+            checkpoint,
+            task,
+            seeds=of_weighting,
+            weighting=weighting,
+            protocol=protocol,
+            options=options,
+            progress=progress,
+        )
+    ]
+    runs = finetune(checkpoint, layers, task, seeds=seeds, protocol=protocol, options=options, progress=progress)
+    by_run = {(run.layer, run.seed): run for run in runs}
+    seeds = list(dict.fromkeys(run.seed for run in runs))
+    folder = run_folder(checkpoint, task, protocol, options)
+    known: list[tuple[RunName, float | None, RunOutputs]] = [
+        ((layer, seed, False), run.threshold, _outputs(folder.run_path(layer, seed)))
+        for (layer, seed), run in by_run.items()
+    ]
+    scanned = [run for run in joint if run.weighting == joint[0].weighting]
+    if any(run.failures for run in scanned):
+        scanned = []
+    for run in scanned:
+        outputs = _outputs(folder.joint_path(run.weighting, run.seed))
+        known += [((layer, run.seed, True), run.thresholds[layer], outputs) for layer in layers]
+
+    def on(split: Split) -> list[ItemOutputs]:
+        return [
+            ItemOutputs(run=name, outputs=outputs.of(name[0], split), threshold=threshold)
+            for name, threshold, outputs in known
+        ]
+
+    def errors(split: Split) -> ItemErrors:
+        weighting = scanned[0].weighting if scanned else None
+        return item_errors(on(split), task.kind, task.split(split), weighting=weighting)
+
+    halves = {each.run[:2]: half_scores(each, task.kind, task.test) for each in on("test") if not each.run[2]}
+    epochs, primary = range(protocol.epochs), task.primary
+    return TunedLayers(
+        protocol=protocol,
+        steps=protocol.epochs * math.ceil(len(task.train) / protocol.batch_size),
+        seeds=tuple(seeds),
+        validation=_rows([[by_run[layer, seed].validation[primary] for seed in seeds] for layer in layers]),
+        test=_rows([[by_run[layer, seed].test[primary] for seed in seeds] for layer in layers]),
+        epochs=tuple(
+            _rows([[by_run[layer, seed].epochs[epoch].validation[primary] for epoch in epochs] for seed in seeds])
+            for layer in layers
+        ),
+        halves=tuple(_rows([[halves[layer, seed][half] for seed in seeds] for layer in layers]) for half in range(2)),
+        validation_errors=errors("validation"),
+        test_errors=errors("test"),
+        scans=tuple(map(_scan_scores, joint)),
+    )
+
+
+def _scan_scores(run: JointRun) -> ScanScores:
+    def primary(metrics: dict[str, float] | None) -> float | None:
+        return None if metrics is None else round(metrics[run.primary], DECIMALS)
+
+    return ScanScores(
+        weighting=run.weighting,
+        seed=run.seed,
+        epochs=tuple(
+            tuple(None if score is None else round(score, DECIMALS) for score in epoch.validation)
+            for epoch in run.epochs
+        ),
+        validation=tuple(map(primary, run.validation)),
+        test=tuple(map(primary, run.test)),
+    )
+
+
+def _outputs(directory: Path) -> RunOutputs:
+    outputs = read_outputs(directory)
+    if outputs is None:
+        raise StoreError(
+            f"expected a run's outputs in {directory}, got none that can be read: remove it, and run again"
+        )
+    return outputs
+
+
+def _rows(values: Iterable[Iterable[float]]) -> Matrix:
+    return tuple(tuple(round(value, DECIMALS) for value in row) for row in values)

@@ -1,0 +1,337 @@
+"""Ways to choose a layer, played on recorded runs: what each looks at, what it takes and what that costs. Numbers only.
+
+A strategy sees validation scores of runs that it pays for, and readings for nothing; never test scores. Costs are
+shares of the paper's sweep, every layer with five seeds; a step at layer l costs l + 1 blocks.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.finetuning.values import Weighting
+from layerprobe.lab.dropbench.replays import SCANNED, Found, Replay
+from layerprobe.lab.dropbench.values import Needs, TunedLayers, ZooEntry
+from layerprobe.metrics.seeds import best_of
+from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.search.posterior import layer_steps
+
+Array = NDArray[np.float64]
+PAPER_SEEDS = 5
+FIND_BUDGETS = (0.05, 0.10, 0.15, 0.20)
+"""Shares of the paper's sweep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recorded:
+    """A model with all its runs under one budget of fine-tuning."""
+
+    entry: ZooEntry
+    tuned: TunedLayers
+    start: int | None
+    """The layer that readings promise most of, for strategies that begin there."""
+    replay: Replay | None
+    """None without errors over validation items."""
+
+    @classmethod
+    def of(cls, entry: ZooEntry, tuned: TunedLayers, *, start: int | None = None) -> Self:
+        """Return the records of a model; readings say how far its layers lie from each other."""
+        steps = layer_steps(entry.metrics[SELF_CKA].values[1:]) if SELF_CKA in entry.metrics else None
+        known = tuned.validation_errors is not None
+        infonce = entry.metrics[INFONCE].values if INFONCE in entry.metrics else None
+        replay = Replay(tuned=tuned, steps=steps, infonce=infonce, start=start) if known else None
+        return cls(entry=entry, tuned=tuned, start=start, replay=replay)
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, the embedding output among them."""
+        return self.tuned.n_layers
+
+    @property
+    def validation(self) -> Array:
+        """(layers, seeds)."""
+        return np.array(self.tuned.validation)
+
+    def share(self, block_steps: float) -> float:
+        """Return a cost as a share of the paper's sweep."""
+        return block_steps / self.full_sweep
+
+    @property
+    def full_sweep(self) -> float:
+        """Cost of the paper's sweep in block-steps."""
+        return PAPER_SEEDS * self.n_layers * (self.n_layers + 1) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a strategy takes."""
+
+    layer: int
+    cost: float
+    """Share of the paper's sweep, of choosing alone: a final run of the chosen layer is not in it."""
+    seeds: tuple[int, ...] = ()
+    """Positions of the TMFT seeds that it looked at, which are not those that it is scored on where others are left."""
+    stated: tuple[int, ...] | None = None
+    """The set of layers that it says holds the best one."""
+    sufficient: int | None = None
+    """The smallest layer that it says is no worse than the best by more than half a point."""
+    score: float | None = None
+    """Test score of the model that it hands over, where that is not TMFT at the layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Strategy:
+    """A way to choose a layer."""
+
+    name: str
+    source: str
+    """Who proposed it, or what it is a control for."""
+    needs: Needs
+    choose: Callable[[Recorded], Sequence[Choice]]
+    """Equally likely choices, such as one for each seed to begin with; none where the records lack what it needs."""
+
+
+def training_strategies() -> list[Strategy]:
+    """Return the strategies that train; those that read alone are rules, see `rule_strategy`."""
+    return [
+        *(scan(weighting) for weighting in ("falling", "equal", "random", "sandwich")),
+        scan("falling", seeds=2),
+        scan("falling", epochs=0.5),
+        scan("falling", own=True),
+        climb("readings", reach=1),
+        climb("scan", reach=1),
+        climb("scan", reach=2),
+        halving(),
+        *(find(budget) for budget in FIND_BUDGETS),
+        find(0.15, scan=True),
+        *(sweep(n_seeds) for n_seeds in (1, 3, 5)),
+        smoothed_sweep(),
+    ]
+
+
+def rule_strategy(name: str, layers: Mapping[str, Sequence[int]], *, source: str, needs: Needs) -> Strategy:
+    """Return the strategy of one who follows a rule, by the layers that it recommends of each model."""
+
+    def choose(model: Recorded) -> list[Choice]:
+        return [Choice(layer=layer, cost=0.0) for layer in layers[model.entry.name]]
+
+    return Strategy(name=name, source=source, needs=needs, choose=choose)
+
+
+# ---- sweeps -----------------------------------------------------------------------------------------------------
+
+
+def sweep(n_seeds: int) -> Strategy:
+    """Return the sweep of every layer with so many seeds, which takes the highest mean on validation."""
+
+    def choose(model: Recorded) -> list[Choice]:
+        return [
+            Choice(
+                layer=best_of(model.validation[:, seeds].mean(axis=1).tolist()),
+                cost=model.share(n_seeds * _block_steps(range(model.n_layers))),
+                seeds=seeds,
+            )
+            for seeds in _subsets(len(model.tuned.seeds), n_seeds)
+        ]
+
+    name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
+    source = "Rep, Dukic and Snajder 2024 (2402.13130)" if n_seeds == PAPER_SEEDS else "a smaller sweep"
+    return Strategy(name=name, source=source, needs="training", choose=choose)
+
+
+def smoothed_sweep() -> Strategy:
+    """Return the sweep with all recorded seeds, read by the Gaussian model of `layerprobe.search`."""
+
+    def choose(model: Recorded) -> list[Choice]:
+        if model.replay is None:
+            return []
+        n_seeds = len(model.tuned.seeds)
+        runs = tuple((layer, seed, False) for layer in range(model.n_layers) for seed in range(n_seeds))
+        return [_choice(model, model.replay.answered(runs))]
+
+    return Strategy(
+        name="sweep, all seeds, smoothed", source="layerprobe.search.posterior", needs="training", choose=choose
+    )
+
+
+# ---- scans ------------------------------------------------------------------------------------------------------
+
+
+def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own: bool = False) -> Strategy:
+    """Return the strategy that takes the best layer of a scan's validation curve, the mean of so many seeds.
+
+    With a share of the epochs the curve is that of a prefix of the same schedule. With `own` the scan's own model is
+    handed over, truncated at the layer, in place of TMFT.
+    """
+
+    def choose(model: Recorded) -> list[Choice]:
+        runs = model.tuned.whole_scans(weighting)
+        choices = []
+        for chosen in _subsets(len(runs), seeds):
+            n_epochs = [max(1, round(epochs * len(runs[number].epochs))) for number in chosen]
+            rows = zip(chosen, n_epochs, strict=True)
+            curves = [
+                runs[number].validation if epochs == 1 else runs[number].epochs[last - 1] for number, last in rows
+            ]
+            layer = best_of(np.array(list(map(_numbers, curves))).mean(axis=0).tolist())
+            score = runs[chosen[0]].test[layer] if own else None
+            cost = model.share(seeds * epochs * model.n_layers)
+            choices.append(Choice(layer=layer, cost=cost, score=score))
+        return choices
+
+    name = f"scan, {weighting}"
+    name += f", {seeds} seeds" if seeds > 1 else ""
+    name += ", half of its epochs" if epochs < 1 else ""
+    name += ", its own model" if own else ""
+    return Strategy(name=name, source=_SCAN_SOURCES[weighting], needs="training", choose=choose)
+
+
+_SCAN_SOURCES: dict[Weighting, str] = {
+    "falling": "layerprobe; deep supervision: Lee et al. 2015 (1409.5185)",
+    "equal": "AdaptiveLayerLoss of sentence-transformers; Li et al. 2024 (2402.14776)",
+    "random": "one-shot search: Bender et al. 2018 (ICML)",
+    "sandwich": "Yu and Huang 2019 (1903.05134)",
+}
+
+
+# ---- climbs and halving -----------------------------------------------------------------------------------------
+
+
+def climb(start: Literal["readings", "scan"], *, reach: int) -> Strategy:
+    """Return the climb: fine-tune a first layer and so many neighbours a side, go to the best of them, and again.
+
+    Every layer has one run, with the same seed. It begins at the best layer of a scan, or where the rule that `predict`
+    has by default recommends.
+    """
+
+    def choose(model: Recorded) -> list[Choice]:
+        scans = model.tuned.whole_scans(SCANNED)
+        if (start == "scan" and not scans) or (start == "readings" and model.start is None):
+            return []
+        choices = []
+        for seed in range(len(model.tuned.seeds)):
+            scores = model.validation[:, seed]
+            first = best_of(_numbers(scans[seed % len(scans)].validation)) if start == "scan" else model.start
+            assert first is not None
+            layer, looked = climbed(scores, first, reach=reach)
+            cost = model.share(_block_steps(looked) + (model.n_layers if start == "scan" else 0))
+            choices.append(Choice(layer=layer, cost=cost, seeds=(seed,)))
+        return choices
+
+    name = f"climb from {'the scan' if start == 'scan' else 'fall of InfoNCE'}"
+    name += f", {reach} neighbours a side" if reach > 1 else ""
+    return Strategy(name=name, source="Combes and Proutiere 2014 (1405.5096)", needs="training", choose=choose)
+
+
+def climbed(scores: Array, start: int, *, reach: int) -> tuple[int, tuple[int, ...]]:
+    """Return the layer where a climb ends, and the layers that it looked at, ascending.
+
+    Examples:
+        >>> climbed(np.array([1.0, 2.0, 3.0, 2.0, 5.0]), 1, reach=1)
+        (2, (0, 1, 2, 3))
+    """
+    layer, looked = start, {start}
+    while True:
+        near = range(max(layer - reach, 0), min(layer + reach + 1, len(scores)))
+        looked |= set(near)
+        best = max(near, key=lambda other: (scores[other], other == layer, -other))
+        if best == layer:
+            return layer, tuple(sorted(looked))
+        layer = best
+
+
+def halving() -> Strategy:
+    """Return successive halving on epochs: all layers for one epoch, the better half for two, and so on to the end.
+
+    Runs are prefixes of the final schedule; the last ones are chosen among by the best of their epochs.
+    """
+
+    def choose(model: Recorded) -> list[Choice]:
+        if not model.tuned.epochs:
+            return []
+        scores = np.array(model.tuned.epochs)  # (layers, seeds, epochs)
+        choices = []
+        for seed in range(scores.shape[1]):
+            layer, epochs = halved(scores[:, seed])
+            cost = float((epochs / scores.shape[2] * np.arange(1, model.n_layers + 1)).sum())
+            choices.append(Choice(layer=layer, cost=model.share(cost), seeds=(seed,)))
+        return choices
+
+    return Strategy(
+        name="successive halving on epochs",
+        source="Jamieson and Talwalkar 2016 (1502.07943)",
+        needs="training",
+        choose=choose,
+    )
+
+
+def halved(scores: Array) -> tuple[int, Array]:
+    """Return the layer that is left of (layers, epochs) scores, and how many epochs each layer was trained.
+
+    Examples:
+        >>> layer, epochs = halved(np.array([[1.0, 9.0], [2.0, 3.0], [3.0, 2.0]]))
+        >>> layer, epochs.tolist()
+        (1, [1.0, 2.0, 2.0])
+    """
+    n_layers, n_epochs = scores.shape
+    left, trained = np.arange(n_layers), np.zeros(n_layers)
+    epoch = 1
+    while True:
+        trained[left] = epoch
+        if epoch == n_epochs:
+            best = scores[left].max(axis=1)
+            return int(left[best.argmax()]), trained
+        kept = np.argsort(-scores[left, epoch - 1], kind="stable")[: (len(left) + 1) // 2]
+        left, epoch = np.sort(left[kept]), min(2 * epoch, n_epochs)
+
+
+# ---- find -------------------------------------------------------------------------------------------------------
+
+
+def find(budget: float, *, scan: bool = False) -> Strategy:
+    """Return the search of `layerprobe.search` with a budget, a share of the paper's sweep."""
+
+    def choose(model: Recorded) -> list[Choice]:
+        if model.replay is None or (scan and not model.replay.scans):
+            return []
+        steps, orders = budget * model.full_sweep, range(len(model.tuned.seeds))
+        found = [model.replay.found(steps, scan=scan, first=first) for first in orders]
+        return [_choice(model, each) for each in found if each is not None]
+
+    name = f"find, {budget:.0%}{', after a scan' if scan else ''}"
+    return Strategy(name=name, source="layerprobe.search", needs="training", choose=choose)
+
+
+def _choice(model: Recorded, found: Found) -> Choice:
+    return Choice(
+        layer=found.layer,
+        cost=model.share(found.spent),
+        seeds=found.seeds,
+        stated=found.stated,
+        sufficient=found.sufficient,
+    )
+
+
+def _numbers(values: Iterable[float | None]) -> list[float]:
+    """Return scores of layers of which none failed."""
+    return [value for value in values if value is not None]
+
+
+def _block_steps(layers: Iterable[int]) -> int:
+    return sum(layer + 1 for layer in layers)
+
+
+def _subsets(n: int, size: int) -> list[tuple[int, ...]]:
+    """Return every `size` numbers that follow each other on a circle of n; all of them once where size is n.
+
+    Examples:
+        >>> _subsets(3, 2)
+        [(0, 1), (1, 2), (2, 0)]
+        >>> _subsets(2, 2), _subsets(1, 2)
+        ([(0, 1)], [])
+    """
+    if size > n:
+        return []
+    return [tuple((first + step) % n for step in range(size)) for first in range(n if size < n else 1)]

@@ -1,0 +1,205 @@
+"""TMFT scores of every layer -> whether a model drops, which layers may be the best, and what a recommended one costs.
+
+The best layer of a sweep is chosen from noisy scores, so its own score is too good to be true. Here the layer is
+chosen for each seed by the scores of the other seeds on one half of the test items, and scored by that seed on the
+other half, and the other way round: what somebody would get who looked again. Entries that have no halves were chosen
+by validation. With a single seed there are no others, the layer is chosen and scored by the same run.
+
+Knows numbers only.
+"""
+
+import functools
+import math
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.checks import LEVEL
+from layerprobe.finetuning.values import MARGIN
+from layerprobe.lab.dropbench.values import TunedLayers
+from layerprobe.metrics.seeds import best_of
+from layerprobe.prediction.values import Truth
+
+Array = NDArray[np.float64]
+
+DRAWS = 4000
+"""Of the errors of all layers, for the set of the best ones."""
+
+
+def truth(tuned: TunedLayers) -> Truth:
+    """Say whether the last layer scores lower than an earlier one, by more than noise, and from which layer on.
+
+    There is a drop where an earlier layer is best over all seeds and the effect, the regret of the last layer, exceeds
+
+        t = max(0.5, q e),   e^2 = 2 s^2 / seeds + what other items would do to the difference of best and last,
+
+    s^2 the variance that is left of the test scores when each layer and each seed has its mean, which pools the noise
+    of all layers, and q Student's 95 % quantile with the degrees of freedom of both parts, see `crossed`.
+
+    The onset is the first of the final run of layers whose mean test score lies more than t below that of the best
+    layer; with a drop the last layer always counts.
+    """
+    means, last = np.array(tuned.test).mean(axis=1), tuned.n_layers - 1
+    best = best_layer(tuned)
+    error, threshold = _noise(tuned, best, last)
+    effect = float(regrets(tuned)[last])
+    onset = None
+    if best < last and effect > threshold:
+        onset = last
+        while onset - 1 > best and means[best] - means[onset - 1] > threshold:
+            onset -= 1
+    return Truth(
+        drop=onset is not None,
+        effect=effect,
+        threshold=threshold,
+        standard_error=error,
+        best_layer=best,
+        onset=onset,
+        best_layers=best_layers(tuned),
+    )
+
+
+def best_layer(tuned: TunedLayers) -> int:
+    """Return the layer with the highest mean test score, of entries without halves the highest mean validation score.
+
+    It is the earlier one of equals.
+    """
+    scores = tuned.test if tuned.halves else tuned.validation
+    return best_of(np.array(scores).mean(axis=1).tolist())
+
+
+def best_layers(tuned: TunedLayers, *, level: float = LEVEL) -> tuple[int, ...]:
+    """Return the layers that cannot be told from the best on the test split: the best one is among them at the level.
+
+    A layer l is left out where its distance from the highest, max_k m_k - m_l, is larger than the errors alone would
+    make it in a share `level` of all studies if all layers were as good.
+
+    Source: Hsu 1984 (Annals of Statistics 12, 1136-1144), multiple comparisons with the best, by simulation.
+    """
+    means, drawn = np.array(tuned.test).mean(axis=1), _errors_of_means(tuned)
+    ahead = means.max() - means
+    allowed = np.quantile(drawn.max(axis=1, keepdims=True) - drawn, level, axis=0)
+    return tuple(np.flatnonzero(ahead <= allowed).tolist())
+
+
+def chances_of_best(tuned: TunedLayers) -> Array:
+    """Return (layers,): how often each is the best where the mean test scores are redrawn within their errors."""
+    drawn = np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
+    shares: Array = np.bincount(drawn.argmax(axis=1), minlength=tuned.n_layers) / len(drawn)
+    return shares
+
+
+def chances_within(tuned: TunedLayers, tolerance: float = MARGIN) -> Array:
+    """Return (layers,): how often each is within the tolerance of the best where the mean test scores are redrawn."""
+    drawn = np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
+    shares: Array = (drawn >= drawn.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
+    return shares
+
+
+def regrets(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
+    """Return how many points each layer scores below the best one that other items and seeds would choose.
+
+    Args:
+        tuned: The scores.
+        seeds: Positions of the seeds to look at; all by default.
+
+    Returns:
+        (layers,) mean over seeds, and over both halves, of the score of the layer that is chosen by the other seeds'
+        scores on the other half, less that of each layer; can be negative.
+    """
+    first, second = tuned.halves or (tuned.validation, tuned.test)
+    chosen_by = [(first, second), (second, first)] if tuned.halves else [(first, second)]
+    below = [_below_chosen(np.array(choosing), np.array(scoring), seeds) for choosing, scoring in chosen_by]
+    differences: Array = np.mean(below, axis=0)
+    return differences
+
+
+def distances(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
+    """Return (layers,): how many points each layer's mean test score lies below the highest one; at least 0.
+
+    The highest of noisy scores is too good to be true, so this is more than `regrets`.
+    """
+    test = np.array(tuned.test)
+    means = test.mean(axis=1) if seeds is None else test[:, list(seeds)].mean(axis=1)
+    below: Array = means.max() - means
+    return below
+
+
+def item_variance(tuned: TunedLayers, first: int, second: int) -> float | None:
+    """Return the variance over test items of the difference of two layers, over seeds without end; None if unknown."""
+    if tuned.test_errors is None:
+        return None
+    common = tuned.test_errors.of_layers
+    return max(float(common[first, first] + common[second, second] - 2 * common[first, second]), 0.0)
+
+
+def seed_variance(tuned: TunedLayers) -> float | None:
+    """Return s^2, the variance of test scores that is left when each layer and seed has its mean; None for one seed."""
+    test = np.array(tuned.test)
+    freedom = _seed_freedom(tuned)
+    if freedom == 0:
+        return None
+    rest = test - test.mean(axis=1, keepdims=True) - test.mean(axis=0, keepdims=True) + test.mean()
+    return float((rest**2).sum()) / freedom
+
+
+def cost_share(layers: Collection[int], n_blocks: int) -> float:
+    """Return what fine-tuning some layers costs of what fine-tuning all costs, with as many seeds.
+
+    A step at layer l costs l + 1 blocks: a block costs about as much as the rest of a step.
+
+    Examples:
+        >>> round(cost_share({6, 8}, 8), 3)
+        0.356
+    """
+    return sum(layer + 1 for layer in set(layers)) / sum(range(1, n_blocks + 2))
+
+
+def _below_chosen(choosing: Array, scoring: Array, seeds: Sequence[int] | None) -> Array:
+    """Return (layers,): what each layer scores below the one that the other seeds choose, in the mean over seeds."""
+    if seeds is not None:
+        choosing, scoring = choosing[:, list(seeds)], scoring[:, list(seeds)]
+    n_seeds = scoring.shape[1]
+    others = [np.delete(choosing, seed, axis=1) if n_seeds > 1 else choosing for seed in range(n_seeds)]
+    chosen = np.array([scoring[scores.sum(axis=1).argmax(), seed] for seed, scores in enumerate(others)])
+    below: Array = (chosen - scoring).mean(axis=1)
+    return below
+
+
+def _noise(tuned: TunedLayers, best: int, last: int) -> tuple[float | None, float]:
+    """Return the standard error of the difference of two layers' means, and what a drop must exceed."""
+    of_one, of_items = seed_variance(tuned), item_variance(tuned, best, last)
+    of_seeds = 2 / len(tuned.seeds) * (of_one or 0.0)
+    variance = of_seeds + (of_items or 0.0)
+    if of_one is None and of_items is None:
+        return None, MARGIN
+    share = of_seeds / variance if variance > 0 else 1.0
+    per_items = 0.0 if tuned.test_errors is None else (1 - share) / (tuned.test_errors.units - 1)
+    freedom = 1 / (share / max(_seed_freedom(tuned), 1) + per_items)
+    error = math.sqrt(variance)
+    return error, max(MARGIN, float(stats.t.ppf(LEVEL, freedom)) * error)
+
+
+def _seed_freedom(tuned: TunedLayers) -> int:
+    return (tuned.n_layers - 1) * (len(tuned.seeds) - 1)
+
+
+def _errors_of_means(tuned: TunedLayers) -> Array:
+    """Return (draws, layers) errors of the mean test scores, over items and seeds as far as these are known."""
+    n, n_seeds = tuned.n_layers, len(tuned.seeds)
+    normal, chi2 = _standard_draws(n, _seed_freedom(tuned))
+    drawn: Array = normal[0] * math.sqrt((seed_variance(tuned) or 0.0) / n_seeds) / np.sqrt(chi2)[:, None]
+    if tuned.test_errors is not None:
+        values, vectors = np.linalg.eigh(tuned.test_errors.of_layers)
+        drawn += normal[1] @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    return drawn
+
+
+@functools.cache
+def _standard_draws(n: int, freedom: int) -> tuple[Array, Array]:
+    """Return (2, draws, n) standard normals, and (draws,) of chi square by its degrees of freedom."""
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal((2, DRAWS, n))
+    return normal, rng.chisquare(freedom, DRAWS) / freedom if freedom else np.ones(DRAWS)

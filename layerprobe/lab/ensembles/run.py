@@ -1,0 +1,411 @@
+"""Finished runs of one task -> the weighted average of their outputs that validation chooses, and what it gains.
+
+Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: Lakshminarayanan, Pritzel and Blundell
+2017 (NeurIPS); selection: Caruana et al. 2004 (ICML).
+"""
+
+import itertools
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.files.checked_json import read_kept
+from layerprobe.files.serialisation import digest as digest_of
+from layerprobe.finetuning.items import SCORED, ScoredSplit
+from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.results import RESULT, read_origin
+from layerprobe.finetuning.saved import is_joint
+from layerprobe.finetuning.values import FineTuningRun, JointRun, RunsOrigin
+from layerprobe.lab.ensembles.values import Choice, Ensemble, EnsembleCost, Member
+from layerprobe.lab.ensembles.weights import Score, greedy_selection, line_search
+from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import distinct_names, short_name
+from layerprobe.profiling.run import profile as profile_model
+from layerprobe.profiling.values import LayerProfile, ProfileSettings
+from layerprobe.progress import Progress, notebook_bar
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task, check_task
+
+Array = NDArray[np.float64]
+
+LENGTH = 64
+"""Tokens of the texts whose cost is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Run:
+    """One layer with one seed."""
+
+    folder: Path
+    """Of the runs of its model and task."""
+    origin: RunsOrigin
+    joint: str | None
+    """The weighting of a joint run; None where the layer was fine-tuned by itself."""
+    run: FineTuningRun
+    outputs: dict[ScoredSplit, Array]
+    """(n,) or (n, ...), as they are averaged."""
+
+    @property
+    def of(self) -> tuple[Path, str, int]:
+        """What the runs of several seeds have in common."""
+        return self.folder, self.joint or "", self.run.layer
+
+
+def ensemble(
+    runs: Sequence[str | Path],
+    task: Task | None = None,
+    *,
+    layers: Sequence[int] | None = None,
+    level: float = LEVEL,
+    profile: bool = False,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> Ensemble:
+    """Average the outputs of two or more finished runs of one task, and hold that against the best single one.
+
+    The weights are at least 0, add up to 1, and have the highest primary metric on the validation split, in the mean
+    over seeds: of two runs on a line, of more by forward selection. A run of `scan` brings all its layers; without
+    `layers`, of all candidates the best two are taken. Scores of classes are averaged as probabilities (softmax): the
+    logits of heads trained apart have scales of their own, so that a run that is surer than it should be would outvote
+    the others. Other outputs, such as cosines, are averaged as they are. Where the kind has a threshold, it is chosen
+    anew on validation.
+
+    Where each layer has runs of the same seeds, there is one ensemble a seed with the same weights, and the interval of
+    the gain is over test items and seeds; where seeds differ, or one layer has several, which are then the members, it
+    is over test items alone. Weights, thresholds and the best single one count as given: other items chose them.
+
+    Args:
+        runs: Directories of `finetune` and `scan`, or the folder that several of them lie in.
+        task: Of the runs; by default what they noted as its name is loaded.
+        layers: Of these alone.
+        level: Confidence level of the interval.
+        profile: Whether FLOPs and time are measured; the models must be there.
+        options: How models are loaded to be measured.
+        progress: Called while they are.
+
+    Raises:
+        DataError: If there are fewer than two candidates, their tasks or seeds differ, or a run has no outputs.
+        DamagedStoreError: If a result is not as it was written.
+        StoreError: If the disk does not let it be read.
+    """
+    check_level(level)
+    read = list(_read(runs, layers))
+    task = _task_of(read, task)
+    how = _check_kind(task.kind)
+    groups = _grouped([_as_averaged(each, how) for each in read])
+    averages = _Averages(task=task, groups=groups)
+    pair = layers is None and any(each.joint for each in read)
+    choice, weights = _chosen(averages.score, len(groups), pair=pair)
+    best = max(range(len(groups)), key=lambda member: fmean(_scores(groups[member], "validation", task.primary)))
+    chosen, tested = averages.scored(weights)
+    members = _members(groups, weights, task.primary)
+    seeds = {tuple(each.run.seed for each in group) for group in groups}
+    result = Ensemble(
+        task=task.name,
+        kind=task.kind,
+        primary=task.primary,
+        choice=choice,
+        seeds=next(iter(seeds)) if len(seeds) == 1 else (),
+        members=members,
+        best=best,
+        validation=_by_metric(chosen),
+        test=_by_metric(tested),
+        thresholds=tuple(each.threshold for each in chosen),
+        gain=averages.gain(weights, tested, groups[best], level=level),
+        cost=_cost(members),
+        single_cost=_cost([replace(members[best], weight=1.0)]),
+    )
+    return _profiled(result, groups, options, progress) if profile else result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Averages:
+    """What averages of the outputs of members score on a task, with any weights."""
+
+    task: Task
+    groups: Sequence[Sequence[_Run]]
+    """(member, replicate): a replicate has an ensemble of its own."""
+
+    def score(self, weights: Array) -> float:
+        """Return the mean of the primary metric on the validation split over replicates."""
+        chosen = (self._evaluated(weights, each, "validation") for each in range(len(self.groups[0])))
+        return fmean(each.metrics[self.task.primary] for each in chosen)
+
+    def scored(self, weights: Array) -> tuple[list[Evaluation], list[Evaluation]]:
+        """Return the scores of every replicate on validation, and on test at the thresholds of these."""
+        chosen = [self._evaluated(weights, each, "validation") for each in range(len(self.groups[0]))]
+        tested = [self._evaluated(weights, each, "test", one.threshold) for each, one in enumerate(chosen)]
+        return chosen, tested
+
+    def gain(
+        self, weights: Array, tested: Sequence[Evaluation], single: Sequence[_Run], *, level: float
+    ) -> CrossedInterval | None:
+        """Return what the average scores more on test than a single member, over items and replicates."""
+        kind, gold, links = self.task.kind, self._gold("test"), links_of(self.task.test)
+        influences = None
+        if len(gold) > 1 and (links is None or links.units > 1):
+            influences = np.stack(
+                [
+                    item_influences(kind, self._averaged(weights, each, "test"), gold, threshold=whole.threshold)
+                    - item_influences(kind, one.outputs["test"], gold, threshold=one.run.threshold)
+                    for each, (whole, one) in enumerate(zip(tested, single, strict=True))
+                ]
+            )
+        values = [
+            whole.metrics[self.task.primary] - one.run.test[self.task.primary]
+            for whole, one in zip(tested, single, strict=True)
+        ]
+        return crossed(values, influences, links=links, level=level, unit=KINDS[kind].unit)
+
+    def _evaluated(
+        self, weights: Array, replicate: int, split: ScoredSplit, threshold: float | None = None
+    ) -> Evaluation:
+        outputs = self._averaged(weights, replicate, split)
+        return evaluate_outputs(self.task.kind, outputs, self._gold(split), threshold=threshold)
+
+    def _averaged(self, weights: Array, replicate: int, split: ScoredSplit) -> Array:
+        pairs = zip(weights, self.groups, strict=True)
+        averaged: Array = np.sum(
+            [weight * group[replicate].outputs[split] for weight, group in pairs if weight], axis=0
+        )
+        return averaged
+
+    def _gold(self, split: ScoredSplit) -> Any:
+        return self.task.split(split).gold
+
+
+# ---- what is averaged -----------------------------------------------------------------------------------
+
+
+def _read(paths: Iterable[str | Path], layers: Sequence[int] | None) -> Iterable[_Run]:
+    """Yield the runs of directories, those of joint runs by layer, of the layers that were asked for."""
+    directories = [directory for path in paths for directory in _directories(Path(os.path.realpath(path)))]
+    found: set[int] = set()
+    for directory in dict.fromkeys(directories):
+        origin = read_origin(directory.parent)
+        if origin is None:
+            raise DataError(
+                f"expected origin.json beside {directory}: an older layerprobe made the run and did not write what it "
+                "is of; repeat the command that made it, which reads the run and writes that"
+            )
+        kind: type[JointRun] | type[FineTuningRun] = JointRun if is_joint(directory / RESULT) else FineTuningRun
+        result, outputs = read_kept(kind, directory / RESULT, root=directory.parent.parent), read_outputs(directory)
+        if result is None or outputs is None:
+            raise DataError(f"expected {directory} to hold the outputs of its run: repeat the command that made it")
+        joint = result.weighting if isinstance(result, JointRun) else None
+        for run in _by_layer(result):
+            if layers is None or run.layer in layers:
+                found.add(run.layer)
+                by_split = {split: outputs.of(run.layer, split) for split in SCORED}
+                yield _Run(folder=directory.parent, origin=origin, joint=joint, run=run, outputs=by_split)
+    if missing := sorted(set(layers or ()) - found):
+        raise DataError(f"expected layers that the runs have, got {', '.join(map(str, missing))}")
+
+
+def _directories(path: Path) -> list[Path]:
+    """Return a directory of a run, or those in a folder of runs."""
+    found = [path] if (path / RESULT).is_file() else sorted(each.parent for each in path.glob(f"*/{RESULT}"))
+    if not found:
+        raise DataError(f"expected the directory of a finished run, or a folder of such, got {path}")
+    return found
+
+
+def _by_layer(result: JointRun | FineTuningRun) -> list[FineTuningRun]:
+    if isinstance(result, FineTuningRun):
+        return [result]
+    return [result.truncated(layer) for layer, test in enumerate(result.test) if test is not None]
+
+
+def _task_of(runs: Sequence[_Run], task: Task | None) -> Task:
+    """Return the one task of all runs; DataError where there are several, or it is not the one that was given."""
+    origins = {each.origin.task_digest: each.origin for each in runs}
+    if len(origins) > 1:
+        first, second = list(origins.values())[:2]
+        names = first.task if first.task == second.task else f"{first.task} and {second.task}"
+        raise DataError(f"expected runs of one task with one split, got runs whose texts or targets differ: {names}")
+    if not runs:
+        raise DataError("expected at least two runs, or layers of a scan, to average, got none")
+    (origin,) = origins.values()
+    if task is None:
+        try:
+            task = load_task(origin.task)
+        except LayerProbeError as error:
+            raise DataError(f"expected the task of the runs, {origin.task}, give it by --task: {error}") from error
+    check_task(task)
+    if task.digest != origin.task_digest:
+        raise DataError(
+            f"expected the task that the runs are of, {origin.task} as it was read then, got other texts or targets "
+            f"from {task.name}: give --task with the options that the runs were made with"
+        )
+    return task
+
+
+def _as_averaged(run: _Run, how: str) -> _Run:
+    """Return the run with what is averaged, see `Kind.averages`."""
+    if how == "values":
+        return run
+    return replace(run, outputs={split: _probabilities(outputs) for split, outputs in run.outputs.items()})
+
+
+def _probabilities(logits: Array) -> Array:
+    """Return softmax over the last axis."""
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities: Array = shares / shares.sum(axis=-1, keepdims=True)
+    return probabilities
+
+
+def _check_kind(kind: str) -> str:
+    """Return how outputs of a kind are averaged; DataError where they are not."""
+    how = KINDS[kind].averages
+    if how is None:
+        kinds = ", ".join(name for name, each in KINDS.items() if each.averages is not None)
+        raise DataError(f"expected runs of a task whose outputs have a mean, of kind {kinds}, got one of kind {kind}")
+    return how
+
+
+def _grouped(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """Return the runs by member, and within one by seed; as many of each, so that each seed has an ensemble."""
+    by_member: dict[tuple[Path, str, int], list[_Run]] = {}
+    for each in sorted(runs, key=lambda each: each.run.seed):
+        by_member.setdefault(each.of, []).append(each)
+    groups = [by_member[each] for each in sorted(by_member, key=lambda each: (str(each[0]), each[1], each[2]))]
+    if len(groups) == 1:
+        groups = [[each] for each in groups[0]]  # the seeds are the members
+    if len(groups) < 2:
+        raise DataError("expected at least two runs, or layers of a scan, to average, got one")
+    seeds = {tuple(each.run.seed for each in group) for group in groups}
+    if len(seeds) > 1 and max(map(len, seeds)) > 1:
+        raise DataError(
+            f"expected runs of the same seeds for each layer, or of one seed each, got seeds "
+            f"{' and '.join(', '.join(map(str, each)) for each in sorted(seeds))}"
+        )
+    return groups
+
+
+def _chosen(score: Score, k: int, *, pair: bool) -> tuple[Choice, Array]:
+    """Return how the weights of k members are chosen, and the weights."""
+    if k == 2:
+        return "line", line_search(score)
+    if not pair:
+        return "greedy", greedy_selection(score, k)
+
+    def of_pair(members: tuple[int, int]) -> Array:
+        def weights(two: Array) -> Array:
+            all_of_them = np.zeros(k)
+            all_of_them[list(members)] = two
+            return all_of_them
+
+        return weights(line_search(lambda two: score(weights(two))))
+
+    return "pair", max(map(of_pair, itertools.combinations(range(k), 2)), key=score)
+
+
+# ---- what is said of it ---------------------------------------------------------------------------------
+
+
+def _scores(group: Sequence[_Run], split: ScoredSplit, metric: str) -> tuple[float, ...]:
+    return tuple(getattr(each.run, split)[metric] for each in group)
+
+
+def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(each.metrics[name] for each in evaluations) for name in evaluations[0].metrics}
+
+
+def _members(groups: Sequence[Sequence[_Run]], weights: Array, metric: str) -> tuple[Member, ...]:
+    return tuple(
+        Member(
+            label=label,
+            model=group[0].origin.model.label,
+            layer=group[0].run.layer,
+            parameters=group[0].run.parameters,
+            shares=share,
+            weight=float(weight),
+            validation=_scores(group, "validation", metric),
+            test=_scores(group, "test", metric),
+        )
+        for label, share, weight, group in zip(_labels(groups), _shares(groups), weights, groups, strict=True)
+    )
+
+
+def _labels(groups: Sequence[Sequence[_Run]]) -> list[str]:
+    """Return what tells members apart: the layer, and model, way of training and seed where these differ."""
+    first = [group[0] for group in groups]
+    models = distinct_names([each.origin.model.label for each in first])
+    labels = []
+    for each, model in zip(first, models, strict=True):
+        parts = [f"layer {each.run.layer}"]
+        if len({other.origin.model_digest for other in first}) > 1:
+            parts.insert(0, short_name(model))
+        if len({other.joint for other in first}) > 1:
+            parts.append("of the scan" if each.joint else "by itself")
+        if len({tuple(run.run.seed for run in group) for group in groups}) > 1:
+            parts.append(f"seed {each.run.seed}")
+        labels.append(" ".join(parts))
+    return labels if len(set(labels)) == len(labels) else [f"{label} ({i})" for i, label in enumerate(labels, 1)]
+
+
+def _shares(groups: Sequence[Sequence[_Run]]) -> list[int | None]:
+    """Return a number for each joint run that several members are layers of, of each seed alike."""
+    numbers: dict[tuple[Path, str, tuple[int, ...]], int] = {}
+    return [
+        None
+        if group[0].joint is None
+        else numbers.setdefault((group[0].folder, group[0].joint, tuple(each.run.seed for each in group)), len(numbers))
+        for group in groups
+    ]
+
+
+def _deepest(members: Iterable[Member]) -> list[Member]:
+    """Return the models that are run: of members that share their blocks the deepest."""
+    models: dict[tuple[int | None, int], Member] = {}
+    for number, each in enumerate(members):
+        if each.weight:
+            key = (each.shares, 0) if each.shares is not None else (None, number)
+            if key not in models or models[key].layer < each.layer:
+                models[key] = each
+    return list(models.values())
+
+
+def _cost(members: Iterable[Member]) -> EnsembleCost:
+    models = _deepest(members)
+    return EnsembleCost(parameters=sum(each.parameters for each in models), blocks=sum(each.layer for each in models))
+
+
+def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Options, progress: Progress) -> Ensemble:
+    """Return the ensemble with what it and the single one take, measured as `layerprobe.profiling` does."""
+    origins = {member.label: group[0].origin for member, group in zip(result.members, groups, strict=True)}
+    models, single = _deepest(result.members), _deepest([replace(result.single, weight=1.0)])
+    settings = ProfileSettings(lengths=(LENGTH,), batch_sizes=(1,))
+    measured: dict[tuple[str, int], LayerProfile] = {}
+    for digest in dict.fromkeys(origins[each.label].model_digest for each in (*models, *single)):
+        origin = next(each for each in origins.values() if each.model_digest == digest)
+        layers = sorted({each.layer for each in (*models, *single) if origins[each.label].model_digest == digest})
+        checkpoint = resolve_checkpoint(origin.model, trust_remote_code=options.trust_remote_code)
+        if digest_of(checkpoint.identity) != digest:
+            raise DataError(
+                f"expected the model that the runs began with to measure, {checkpoint.label} is another now"
+            )
+        found = profile_model(checkpoint, layers=layers, settings=settings, options=options, progress=progress)
+        measured |= {(digest, each.layer): each for each in found.layers}
+
+    def with_times(cost: EnsembleCost, of: Sequence[Member]) -> EnsembleCost:
+        costs = [measured[origins[each.label].model_digest, each.layer].cost(LENGTH, 1) for each in of]
+        return replace(
+            cost, flops=sum(each.flops for each in costs), seconds=sum(each.seconds for each in costs), length=LENGTH
+        )
+
+    return replace(result, cost=with_times(result.cost, models), single_cost=with_times(result.single_cost, single))

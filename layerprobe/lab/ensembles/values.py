@@ -1,0 +1,147 @@
+"""What a weighted average of the outputs of runs scores, gains and costs."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from layerprobe.display import Shown
+from layerprobe.errors import DataError
+from layerprobe.metrics.names import check_primary, metric_title
+from layerprobe.metrics.values import CrossedInterval
+
+Choice = Literal["line", "pair", "greedy"]
+"""How the weights are chosen by the validation split: of two on a line; of every two, and the best two; of more one
+after the other, see `layerprobe.lab.ensembles.weights`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What may take part: a layer of a model, fine-tuned once a seed."""
+
+    label: str
+    """Such as `layer 3`, with the model or the seed where that tells members apart."""
+    model: str
+    layer: int
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    shares: int | None
+    """Members with the same number are layers of one joint run, whose blocks are run once; None: a model of its own."""
+    weight: float
+    """In the average, 0 .. 1; 0 where it takes no part."""
+    validation: tuple[float, ...]
+    """The primary metric of this one alone by seed, x 100."""
+    test: tuple[float, ...]
+    """The primary metric of this one alone by seed, x 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleCost:
+    """What it takes to have the outputs for a text: all models that take part, of layers of one run the deepest."""
+
+    parameters: int
+    blocks: int
+    """Blocks that a text goes through."""
+    flops: int | None = None
+    """A text of `length` tokens; None where it was not measured."""
+    seconds: float | None = None
+    """One text of `length` tokens at a time, the models one after the other; None where it was not measured."""
+    length: int | None = None
+    """Tokens a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Ensemble(Shown):
+    """A weighted average of the outputs of runs of one task, held against the best single one."""
+
+    page_function: ClassVar[str] = "layerprobe.lab.ensembles.page:ensemble_page"
+
+    task: str
+    kind: str
+    primary: str
+    """The metric that chose the weights and the single one."""
+    choice: Choice
+    seeds: tuple[int, ...]
+    """One ensemble each; empty where members are of different seeds, or seeds are the members."""
+    members: tuple[Member, ...]
+    """All that were given, those of weight 0 too."""
+    best: int
+    """Number of the member with the highest mean validation score, which the ensemble is held against."""
+    validation: dict[str, tuple[float, ...]]
+    """Of the ensemble by metric and seed, x 100."""
+    test: dict[str, tuple[float, ...]]
+    """Of the ensemble by metric and seed, x 100."""
+    thresholds: tuple[float | None, ...]
+    """By seed: chosen on the validation split, where the kind has one."""
+    gain: CrossedInterval | None
+    """Test score of the ensemble less that of the best single one; None where nothing is known of its error."""
+    cost: EnsembleCost
+    single_cost: EnsembleCost
+    """Of the best single one."""
+
+    def __post_init__(self) -> None:
+        check_primary(self.primary, self.test, what="the metrics of an ensemble")
+        if not 0 <= self.best < len(self.members):
+            raise DataError(f"expected the number of one of {len(self.members)} members as the best, got {self.best}")
+
+    @property
+    def single(self) -> Member:
+        """The best one by validation."""
+        return self.members[self.best]
+
+    @property
+    def used(self) -> tuple[Member, ...]:
+        """Those that take part, the one with the highest weight first."""
+        return tuple(sorted((each for each in self.members if each.weight), key=lambda each: -each.weight))
+
+    @property
+    def score(self) -> float:
+        """Mean of the primary metric on the test split over seeds, x 100."""
+        return sum(self.test[self.primary]) / len(self.test[self.primary])
+
+    @property
+    def single_score(self) -> float:
+        """The same of the best single one."""
+        return sum(self.single.test) / len(self.single.test)
+
+    @property
+    def sentence(self) -> str:
+        """What is gained, how surely, and for what cost."""
+        title, single = metric_title(self.primary), self.single
+        if len(self.used) == 1:
+            return (
+                f"On the validation split nothing scores higher than {self.used[0].label} alone: there is no ensemble. "
+                f"It scores {self.single_score:.2f} on test ({title} x 100)."
+            )
+        members = ", ".join(f"{each.label} ({each.weight:.2f})" for each in self.used)
+        spread = "no interval"
+        if self.gain is not None:
+            low, high = self.gain.interval
+            spread = f"{self.gain.level:.0%} interval {low:+.2f} to {high:+.2f} {self.gain.over}"
+        gained = self.score - self.single_score
+        return (
+            f"The average of {members} scores {self.score:.2f} on test, {gained:+.2f} {title} x 100 against "
+            f"{single.label}, the best single one by validation ({spread}): {self._verdict} {self._cost}"
+        )
+
+    @property
+    def _verdict(self) -> str:
+        if self.gain is None:
+            return "whether that is a gain is not known."
+        low, high = self.gain.interval
+        return "a gain." if low > 0 else "a loss." if high < 0 else "no gain is shown."
+
+    @property
+    def _cost(self) -> str:
+        cost, single = self.cost, self.single_cost
+        said = (
+            f"It runs {cost.blocks} blocks and has {cost.parameters / 1e6:.1f} M parameters, against {single.blocks} "
+            f"and {single.parameters / 1e6:.1f} M"
+        )
+        if cost.seconds is not None and single.seconds is not None:
+            said += f"; a text of {cost.length} tokens takes {1e3 * cost.seconds:.1f} ms against "
+            said += f"{1e3 * single.seconds:.1f}"
+        return f"{said}."
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.task}: {self.sentence}"

@@ -1,0 +1,227 @@
+"""Texts and an objective -> a small encoder, pretrained from nothing."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from layerprobe.checks import check_seeds
+from layerprobe.embedded.language import Language
+from layerprobe.encoders.loading import autocast_dtype, resolve_device
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import digest
+from layerprobe.lab.pretraining.folder import FOLDER
+from layerprobe.lab.pretraining.models import count, save_models
+from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
+from layerprobe.lab.pretraining.training import Run, prepare
+from layerprobe.lab.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
+from layerprobe.progress import Progress, notebook_bar
+from layerprobe.tasks.values import TextFile
+from layerprobe.training.folder import check_intervals
+from layerprobe.training.loop import seconds_a_step, train
+from layerprobe.training.run_directory import RunDirectory
+from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
+
+CHECKPOINT_EVERY = 250
+# Between two evaluations, unless asked for: with fewer, evaluation takes longer than training.
+FEWEST_STEPS = 50
+LANGUAGE = "language"
+LANGUAGE_SEED, SENTENCES_SEED = 0, 1
+# Sentences of the language at most: what is read beyond them are the same ones again.
+MOST_SENTENCES = 2_000_000
+
+Texts = TextFile | Sequence[str] | Literal["language"]
+
+
+class _Hardware(NamedTuple):
+    device: torch.device
+    autocast: torch.dtype | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.device.type} {str(self.autocast or torch.float32).removeprefix('torch.')}"
+
+
+def pretrain(
+    out: str | Path,
+    corpus: Texts,
+    *,
+    protocol: PretrainingProtocol | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    evaluate_every: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    overwrite: bool = False,
+    progress: Progress = notebook_bar,
+) -> Pretraining:
+    """Pretrain a small encoder and write it as a folder, with the numbers that are returned.
+
+    Runs with one seed, corpus and size whose objectives differ begin with the same weights and see the same batches in
+    the same order with the same tokens masked: only the objective differs. The folder is an ordinary checkpoint, which
+    any function that takes a model takes; a generator is in `generator/` within it. An interrupted run goes on where it
+    was last saved, in `OUT.pretraining` beside the folder, and gives the same weights; a finished one is read, not
+    repeated.
+
+    The corpus is "language", the embedded one, of which as many sentences are made as the steps read; or texts, of
+    which copies count once and on which a WordPiece tokenizer is trained. The protocol is by default masked language
+    modelling of 8 blocks of 128 features. The seed is that of weights, split, order, masking, sampling and dropout. The
+    device is auto, cpu, cuda, cuda:1 or mps; the dtype float32, bfloat16 (autocast over float32 weights), or auto:
+    bfloat16 on CUDA, float32 elsewhere. Held-out sequences are evaluated every so many steps, by default a twentieth of
+    all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
+    progress is called with the steps that are done, with the loss and the tokens a second.
+
+    Raises:
+        DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
+        TrainingError: If the loss is not finite.
+        StoreError: If another process is at it, or the disk cannot be written.
+
+    Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
+    """
+    check_seeds([seed])
+    check_intervals(checkpoint_every, evaluate_every)
+    protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
+    given = texts_of(corpus, protocol)
+    texts = tuple(dict.fromkeys(given.texts))
+    texts_digest = digest(texts)
+    fingerprint = digest(
+        [PRETRAINING_VERSION, hardware.name, given.embedded or PRETRAINING_TEXTS_VERSION, texts_digest, protocol, seed]
+    )
+
+    def work(run_directory: RunDirectory) -> tuple[Pretraining, Callable[[Path], None]]:
+        run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+        if run.trainer is not None:
+            train(
+                run.trainer,
+                run_directory=run_directory,
+                checkpoint_every=checkpoint_every,
+                evaluate_every=evaluate_every or max(FEWEST_STEPS, protocol.steps // 20),
+                task="pretraining",
+                show_loss=True,
+                progress=progress,
+            )
+        trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
+        if run.trainer is not None:
+            trained = {name: getattr(run.trainer, name) for name in trained} | {"metrics": tuple(run.trainer.metrics)}
+        pretraining = Pretraining(
+            **_described(run, protocol, hardware),
+            seed=seed,
+            corpus=given.name,
+            corpus_digest=texts_digest,
+            tokenizer_digest=content_digest(run.tokenizer),
+            **trained,
+            fingerprint=fingerprint,
+            versions={"layerprobe": __version__, **versions()},
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        return pretraining, partial(save_models, run.objective, run.encoder, run.tokenizer)
+
+    return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite)
+
+
+def plan_pretraining(
+    corpus: Texts,
+    *,
+    protocol: PretrainingProtocol | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress = notebook_bar,
+) -> PretrainingPlan:
+    """Return parameters, tokens and estimated time of what `pretrain` would do with the arguments; nothing is written.
+
+    Raises:
+        DataError: If there are too few texts, or no generator takes the seed.
+    """
+    check_seeds([seed])
+    protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
+    given = texts_of(corpus, protocol)
+    texts = tuple(dict.fromkeys(given.texts))
+    run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+    steps = 0 if run.trainer is None else protocol.steps
+    epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
+    return PretrainingPlan(
+        **_described(run, protocol, hardware),
+        epochs=epochs,
+        n_tokens=round(epochs * run.n_tokens),
+        seconds=0.0 if run.trainer is None else steps * seconds_a_step(run.trainer),
+    )
+
+
+def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> dict[str, Any]:
+    """Return what a plan and a finished run both say."""
+    return {
+        "protocol": protocol,
+        "vocab_size": len(run.tokenizer),
+        "encoder_parameters": count(run.encoder),
+        "trained_parameters": 0 if run.objective is None else count(run.objective),
+        "computed_on": hardware.name,
+        **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
+    }
+
+
+def _prepared(
+    given: TextFile,
+    texts: tuple[str, ...],
+    protocol: PretrainingProtocol,
+    *,
+    seed: int,
+    hardware: _Hardware,
+    progress: Progress,
+) -> Run:
+    """Return a run that has not begun, with all that a user should know of it."""
+    if len(texts) < 2:
+        raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
+    tokenizer: Any
+    warnings = [*given.notes, *given.warnings]
+    if given.embedded:
+        tokenizer = word_tokenizer(Language(seed=LANGUAGE_SEED), max_length=protocol.max_length)
+    else:
+        tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
+        if len(tokenizer) != protocol.vocab_size:
+            kind = "hold no more" if len(tokenizer) < protocol.vocab_size else "have so many letters alone"
+            warnings.append(
+                f"the vocabulary has {len(tokenizer):,} words, not {protocol.vocab_size:,}: the texts {kind}"
+            )
+        if copies := len(given.texts) - len(texts):
+            warnings.append(f"{copies:,} copies of texts were left out")
+    run = prepare(
+        texts,
+        tokenizer,
+        protocol,
+        endless=given.embedded,
+        seed=seed,
+        device=hardware.device,
+        autocast=hardware.autocast,
+        progress=progress,
+    )
+    return replace(run, warnings=(*warnings, *run.warnings))
+
+
+def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
+    """Return the texts of a corpus; of the language as many as the protocol reads."""
+    if isinstance(corpus, TextFile):
+        return corpus
+    if not isinstance(corpus, str):
+        return TextFile(name="texts", texts=tuple(corpus))
+    if corpus != LANGUAGE:
+        raise DataError(f'expected texts, what load_corpus gave, or "language", got the text {corpus[:60]!r}')
+    read = protocol.steps * protocol.batch_size * protocol.accumulation
+    # a sentence has 14 tokens on average
+    packed = max(1, protocol.max_length // 12) if protocol.packed else 1
+    n = min(MOST_SENTENCES, packed * (read + protocol.held_out) + packed * read // 8)
+    sentences = Language(seed=LANGUAGE_SEED).sentences(n, seed=SENTENCES_SEED)
+    return TextFile(name=LANGUAGE, texts=tuple(sentences), embedded=True)
+
+
+def _hardware(device: str, dtype: str) -> _Hardware:
+    if dtype not in ("auto", "float32", "bfloat16"):
+        raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
+    resolved = resolve_device(device)
+    if dtype == "auto":
+        dtype = "auto" if resolved.type == "cuda" else "float32"
+    return _Hardware(device=resolved, autocast=autocast_dtype(dtype, resolved))

@@ -1,0 +1,190 @@
+"""How a small encoder is pretrained, and what that gave."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from layerprobe.errors import DataError
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderSize:
+    """The shape of an encoder."""
+
+    n_blocks: int
+    hidden_size: int
+    """Features of a layer, and of the embeddings."""
+    heads: int
+    """Attention heads; they divide the hidden size."""
+    intermediate_size: int
+    """Features between the two matrices of a feed-forward part."""
+
+    def __post_init__(self) -> None:
+        if min(self.n_blocks, self.hidden_size, self.heads, self.intermediate_size) < 1:
+            raise DataError(f"expected at least one block, feature and head, got {self}")
+        if self.hidden_size % self.heads:
+            raise DataError(
+                f"expected a hidden size that {self.heads} attention heads divide, got {self.hidden_size}: "
+                "change one of the two"
+            )
+
+    def scaled(self, fraction: float) -> EncoderSize:
+        """Return the size of a generator: width, heads and intermediate size times `fraction`, the same depth.
+
+        Examples:
+            >>> EncoderSize(n_blocks=8, hidden_size=128, heads=4, intermediate_size=512).scaled(0.25)
+            EncoderSize(n_blocks=8, hidden_size=32, heads=1, intermediate_size=128)
+        """
+        hidden = max(1, round(fraction * self.hidden_size))
+        heads = max(1, round(fraction * self.heads))
+        while hidden % heads:
+            heads -= 1
+        intermediate = max(1, round(fraction * self.intermediate_size))
+        return replace(self, hidden_size=hidden, heads=heads, intermediate_size=intermediate)
+
+
+# 8 blocks show at which depth something happens; small has the shape of ELECTRA-small.
+SIZES = {
+    "tiny": EncoderSize(n_blocks=8, hidden_size=96, heads=4, intermediate_size=384),
+    "mini": EncoderSize(n_blocks=8, hidden_size=128, heads=4, intermediate_size=512),
+    "small": EncoderSize(n_blocks=12, hidden_size=256, heads=4, intermediate_size=1024),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainingProtocol:
+    """How a small encoder is pretrained."""
+
+    objective: str = "mlm"
+    """One of `OBJECTIVES`."""
+    size: EncoderSize = SIZES["mini"]
+    generator_size: float = 0.25
+    """Width of the generator as a share of the encoder's; without effect where an objective has none."""
+    discriminator_weight: float = 50.0
+    """Of the discriminator's loss; without effect where an objective has none."""
+    steps: int = 6000
+    """Optimiser steps; without effect where the objective trains nothing."""
+    batch_size: int = 64
+    """Sequences a forward pass."""
+    accumulation: int = 1
+    """Forward passes a step."""
+    learning_rate: float = 1e-3
+    """Peak of AdamW's linear schedule."""
+    warmup: float = 0.1
+    """Share of the steps with a rising learning rate."""
+    weight_decay: float = 0.01
+    """On everything but biases and norms."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    dropout: float = 0.0
+    """The papers have 0.1; small models that see a text once or twice underfit."""
+    masking_rate: float = 0.15
+    """Probability of a token to be selected."""
+    random_share: float = 0.1
+    """Share of those that are shown as a random token; without effect with a generator."""
+    kept_share: float = 0.1
+    """Share of those that are shown as they are; the rest is shown as the mask. Without effect with a generator."""
+    vocab_size: int = 8000
+    """Words at most of the tokenizer that is trained on the texts."""
+    max_length: int = 128
+    """Tokens a sequence at most, and positions of the encoder."""
+    packed: bool = False
+    """Whether texts are joined to sequences of about `max_length` tokens."""
+    held_out: int = 1000
+    """Sequences to hold out; of texts a tenth of all where that is less."""
+
+    def __post_init__(self) -> None:
+        OBJECTIVES.check(self.objective)
+        own = {
+            "a generator size above 0, at most 4": 0 < self.generator_size <= 4,
+            "a discriminator weight above 0": 0 < self.discriminator_weight < math.inf,
+            "at least one step": self.steps >= 1,
+            "a dropout from 0, below 1": 0 <= self.dropout < 1,
+            **masking_in_range(self),
+            "room for at least three tokens": self.max_length >= 3,
+            "at least 10 words": self.vocab_size >= 10,
+            "at least one held-out sequence": self.held_out >= 1,
+        }
+        check_protocol(self, own, example="sequence")
+
+    @property
+    def has_generator(self) -> bool:
+        """Whether the objective trains a generator beside the encoder."""
+        return OBJECTIVES[self.objective].has_generator
+
+    @property
+    def generator(self) -> EncoderSize | None:
+        """The generator's size, None where the objective has none."""
+        return self.size.scaled(self.generator_size) if self.has_generator else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PretrainingPlan:
+    """What a pretraining run will be, before its first step."""
+
+    protocol: PretrainingProtocol
+    vocab_size: int
+    """Words of the tokenizer."""
+    n_texts: int
+    """Sequences to train on."""
+    n_held_out: int
+    """Sequences held out."""
+    epochs: float
+    """How often each is seen."""
+    n_tokens: int
+    """Tokens trained on in all steps, padding left out."""
+    encoder_parameters: int
+    """Of the encoder alone."""
+    trained_parameters: int
+    """Of all models with their heads, shared ones counted once."""
+    computed_on: str
+    """Kind of device and precision."""
+    seconds: float
+    """Estimated from a few steps of an untrained model; without evaluation."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretraining:
+    """A small encoder, how it was pretrained and its metrics meanwhile."""
+
+    protocol: PretrainingProtocol
+    seed: int
+    """Of the weights, split, order, masking, sampling and dropout."""
+    corpus: str
+    """Where the texts are from."""
+    corpus_digest: str
+    """sha256 of the distinct texts."""
+    tokenizer_digest: str
+    """sha256 of the tokenizer's content."""
+    vocab_size: int
+    """Words of the tokenizer."""
+    n_texts: int
+    """Sequences that were trained on."""
+    n_held_out: int
+    """Sequences that were held out."""
+    n_tokens: int
+    """Tokens trained on, padding left out."""
+    encoder_parameters: int
+    """Of the encoder alone."""
+    trained_parameters: int
+    """Of all models with their heads, shared ones counted once."""
+    computed_on: str
+    """Kind of device and precision."""
+    metrics: tuple[StepMetrics, ...]
+    """Before, during and after, by step; none where nothing is trained."""
+    seconds: float
+    """Of training and evaluation, all parts of an interrupted run together."""
+    tokens_per_second: float
+    """Of training alone, padding left out; 0 where nothing is trained."""
+    fingerprint: str
+    """sha256 of all that the weights depend on."""
+    versions: dict[str, str]
+    """Of the libraries that the numbers depend on."""
+    created: str
+    """ISO 8601, UTC."""
+    warnings: tuple[str, ...] = ()
+    """What a user of the model should know, in plain words."""

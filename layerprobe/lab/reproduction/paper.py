@@ -1,0 +1,309 @@
+"""The paper's experiments and figures, from `paper.json`, and what they cost again. Knows numbers; trains nothing.
+
+Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Literal
+
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json
+from layerprobe.finetuning.values import Protocol
+
+Before = Literal["word similarity", "domain adaptation"]
+"""What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
+FLOPS_A_SECOND = 10e12
+"""Assumed: less than a third of the float32 peak of the paper's card, an RTX 3090."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSet:
+    """What models are fine-tuned on."""
+
+    name: str
+    kind: str
+    hub_id: str | None
+    """What `load_task` takes; None where the Hub has no copy that it reads."""
+    train: int
+    """Training pairs."""
+    tokens: int
+    """Mean length of the longest of 64 texts: what a text of a batch is padded to."""
+    test: int
+    """Pairs of the test split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """The size of a truncated model."""
+
+    layer: int
+    millions: float
+    """Without the pooler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperModel:
+    """A model of the paper."""
+
+    name: str
+    hub_id: str
+    parameters: tuple[Parameters, ...]
+    """At the layers for which the paper has them, ascending."""
+    chosen: str | None = None
+    """Why this hub id, where the paper's figures name a model in words only."""
+
+    def millions(self, layer: int) -> float | None:
+        """Return the parameters at a layer: the paper's, or on the line through two of them, as blocks are alike."""
+        for known in self.parameters:
+            if known.layer == layer:
+                return known.millions
+        if len(self.parameters) < 2:
+            return None
+        first, last = self.parameters[0], self.parameters[-1]
+        block = (last.millions - first.millions) / (last.layer - first.layer)
+        return first.millions + (layer - first.layer) * block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperScores:
+    """A layer that the paper fine-tunes at, and what it reports: x 100, mean over seeds, empty without a figure."""
+
+    model: str
+    """Hub id."""
+    layer: int
+    validation: dict[str, float]
+    test: dict[str, float]
+    before: Before | None = None
+    random_init: int | None = None
+    """Seed of random weights in place of the trained ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperPair:
+    """A model whose CKA with a reference is set beside fine-tuned scores, Spearman x 100 on test."""
+
+    model: str
+    """Hub id."""
+    reference: str
+    """Hub id of a masked language model."""
+    best_layer: int
+    best: float
+    last_layer: int
+    last: float
+
+    @property
+    def drops(self) -> bool:
+        """Whether the last layer scores lower than the best."""
+        return self.last < self.best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """Models, layers and data of a table or figure."""
+
+    name: str
+    title: str
+    source: str
+    """Where in the paper."""
+    data: str
+    """Name of the data set."""
+    scores: tuple[PaperScores, ...]
+    """Model by model."""
+    shows: Literal["scores", "front", "similarity"] = "scores"
+    """Scores; scores and which of them no smaller model reaches; or CKA of `pairs`."""
+    pairs: tuple[PaperPair, ...] = ()
+    same_as: str | None = None
+    """Name of the experiment whose runs these are."""
+    notes: tuple[str, ...] = ()
+    """What was chosen here, and what a reader of the figures should know."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Hub ids in the order of the paper."""
+        compared = (name for pair in self.pairs for name in (pair.model, pair.reference))
+        return tuple(dict.fromkeys((*(score.model for score in self.scores), *compared)))
+
+    def check_first_steps(self, data: Mapping[Before, object]) -> None:
+        """Raise DataError if there are data for a step before TMFT that the experiment does not have."""
+        known = {score.before for score in self.scores}
+        if unused := [before for before, given in data.items() if given and before not in known]:
+            raise DataError(f"expected no data for {' and '.join(unused)}, which {self.name} does not have")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """All of `paper.json`."""
+
+    source: str
+    notes: tuple[str, ...]
+    """Where figures come from that the paper does not give as they stand here."""
+    data_sets: tuple[DataSet, ...]
+    models: tuple[PaperModel, ...]
+    experiments: tuple[Experiment, ...]
+    word_similarity: dict[Literal["train", "tokens", "batch_size", "epochs"], int]
+    """Before TMFT: training pairs, tokens as in `DataSet`, and the protocol."""
+    domain_adaptation: dict[str, float]
+    """Before TMFT: GPU hours as the paper has them, by hub id and of all others."""
+
+    def model(self, hub_id: str) -> PaperModel:
+        """Return the model of a hub id."""
+        return next(model for model in self.models if model.hub_id == hub_id)
+
+    def data_set(self, name: str) -> DataSet:
+        """Return the data set of a name."""
+        return next(data for data in self.data_sets if data.name == name)
+
+
+@functools.cache
+def read_paper() -> Paper:
+    """Return the paper's figures."""
+    return from_json(Paper, (resources.files(__package__) / "paper.json").read_text("utf-8"))
+
+
+def experiment_names() -> tuple[str, ...]:
+    """Return what can be reproduced.
+
+    Examples:
+        >>> experiment_names()
+        ('table2', 'figure2a', 'mrpc', 'sick', 'table1', 'figure3', 'ko', 'de', 'es', 'random', 'pareto')
+    """
+    return tuple(each.name for each in read_paper().experiments)
+
+
+def experiment(name: str) -> Experiment:
+    """Return an experiment; raise DataError if there is none of that name."""
+    for each in read_paper().experiments:
+        if each.name == name:
+            return each if each.same_as is None else replace(each, scores=experiment(each.same_as).scores)
+    raise DataError(f"expected an experiment, one of {', '.join(experiment_names())}, got {name!r}")
+
+
+def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what is run in place of each model of the paper, in its order: by default all, as they are.
+
+    Raises:
+        DataError: If the experiment has no such model.
+    """
+    models = models or {model: model for model in chosen.models}
+    if unknown := [model for model in models if model not in chosen.models]:
+        raise DataError(f"expected models of {chosen.name}: {', '.join(chosen.models)}, got {', '.join(unknown)}")
+    return {model: models[model] for model in chosen.models if model in models}
+
+
+def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the notes of an experiment, and which hub ids were chosen or replaced here."""
+    why = {model: read_paper().model(model).chosen for model in models}
+    return (
+        *chosen.notes,
+        *(f"{model} is chosen here: {why[model]}" for model, run in models.items() if why[model] and run == model),
+        *(f"{run} was run in place of {model}" for model, run in models.items() if run != model),
+    )
+
+
+# ---- what it costs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLayer:
+    """What fine-tuning at one layer costs, all seeds together, or embedding with a model."""
+
+    model: str
+    """Hub id of the paper."""
+    runs_model: str
+    """What is run in its place."""
+    layer: int
+    before: Before | None
+    """Its runs, steps and hours are counted in, but of domain adaptation only the hours."""
+    random_init: int | None
+    parameters: float | None
+    """Millions, of the paper's model; None where the paper has none."""
+    runs: int
+    steps: int
+    gpu_hours: float | None
+    """Of the paper's model: 6 FLOPs a parameter and token of a training step (Kaplan et al. 2020, arXiv 2001.08361), 2
+    of an embedding, at `FLOPS_A_SECOND`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPlan:
+    """What an experiment takes."""
+
+    experiment: str
+    title: str
+    source: str
+    data: str
+    """Data set of the paper."""
+    train: int
+    """Training pairs that steps are counted from."""
+    seeds: tuple[int, ...]
+    protocol: Protocol
+    layers: tuple[PlannedLayer, ...]
+    runs: int
+    steps: int
+    gpu_hours: float
+    """Estimated, of the layers whose parameters are known."""
+    notes: tuple[str, ...]
+
+
+def plan_experiment(
+    chosen: Experiment,
+    models: Mapping[str, str],
+    *,
+    seeds: tuple[int, ...],
+    train: int | None = None,
+    words: int | None = None,
+) -> ExperimentPlan:
+    """Count runs and steps, and estimate GPU hours, without a model or the network.
+
+    Training pairs, of the task and of word similarity, are the paper's where none are given.
+    """
+    paper, protocol = read_paper(), Protocol()
+    data, first, n = paper.data_set(chosen.data), paper.word_similarity, len(seeds)
+    train = train or data.train
+    steps = 0 if chosen.pairs else protocol.epochs * math.ceil(train / protocol.batch_size)
+    word_steps = first["epochs"] * math.ceil((words or first["train"]) / first["batch_size"])
+
+    def planned(score: PaperScores) -> PlannedLayer:
+        before = word_steps if score.before == "word similarity" else 0
+        millions, hours = paper.model(score.model).millions(score.layer), None
+        if millions is not None:
+            tokens = 2 * data.tokens * (n * steps * protocol.batch_size or data.test)
+            tokens += 2 * first["tokens"] * n * before * first["batch_size"]
+            hours = (6 if steps else 2) * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600
+            if score.before == "domain adaptation":
+                hours += paper.domain_adaptation.get(score.model, paper.domain_adaptation["others"])
+        return PlannedLayer(
+            model=score.model,
+            runs_model=models[score.model],
+            layer=score.layer,
+            before=score.before,
+            random_init=score.random_init,
+            parameters=millions,
+            runs=n * (bool(steps) + bool(before)),
+            steps=n * (steps + before),
+            gpu_hours=hours,
+        )
+
+    scores = chosen.scores or tuple(
+        PaperScores(model=name, layer=paper.model(name).parameters[-1].layer, validation={}, test={})
+        for name in chosen.models
+    )
+    layers = tuple(planned(score) for score in scores if score.model in models)
+    return ExperimentPlan(
+        experiment=chosen.name,
+        title=chosen.title,
+        source=chosen.source,
+        data=chosen.data,
+        train=train,
+        seeds=seeds,
+        protocol=protocol,
+        layers=layers,
+        runs=sum(layer.runs for layer in layers),
+        steps=sum(layer.steps for layer in layers),
+        gpu_hours=sum(layer.gpu_hours or 0.0 for layer in layers),
+        notes=notes_on(chosen, models),
+    )

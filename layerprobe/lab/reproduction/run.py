@@ -1,0 +1,311 @@
+"""An experiment of the paper -> its figures beside ours; finished runs are read, not repeated."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Literal
+
+from layerprobe.comparison.compare import compare
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.finetuning.tuning import PAPER_SEEDS
+from layerprobe.finetuning.values import LayerOutcome, Protocol
+from layerprobe.lab.chains.run import ChainData, plan_chain, run_chain
+from layerprobe.lab.chains.values import AdaptStep, Chain, FinetuneStep
+from layerprobe.lab.reproduction.paper import (
+    Before,
+    Experiment,
+    PaperPair,
+    PaperScores,
+    experiment,
+    notes_on,
+    read_paper,
+    run_models,
+)
+from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
+from layerprobe.prediction.rules.plateau import plateau_rule
+from layerprobe.progress import Progress, part_of, silent
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Task, TaskSettings, TextFile
+
+ESTIMATORS: tuple[Literal["debiased", "biased"], ...] = ("debiased", "biased")
+NEAR = 2.0
+"""Standard deviations of our seeds within which a score counts as the paper's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReproducedScore:
+    """One metric of one model at one layer, the paper's beside ours; x 100."""
+
+    model: str
+    """Hub id of the paper."""
+    runs_model: str
+    """What was run in its place."""
+    layer: int
+    before: Before | None
+    """What came before TMFT."""
+    random_init: int | None
+    """Seed of random weights; None for the trained ones."""
+    parameters: int | None
+    """Of what was run; None where it was not."""
+    split: Literal["validation", "test"]
+    metric: str
+    paper: float | None
+    """Mean over the paper's seeds; None where it gives no figure."""
+    ours: SeedScores | None
+    """None where there were no data for the step before TMFT, so that nothing was run."""
+    difference: float | None
+    """Our mean less the paper's."""
+    deviations: float | None
+    """The difference in standard deviations of our seeds; None without a difference or a deviation above 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReproducedPair:
+    """CKA of a model with a masked language model, beside what the paper's fine-tuning gave."""
+
+    paper: PaperPair
+    runs_model: str
+    """What was run in place of the model."""
+    runs_reference: str
+    curve: tuple[float, ...]
+    """Debiased CKA by layer."""
+    lower: tuple[float, ...]
+    """Of the 95 % interval, by layer."""
+    upper: tuple[float, ...]
+    biased: tuple[float, ...]
+    """Biased CKA by layer."""
+    drop_layers: tuple[int, ...]
+    """Flagged by the plateau rule on the debiased curve."""
+    bears_out: bool
+    """Whether it is as the paper claims: where its scores drop, our CKA does; one of CKA alone is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """An experiment, done again."""
+
+    experiment: str
+    source: str
+    """Where the paper has it."""
+    task: str
+    primary: str
+    scores: tuple[ReproducedScore, ...]
+    """In the order of the paper."""
+    pairs: tuple[ReproducedPair, ...]
+    """In place of scores, where the experiment shows CKA."""
+    front: dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]
+    """Models and layers that no other beats in parameters and primary test score, where the experiment shows that."""
+    sentence: str
+    """How near it is to the paper."""
+    notes: tuple[str, ...]
+    """What was chosen or replaced here."""
+
+
+def reproduce(
+    name: str,
+    task: Task,
+    *,
+    models: Mapping[str, str] | None = None,
+    words: Task | None = None,
+    corpus: TextFile | None = None,
+    seeds: Sequence[int] = PAPER_SEEDS,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> Reproduction:
+    """Do an experiment again, and compare.
+
+    Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
+    are checked before the first is trained. What has no data for the step before TMFT is not run.
+
+    For `models` see `run_models`; words and corpus are for what is fine-tuned on word similarity or adapted to a domain
+    first, as `load_word_similarity` and `load_corpus` load them.
+
+    Raises:
+        DataError: If there is no such experiment, model or layer, the task is of another kind, or nothing of the
+            experiment learns from the words or the corpus.
+        ModelError: If a model cannot be loaded.
+        TrainingError: If a run fails.
+    """
+    chosen = experiment(name)
+    run, kind = run_models(chosen, models), read_paper().data_set(chosen.data).kind
+    if task.kind != kind:
+        raise DataError(f"expected a task of kind {kind} for {name}, got {task.name}, which is {task.kind}")
+    chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
+    scores: tuple[ReproducedScore, ...] = ()
+    pairs: tuple[ReproducedPair, ...] = ()
+    if chosen.pairs:
+        pairs = _compared(chosen, run, task, options=options, progress=progress)
+        sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
+    else:
+        planned = [
+            (score, _chain(score, run[score.model], task, words, corpus, seeds=tuple(seeds)))
+            for score in chosen.scores
+            if score.model in run
+        ]
+        scores = _fine_tuned(planned, run, task, options=options, progress=progress)
+        sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", task.primary)])
+    return Reproduction(
+        experiment=name,
+        source=chosen.source,
+        task=task.name,
+        primary=task.primary,
+        scores=scores,
+        pairs=pairs,
+        front=_front(scores, task.primary) if chosen.shows == "front" else {},
+        sentence=sentence,
+        notes=notes_on(chosen, run),
+    )
+
+
+# ---- scores -------------------------------------------------------------------------------------------
+
+
+def _chain(
+    score: PaperScores, model: str, task: Task, words: Task | None, corpus: TextFile | None, *, seeds: tuple[int, ...]
+) -> tuple[Chain, ChainData] | None:
+    """Return what is done at a layer, by the paper's protocol; None where there are no data for the first step."""
+    steps: list[AdaptStep | FinetuneStep] = []
+    if score.before == "word similarity":
+        if words is None:
+            return None
+        paper = read_paper().word_similarity
+        protocol = Protocol(epochs=paper["epochs"], batch_size=paper["batch_size"])
+        steps = [FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol)]
+    elif score.before == "domain adaptation":
+        if corpus is None:
+            return None
+        steps = [AdaptStep(texts=(corpus.name,))]
+    chain = Chain(
+        name=f"{score.model} at layer {score.layer}",
+        model=model,
+        random_init=score.random_init,
+        steps=(*steps, FinetuneStep(task=TaskSettings(source=task.name))),
+        layers=(score.layer,),
+        seeds=seeds,
+        baseline=False,
+        cka=False,
+    )
+    tasks = (words, task) if words is not None and score.before == "word similarity" else (task,)
+    return chain, ChainData(tasks=tasks, corpora=(corpus,) if corpus is not None and chain.adaptations else ())
+
+
+def _fine_tuned(
+    planned: Sequence[tuple[PaperScores, tuple[Chain, ChainData] | None]],
+    models: Mapping[str, str],
+    task: Task,
+    *,
+    options: Options,
+    progress: Progress,
+) -> tuple[ReproducedScore, ...]:
+    for chain, data in filter(None, (each for _, each in planned)):
+        plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
+    reported = {task.primary, *(metric for score, _ in planned for metric in (*score.validation, *score.test))}
+    splits: tuple[Literal["validation", "test"], ...] = ("validation", "test")
+    scores = []
+    for number, (score, each) in enumerate(planned):
+        part = part_of(progress, start=number, share=1, whole=len(planned))
+        done = each and run_chain(each[0], data=each[1], options=options, progress=part)
+        outcome = done.outcomes[0] if done else None
+        scores += [
+            reproduced_score(score, models[score.model], outcome, split, metric)
+            for split in splits
+            for metric in KINDS[task.kind].metrics
+            if metric in reported
+        ]
+    return tuple(scores)
+
+
+def reproduced_score(
+    paper: PaperScores, run: str, outcome: LayerOutcome | None, split: Literal["validation", "test"], metric: str
+) -> ReproducedScore:
+    """Set our runs at a layer beside the paper's figure; an outcome of None stands for one that was not run."""
+    figure = getattr(paper, split).get(metric)
+    ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric])
+    difference = None if ours is None or figure is None else ours.mean - figure
+    return ReproducedScore(
+        model=paper.model,
+        runs_model=run,
+        layer=paper.layer,
+        before=paper.before,
+        random_init=paper.random_init,
+        parameters=None if outcome is None else outcome.parameters,
+        split=split,
+        metric=metric,
+        paper=figure,
+        ours=ours,
+        difference=difference,
+        deviations=None if difference is None or ours is None or not ours.std else difference / ours.std,
+    )
+
+
+def nearness(scores: Sequence[ReproducedScore]) -> str:
+    """Return how near scores are to the paper's, as a sentence."""
+    compared = [(score.difference, score) for score in scores if score.difference is not None]
+    if not compared:
+        return "The paper gives no figure to compare with."
+    difference, farthest = max(compared, key=lambda pair: abs(pair[0]))
+    after = f" after {farthest.before}" if farthest.before else ""
+    far = f"the farthest is {farthest.model} at layer {farthest.layer}{after}, by {difference:+.2f}"
+    deviations = [score.deviations for _, score in compared if score.deviations is not None]
+    if not deviations:
+        return f"With one seed, or equal ones, no difference can be judged; {far}."
+    near = sum(abs(each) <= NEAR for each in deviations)
+    return f"{near} of {len(deviations)} test scores lie within {NEAR:g} standard deviations of our seeds; {far}."
+
+
+def _front(
+    scores: Sequence[ReproducedScore], metric: str
+) -> dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]:
+    ours, papers = [], []
+    for score in scores:
+        if (score.split, score.metric) == ("test", metric) and score.ours is not None and score.parameters is not None:
+            point = score.model, score.layer
+            millions = read_paper().model(score.model).millions(score.layer)
+            ours.append((score.parameters, score.ours.mean, point))
+            if millions is not None and score.paper is not None:
+                papers.append((millions, score.paper, point))
+    paper_front, our_front = (pareto_front(each, itemgetter(0), itemgetter(1)) for each in (papers, ours))
+    return {"paper": tuple(each[2] for each in paper_front), "ours": tuple(each[2] for each in our_front)}
+
+
+# ---- similarity ---------------------------------------------------------------------------------------
+
+
+def _compared(
+    chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Options, progress: Progress
+) -> tuple[ReproducedPair, ...]:
+    pairs = [pair for pair in chosen.pairs if {pair.model, pair.reference} <= models.keys()]
+    if not pairs:
+        raise DataError(
+            f"expected a model and its reference for {chosen.name}, such as {chosen.pairs[0].model} and "
+            f"{chosen.pairs[0].reference}, got {', '.join(models)}"
+        )
+    done = []
+    for pair in pairs:
+        model, reference = (
+            extract(models[name], task.test.texts, options=options, progress=progress)
+            for name in (pair.model, pair.reference)
+        )
+        curve, biased = (
+            compare(model, reference, measure=CKA(estimator=estimator), device=options.device, progress=progress).curve
+            for estimator in ESTIMATORS
+        )
+        prediction, errors = plateau_rule(curve), curve.uncertainty
+        assert errors is not None  # debiased CKA has intervals
+        done.append(
+            ReproducedPair(
+                paper=pair,
+                runs_model=models[pair.model],
+                runs_reference=models[pair.reference],
+                curve=curve.values,
+                lower=errors.lower,
+                upper=errors.upper,
+                biased=biased.values,
+                drop_layers=prediction.drop_layers,
+                bears_out=prediction.drops or not pair.drops,
+            )
+        )
+    return tuple(done)

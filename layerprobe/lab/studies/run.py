@@ -1,0 +1,442 @@
+"""A lab study -> encoders that differ in their pretraining alone, what fine-tuning shows of each, and a zoo.
+
+In the folder of a study: `models/` has the encoders, `entries/` the numbers of each, `zoo.json` all of them. Any number
+of processes can work in it: each model is made by one of them, and what is there is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import torch
+from filelock import FileLock, Timeout
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.embedded.pair import TASK_SIZES, embedded_task
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on
+from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster
+from layerprobe.errors import (
+    DamagedStoreError,
+    DataError,
+    LayerProbeError,
+    StoreError,
+    TrainingError,
+    WorkerError,
+)
+from layerprobe.files.atomic import inside, make_directory, store_errors
+from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.files.serialisation import digest
+from layerprobe.finetuning.results import load_finished
+from layerprobe.finetuning.tuning import check_pooling, check_precision, run_folder
+from layerprobe.finetuning.values import JointRun
+from layerprobe.jobs.processes import Lost, pooled
+from layerprobe.jobs.ray_cluster import ray_pooled
+from layerprobe.lab.dropbench.entry import zoo_entry
+from layerprobe.lab.dropbench.values import Zoo, ZooEntry, ZooProvenance
+from layerprobe.lab.dropbench.zoo import write_zoo
+from layerprobe.lab.pretraining.folder import RECORD
+from layerprobe.lab.pretraining.run import pretrain, texts_of
+from layerprobe.lab.pretraining.values import Pretraining
+from layerprobe.lab.studies.effects import objective_effects
+from layerprobe.lab.studies.values import (
+    LANGUAGE,
+    LabFailure,
+    LabModel,
+    LabPlan,
+    LabResult,
+    LabStudy,
+    LabTask,
+    PlannedModel,
+)
+from layerprobe.progress import Progress, silent
+from layerprobe.store.store import Store
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.settings import load_settings
+from layerprobe.tasks.splitting import drawn_from, resplit
+from layerprobe.tasks.values import Task, TextFile
+from layerprobe.versions import LAB_VERSION, __version__, versions
+
+logger = logging.getLogger(__name__)
+
+ZOO, RESULTS = "zoo.json", "lab.json"
+Job = tuple[LabModel, LabTask]
+# Seconds until models that other processes make are tried again.
+POLL_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabEntry:
+    """What is stored of one model."""
+
+    fingerprint: str
+    """sha256 of all that the entry depends on."""
+    model: str
+    """Its name."""
+    pretraining: Pretraining
+    entry: ZooEntry
+
+
+def run_lab(
+    study: LabStudy,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    ray: str | None = None,
+    level: float = LEVEL,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> LabResult:
+    """Pretrain each encoder, compare it with its MLM twins, fine-tune it at every layer, and put all of it together.
+
+    What is done is kept in the folder and read the next time, also after the process was killed; a second process
+    with the same study and folder takes part in the work. `zoo.json` is written after every model. A model whose loss
+    is not finite is left out, with a warning.
+
+    The `workers` are the processes that share the work, by default one, between which processor threads are divided.
+    With `ray`, the address of a Ray cluster, they are processes on its nodes, by default one for each GPU, else one a
+    node; all nodes must see the folder. Embeddings and runs are kept in the folder, unless the options say where.
+
+    Raises:
+        DataError: If the corpus is too small, the folder holds another study, or every model failed.
+        TaskError: If the task is not what it should be.
+        StoreError: If a result cannot be written.
+        LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
+    """
+    check_level(level)
+    if workers is not None and workers < 1:
+        raise DataError(f"expected at least one process, got {workers}")
+    run = _LabRun.of(study, Path(out), options)
+    make_directory(inside(run.out, run.out / "entries"))
+    if ray is None and workers in (None, 1):
+        run.make_all(progress)
+    else:
+        _share(run, workers, ray, progress)
+    result = run.result(level)
+    write_kept(run.out / RESULTS, result, root=run.out)
+    return result
+
+
+def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> LabPlan:
+    """Return the encoders of a study, and how much of each is there; nothing is written.
+
+    Raises:
+        LayerProbeError: As `run_lab` does for what is wrong before any training.
+    """
+    run = _LabRun.of(study, Path(out), options)
+    return LabPlan(study=study, models=tuple(map(run.planned, study.models)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _LabRun:
+    """A study with its data loaded."""
+
+    study: LabStudy
+    out: Path
+    options: Options
+    corpus: TextFile
+    tasks: dict[LabTask, Task]
+    """Loaded."""
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, study: LabStudy, out: Path, options: Options) -> _LabRun:
+        check_precision(options)
+        for protocol in study.budgets.values():
+            check_pooling(protocol, options)
+        corpus = (
+            texts_of(LANGUAGE, study.pretraining)
+            if study.corpus == (LANGUAGE,)
+            else load_corpus(study.corpus, columns=study.column)
+        )
+        fewest = study.pretraining.batch_size
+        if len(set(corpus.texts)) < fewest and not study.pretraining.packed:
+            raise DataError(
+                f"expected at least {fewest} distinct texts, a batch, got {len(set(corpus.texts))}: "
+                "give more texts or a smaller batch_size"
+            )
+        # a zoo is passed on: it names files, not somebody's folders
+        return cls(
+            study=study,
+            out=out,
+            options=options if options.cache_dir else replace(options, cache_dir=out / "cache"),
+            corpus=replace(corpus, name=", ".join(map(_file_name, study.corpus))),
+            tasks={task: _loaded(task) for task in study.tasks},
+        )
+
+    # ---- where things are --------------------------------------------------------------------------------
+
+    def folder(self, model: LabModel) -> Path:
+        return inside(self.out, self.out / "models" / model.name)
+
+    def file(self, job: Job) -> Path:
+        return self.out / "entries" / f"{self.study.entry_name(*job)}.json"
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Keep other processes away; yields False where one has the lock and is not waited for."""
+        path = inside(self.out, self.out / "locks" / f"{name}.lock")
+        make_directory(path.parent)
+        lock = FileLock(path)
+        with store_errors("lock", Path(lock.lock_file)):
+            try:
+                lock.acquire(timeout=-1 if wait else 0)
+            except Timeout:
+                yield False
+                return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def make_all(self, progress: Progress) -> None:
+        """Make the entries of all models; those that other processes make are waited for."""
+        pending = list(self.jobs)
+        while pending:
+            left = [job for job in pending if not self.make_unless_busy(job, progress)]
+            if len(left) == len(pending):
+                time.sleep(POLL_SECONDS)
+            pending = left
+
+    # ---- one model ---------------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The entries to be made: of every model, one a task."""
+        return tuple(itertools.product(self.study.models, self.study.tasks))
+
+    def make_unless_busy(self, job: Job, progress: Progress) -> bool:
+        """Make the entry of a model and task if it is not there; return False where another process makes it."""
+        name = self.study.entry_name(*job)
+        with self.lock(name, wait=False) as held:
+            if not held:
+                return False
+            try:
+                self.make(job, progress)
+            except TrainingError as error:
+                logger.warning("%s is left out: %s", name, error)
+                self.failures[name] = str(error)
+            return True
+
+    def make(self, job: Job, progress: Progress) -> None:
+        (model, lab_task), models = job, self.study.models
+        task = self.tasks[lab_task]
+        label = f"model {models.index(model) + 1} of {len(models)}, {model.name}"
+
+        def labelled(task: str, done: float, total: float) -> None:
+            progress(f"{label}: {task}", done, total)
+
+        pretraining = self.pretrained(model, labelled)
+        references = {}
+        for what, other in self.study.references(model).items():
+            with contextlib.suppress(TrainingError):  # warned of when its own turn comes
+                references[what] = (other, self.pretrained(other, labelled))
+        twins = {what: twin.fingerprint for what, (_, twin) in references.items()}
+        fingerprint = self.fingerprint(task, pretraining, twins)
+        if self.stored(job, fingerprint) is not None:
+            return
+        entry = zoo_entry(
+            self.folder(model),
+            {what: self.folder(other) for what, (other, _) in references.items()},
+            task,
+            self.study.budgets,
+            name=self.study.entry_name(*job),
+            family=model.family,
+            size=model.size,
+            seed=model.seed,
+            corpus=self.corpus.name,
+            seeds=self.study.finetuning_seeds,
+            scans=self.study.scans,
+            options=self.options,
+            progress=labelled,
+        )
+        made = LabEntry(fingerprint=fingerprint, model=model.name, pretraining=pretraining, entry=entry)
+        write_kept(self.file(job), made, root=self.out)
+        write_zoo(self.zoo([each.entry for each in self.all_stored()]), self.out / ZOO)
+
+    def pretrained(self, model: LabModel, progress: Progress) -> Pretraining:
+        """Pretrain a model, or read what is there; another process that does so is waited for."""
+        if model.name in self.failures:
+            raise TrainingError(self.failures[model.name])
+        with self.lock(f"{model.name}-pretraining", wait=True):
+            try:
+                return pretrain(
+                    self.folder(model),
+                    self.corpus,
+                    protocol=model.protocol,
+                    seed=model.seed,
+                    device=self.options.device,
+                    dtype=self.options.dtype,
+                    progress=progress,
+                )
+            except TrainingError as error:
+                self.failures[model.name] = str(error)
+                raise
+
+    def fingerprint(self, task: Task, pretraining: Pretraining, references: dict[str, str]) -> str:
+        study, options = self.study, self.options
+        tuned = [study.budgets, study.finetuning_seeds, study.scans, task.digest]
+        how = [*tuned, computed_on(options), options.max_length]
+        return digest([LAB_VERSION, pretraining.fingerprint, references, *how])
+
+    def stored(self, job: Job, fingerprint: str | None = None) -> LabEntry | None:
+        """Return the entry of a model and task; None where there is none, it is damaged or of another study."""
+        file = self.file(job)
+        try:
+            entry = read_kept(LabEntry, file, root=self.out)
+            if entry is not None and entry.model != job[0].name:
+                raise DamagedStoreError(f"{file} cannot be read (it is of {entry.model})")
+        except DamagedStoreError as error:
+            logger.warning("%s: it is made again", error)
+            return None
+        return entry if entry is not None and fingerprint in (None, entry.fingerprint) else None
+
+    # ---- all of them -------------------------------------------------------------------------------------
+
+    def all_stored(self) -> list[LabEntry]:
+        return [entry for job in self.jobs if (entry := self.stored(job)) is not None]
+
+    def zoo(self, entries: list[ZooEntry]) -> Zoo:
+        study = self.study
+        sizes = ", ".join(
+            f"{name}: {size.n_blocks} blocks of {size.hidden_size} features" for name, size in study.sizes.items()
+        )
+        return Zoo(
+            provenance=ZooProvenance(
+                layerprobe=__version__,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                command=f"layerprobe lab run {study.name}.toml",
+                versions=versions(),
+                notes=(
+                    f"{len(entries)} of {len(self.jobs)} entries, of {len(study.models)} encoders; {sizes}"
+                    if len(study.tasks) > 1
+                    else f"{len(entries)} of {len(study.models)} encoders; {sizes}",
+                    f"pretrained for {study.pretraining.steps} steps of "
+                    f"{study.pretraining.batch_size * study.pretraining.accumulation} sequences on {self.corpus.name}",
+                    *(
+                        f"fine-tuned on {task.name}: {len(task.train)} training, {len(task.validation)} validation and "
+                        f"{len(task.test)} test examples"
+                        for task in self.tasks.values()
+                    ),
+                ),
+            ),
+            entries=tuple(entries),
+        )
+
+    def result(self, level: float) -> LabResult:
+        entries = self.all_stored()
+        if not entries:
+            name, reason = next(iter(self.failures.items()))
+            raise DataError(f"no model of {self.study.name} could be made; {name}: {reason}")
+        zoo = self.zoo([each.entry for each in entries])
+        write_zoo(zoo, self.out / ZOO)
+        return LabResult(
+            study=self.study,
+            level=level,
+            zoo=zoo,
+            pretrainings={each.model: each.pretraining for each in entries},
+            effects=objective_effects(zoo.entries, level=level),
+            computed_on=computed_on(self.options),
+            failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
+        )
+
+    def planned(self, model: LabModel) -> PlannedModel:
+        pretrained = (self.folder(model) / RECORD).is_file()
+        study, stored, n_runs = self.study, 0, 0
+        pairs = list(itertools.product(range(model.protocol.size.n_blocks + 1), study.finetuning_seeds))
+        scans = [(weighting, seed) for weighting, seeds in study.scans.items() for seed in seeds]
+        for task, protocol in itertools.product(self.tasks.values(), study.budgets.values()):
+            n_runs += len(pairs) + len(scans)
+            if pretrained:
+                runs = run_folder(resolve_checkpoint(str(self.folder(model))), task, protocol, self.options)
+                stored += sum(runs.load(layer, seed) is not None for layer, seed in pairs)
+                stored += sum(load_finished(JointRun, runs.joint_path(*each)) is not None for each in scans)
+        return PlannedModel(model=model, pretrained=pretrained, runs=n_runs, stored=stored)
+
+
+def _loaded(task: LabTask) -> Task:
+    """Load a task and draw its examples; it is named as in the zoo, without the folders of a file."""
+    settings, examples = task.settings, task.examples
+    if settings.source == LANGUAGE:
+        train, validation, test = examples or TASK_SIZES
+        assert test is not None  # a language has no rest
+        whole = embedded_task(train=train, validation=validation, test=test)
+    else:
+        whole = load_settings(settings)
+        if examples is not None:
+            train, validation, test = examples
+            if test is None:
+                whole = resplit(whole, train=train, validation=validation, seed=settings.split_seed)
+            else:
+                whole = drawn_from(whole, (train, validation, test))
+    return replace(whole, name=task.name or _file_name(whole.name))
+
+
+def _file_name(source: str) -> str:
+    """Return what a source is called, without the folders of a file."""
+    return Path(source).name if Path(source).exists() else source
+
+
+# ---- in several processes --------------------------------------------------------------------------------
+
+
+class _Worker:
+    """Makes one model after another."""
+
+    def __init__(self, setting: tuple[LabStudy, Path, Options, str | None, int]) -> None:
+        study, out, options, on, threads = setting
+        if on is not None:
+            check_computes(options, on)
+        torch.set_num_threads(threads)
+        self.run = _LabRun.of(study, out, options)
+        self.jobs = {study.entry_name(*job): job for job in self.run.jobs}
+
+    def __call__(self, name: str) -> LayerProbeError | Literal[True] | None:
+        """Return True for a model that is made, the error for one that is not, None where another process makes it.
+
+        Raises:
+            StoreError: If it cannot be kept, as the next could not.
+        """
+        try:
+            if not self.run.make_unless_busy(self.jobs[name], silent):
+                return None
+        except (StoreError, WorkerError):
+            raise
+        except LayerProbeError as error:
+            return error
+        return TrainingError(self.run.failures[name]) if name in self.run.failures else True
+
+
+def _share(run: _LabRun, workers: int | None, ray: str | None, progress: Progress) -> None:
+    """Make the entries of all models in several processes."""
+    names = [run.study.entry_name(*job) for job in run.jobs]
+    options, on = (run.options, None) if ray is None else (on_ray(run.options), computed_on(run.options))
+
+    def setting_of(threads: int) -> tuple[LabStudy, Path, Options, str | None, int]:
+        return run.study, run.out, options, on, threads
+
+    ended: Generator[tuple[str, LayerProbeError | Literal[True] | Lost], None, None]
+    if ray is None:
+        count = workers or 1
+        ended = pooled(_Worker, [setting_of(max(1, torch.get_num_threads() // count))] * count, names)
+    else:
+        cluster = ray_cluster(ray, run.options, run.out, Store(run.options.cache_dir).root, workers=workers)
+        ended = ray_pooled(cluster, _Worker, setting_of, names)
+    with contextlib.closing(ended) as answers:
+        for done, (name, answer) in enumerate(answers, 1):
+            if isinstance(answer, Lost):
+                logger.error("%s", answer.trace or f"exit code {answer.exit_code}")
+                run.failures[name] = "its process was ended: if memory ran out, use fewer workers"
+            elif isinstance(answer, TrainingError):
+                run.failures[name] = str(answer)
+            elif isinstance(answer, LayerProbeError):
+                raise answer
+            progress("models", done, len(names))

@@ -1,0 +1,256 @@
+"""Lab studies: small encoders that differ in their pretraining alone, and what the objective changes. Values only."""
+
+import itertools
+import re
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+from layerprobe.display import Shown
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol, Weighting
+from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
+from layerprobe.tasks.values import TaskSettings
+
+LANGUAGE = "language"
+"""Names the embedded language as a corpus or a task."""
+_NAME = re.compile(r"[\w.+-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabModel:
+    """One encoder of a study."""
+
+    name: str
+    """Of its folder and its entry in the zoo."""
+    family: str
+    """The objective, with the generator's size where a study has several."""
+    size: str
+    """What the study calls it."""
+    seed: int
+    """Of the pretraining."""
+    protocol: PretrainingProtocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabTask:
+    """What the encoders of a study are fine-tuned on."""
+
+    settings: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
+    """The source "language" is sentence pairs of the embedded language."""
+    name: str | None = None
+    """Where a study has several; None: as its source is called."""
+    examples: tuple[int, int, int | None] | None = None
+    """Training, validation and test examples at most; None of the test examples: all the rest, of whatever split. By
+    default all, and of the embedded language the demo's."""
+
+    def __post_init__(self) -> None:
+        if self.examples is None:
+            return
+        if min(size for size in self.examples if size is not None) < 2:
+            raise DataError(f"expected at least two examples of each split, got {self.examples}")
+        if self.examples[2] is None and self.settings.source == LANGUAGE:
+            raise DataError(
+                "expected a number of test examples of the embedded language, which has no end, got the rest"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabStudy:
+    """Which encoders are pretrained, and what they are fine-tuned on."""
+
+    name: str
+    """What people call it."""
+    sizes: dict[str, EncoderSize]
+    """By name."""
+    budgets: dict[str, Protocol]
+    """Protocols of fine-tuning, by name."""
+    tasks: tuple[LabTask, ...] = (LabTask(),)
+    """What to fine-tune on; an entry in the zoo a model and task."""
+    corpus: tuple[str, ...] = (LANGUAGE,)
+    """The embedded language, or files as `load_corpus` takes them."""
+    column: str | None = None
+    """With the texts, of a table; detected by default."""
+    objectives: tuple[str, ...] = (TWIN, "rtd")
+    """Masked language modelling is among them: its models are the twins of the others."""
+    generator_sizes: tuple[float, ...] = (0.25,)
+    """Each is a model of its own for the objectives that have a generator."""
+    seeds: tuple[int, ...] = (0, 1)
+    """Of the pretraining."""
+    pretraining: PretrainingProtocol = field(default_factory=PretrainingProtocol)
+    """How; objective, size and generator size are those of each model."""
+    finetuning_seeds: tuple[int, ...] = (0, 1, 2)
+    """One run each at every layer under every budget."""
+    scans: dict[Weighting, tuple[int, ...]] = field(default_factory=dict)
+    """Seeds of scans, runs with a loss at every layer, by weighting; under every budget."""
+
+    def __post_init__(self) -> None:
+        for objective in self.objectives:
+            OBJECTIVES.check(objective)
+        if TWIN not in self.objectives:
+            raise DataError(f"expected {TWIN} among the objectives, for the twins, got {', '.join(self.objectives)}")
+        if len(self.seeds) < 2:
+            raise DataError(f"expected at least two seeds of the pretraining, for a noise floor, got {len(self.seeds)}")
+        names = [task.name for task in self.tasks]
+        if not names or (len(names) > 1 and None in names) or len(set(names)) < len(names):
+            raise DataError(f"expected tasks with names of their own, got {', '.join(map(str, names)) or 'none'}")
+        named = (*self.sizes, *self.budgets, *(name for name in names if name is not None))
+        wrong = [name for name in named if not _NAME.fullmatch(name)]
+        if wrong or not self.sizes or not self.budgets:
+            raise DataError(
+                "expected at least one size and one budget, with names of letters, digits and .+-_ alone, "
+                f"got {', '.join(map(repr, wrong)) or 'none'}"
+            )
+        if not self.generator_sizes or not self.finetuning_seeds or not self.corpus:
+            raise DataError("expected a corpus, at least one generator size and at least one seed of fine-tuning")
+        for what in (self.objectives, self.generator_sizes, self.seeds, self.finetuning_seeds, *self.scans.values()):
+            if len(set(what)) < len(what):
+                raise DataError(f"expected each only once, got {', '.join(map(str, what))}")
+        scanned = [seed for seeds in self.scans.values() for seed in seeds]
+        if wrong_seeds := [seed for seed in (*self.seeds, *self.finetuning_seeds, *scanned) if not 0 <= seed < 2**63]:
+            raise DataError(f"expected seeds from 0 to 2^63 - 1, got {', '.join(map(str, wrong_seeds))}")
+        if empty := [weighting for weighting, seeds in self.scans.items() if not seeds]:
+            raise DataError(f"expected at least one seed of {empty[0]} scans, got none")
+        for generator_size in self.generator_sizes:
+            replace(self.pretraining, generator_size=generator_size)
+
+    @property
+    def models(self) -> tuple[LabModel, ...]:
+        """All encoders, in the order in which they are made: a size is complete before the next one begins."""
+        models = []
+        for size, objective in itertools.product(self.sizes, self.objectives):
+            for number, generator_size in enumerate(self.generator_sizes):
+                protocol = replace(
+                    self.pretraining, objective=objective, size=self.sizes[size], generator_size=generator_size
+                )
+                if number and not protocol.has_generator:
+                    break
+                several = protocol.has_generator and len(self.generator_sizes) > 1
+                family = f"{objective}-{generator_size:g}" if several else objective
+                models += [
+                    LabModel(name=f"{size}-{family}-seed{seed}", family=family, size=size, seed=seed, protocol=protocol)
+                    for seed in self.seeds
+                ]
+        return tuple(models)
+
+    def entry_name(self, model: LabModel, task: LabTask) -> str:
+        """Return what the entry of a model and a task is called in the zoo: the model's name, and that of the task."""
+        return model.name if task.name is None else f"{model.name}-{task.name}"
+
+    def twin(self, model: LabModel, *, step: int) -> LabModel:
+        """Return the MLM model of the same size and a seed: the same one, or one `step` further in the list."""
+        seed = self.seeds[(self.seeds.index(model.seed) + step) % len(self.seeds)]
+        return next(each for each in self.models if (each.family, each.size, each.seed) == (TWIN, model.size, seed))
+
+    def references(self, model: LabModel) -> dict[str, LabModel]:
+        """Return what a model is compared with, by the name of the reference; never itself."""
+        twins = {SAME_SEED: self.twin(model, step=0), OTHER_SEED: self.twin(model, step=1)}
+        return {what: twin for what, twin in twins.items() if twin != model}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModel:
+    """An encoder of a study, and how much of it is there."""
+
+    model: LabModel
+    pretrained: bool
+    runs: int
+    """Fine-tuning runs that it takes."""
+    stored: int
+    """How many of them need not be done again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabPlan:
+    """What a study takes."""
+
+    study: LabStudy
+    models: tuple[PlannedModel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveEffect:
+    """How an objective differs from masked language modelling with the same seed, paired."""
+
+    family: str
+    measure: Literal["drop", "score", "CKA"]
+    """drop: test score of the best layer less that of the last one, x 100; score: that of one layer, x 100; CKA: of one
+    layer, with the MLM model of another seed, which for the twin is the noise floor."""
+    task: str
+    """What was fine-tuned on; CKA is of its test texts."""
+    size: str | None
+    """None for all sizes together."""
+    budget: str | None
+    """Of the fine-tuning; None for CKA."""
+    layer: int | None
+    """None for the drop."""
+    models: tuple[str, ...]
+    """By name, each with its twin."""
+    values: tuple[float, ...]
+    """Of these models."""
+    twins: tuple[float, ...]
+    """Of the MLM models of the same size and seed."""
+    mean: float
+    """Of the differences value - twin."""
+    interval: tuple[float, float] | None
+    """Of that mean over the pairs, Student's t; None for one pair."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether there is an interval and it excludes 0."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabFailure:
+    """A model of which something could not be done."""
+
+    model: str
+    reason: str
+    """In one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LabResult(Shown):
+    """What came of a study."""
+
+    page_function: ClassVar[str] = "layerprobe.lab.studies.page:lab_page"
+
+    study: LabStudy
+    level: float
+    """Confidence level of all intervals."""
+    zoo: Zoo
+    """Every model that is done, with its curves and scores."""
+    pretrainings: dict[str, Pretraining]
+    """By model: its metrics meanwhile."""
+    effects: tuple[ObjectiveEffect, ...]
+    """What each objective changes."""
+    computed_on: str
+    """Kind of device and precision."""
+    failures: tuple[LabFailure, ...] = ()
+    """Models that are left out."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What each objective does to the drop, over all sizes, in words."""
+        several = len(self.study.tasks) > 1
+        told = (each for each in self.effects if each.measure == "drop" and not each.size)
+        return tuple(_sentence(each, self.level, name_task=several) for each in told)
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.study.name}, {len(self.zoo.entries)} models: {' '.join(self.sentences)}"
+
+
+def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:
+    ends = effect.interval
+    how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {level:.0%} interval"
+    pairs = f"{len(effect.values)} pair{'s' if len(effect.values) > 1 else ''}"
+    if effect.certain:
+        said = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"
+    else:
+        said = "no sure difference in the drop from its MLM twin"
+    where = f"{effect.family}, {effect.budget}{f', {effect.task}' if name_task else ''}"
+    return f"{where}: {said}: {effect.mean:+.2f} points{how} ({pairs})."

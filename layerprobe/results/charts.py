@@ -1,0 +1,201 @@
+"""Pieces of figures that more than one page draws. Knows Plotly and scores of seeds, not what is drawn."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.metrics.seeds import SeedScores, pareto_front
+from layerprobe.results import numbers
+from layerprobe.results.style import CHOSEN, INK, TRANSPARENT, text
+
+MANY = 8
+"""More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
+ROOM, DODGE = 0.4, 0.13
+"""Layers from the mean to where the dots of its seeds end: of a line alone, and of lines that stand side by side."""
+
+
+# ---- lines ----------------------------------------------------------------------------------------------
+
+
+def line(
+    values: Iterable[float | None],
+    *,
+    name: str,
+    colour: str,
+    x: Iterable[float] | None = None,
+    width: float = 2.0,
+    dash: str = "solid",
+    marker: Mapping[str, Any] | None = None,
+    texts: Iterable[str] | None = None,
+    **options: Any,
+) -> go.Scatter:
+    """Return a line over layers, or over x, with a gap where a value is None.
+
+    Texts, of Plotly's kind, are shown where one points at a value.
+    """
+    values = list(values)
+    shown: dict[str, Any] = {"hoverinfo": "skip"} if texts is None else {"hovertemplate": "%{hovertext}<extra></extra>"}
+    return go.Scatter(
+        x=list(range(len(values)) if x is None else x),
+        y=values,
+        name=text(name),
+        mode="lines+markers" if marker else "lines",
+        line={"color": colour, "width": width, "dash": dash},
+        marker=marker,
+        hovertext=None if texts is None else list(texts),
+        **shown,
+        **options,
+    )
+
+
+def area(
+    lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, first: int = 0, **options: Any
+) -> go.Scatter:
+    """Return the ground between two curves from a layer on: along the upper one and back along the lower one."""
+    layers = range(first, len(lower))
+    outline, around = [*upper[first:], *reversed(lower[first:])], [*layers, *reversed(layers)]
+    filled: dict[str, Any] = {"fill": "toself", "fillcolor": colour}
+    return line(outline, name=name, colour=TRANSPARENT, x=around, width=0, **filled, **options)
+
+
+# ---- means over seeds, with every seed ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a line is drawn."""
+
+    colour: str
+    symbol: str = "circle"
+    dash: str = "solid"
+    markers: Mapping[str, Any] | None = None
+    """Of the means, where they differ from layer to layer."""
+
+    @property
+    def marker(self) -> Mapping[str, Any]:
+        """Plotly's marker of the means."""
+        return self.markers or {"size": 8, "color": self.colour, "symbol": self.symbol}
+
+
+def seeds_and_mean(
+    name: str,
+    outcomes: Sequence[LayerOutcome],
+    look: Look,
+    *,
+    what: str,
+    scores: Sequence[SeedScores] | None = None,
+    shift: float = 0.0,
+    room: float = ROOM,
+) -> list[go.Scatter]:
+    """Return every seed as a dot, and a line of the means with their intervals; nothing without outcomes.
+
+    `what` names the scores, such as `test F1`; `scores` has them by layer, where they are not those of the test split.
+    All is moved aside by `shift` layers, and the dots take `room` beside the mean; see `side_by_side`.
+    """
+    if not outcomes:
+        return []
+    shown = scores or [outcome.tested for outcome in outcomes]
+    many = max(len(outcome.seeds) for outcome in outcomes) > MANY
+    dots = go.Scatter(
+        x=[outcome.layer + shift + aside for outcome in outcomes for aside in beside(len(outcome.seeds), room)],
+        y=[value for each in shown for value in each.values],
+        customdata=[[outcome.layer, seed] for outcome in outcomes for seed in outcome.seeds],
+        name=f"{text(name)}, seeds",
+        mode="markers",
+        legendgroup=name,
+        showlegend=False,
+        marker={"size": 4 if many else 6, "color": look.colour, "opacity": 0.5, "symbol": look.symbol},
+        hovertemplate=f"{text(name)}<br>layer %{{customdata[0]}}, seed %{{customdata[1]}}"
+        f"<br>{what} %{{y:.2f}}<extra></extra>",
+    )
+    mean = line(
+        [each.mean for each in shown],
+        name=name,
+        colour=look.colour,
+        x=[outcome.layer + shift for outcome in outcomes],
+        width=1.5,
+        dash=look.dash,
+        marker=look.marker,
+        texts=[f"{text(name)}<br>{outcome_text(one.layer, each)}" for one, each in zip(outcomes, shown, strict=True)],
+        error_y=bars([(each.mean, *(each.interval or (each.mean, each.mean))) for each in shown], look.colour),
+        legendgroup=name,
+        showlegend=True,
+    )
+    return [dots, mean]
+
+
+def beside(count: int, room: float = ROOM) -> list[float]:
+    """Return how far from the mean each seed stands: side by side, so that equals stay apart."""
+    width = room * (0.4 if count <= MANY else 0.65)
+    return [0.4 * room + width * index / max(count - 1, 1) for index in range(count)]
+
+
+def side_by_side(lines: Sequence[Sequence[LayerOutcome]]) -> tuple[list[float], float]:
+    """Return by how many layers each line is moved aside, so that bars at one layer stay apart, and its room."""
+    layers = [outcome.layer for outcomes in lines for outcome in outcomes]
+    if len(set(layers)) == len(layers):
+        return [0.0] * len(lines), ROOM
+    return [DODGE * (index - (len(lines) - 1) / 2) for index in range(len(lines))], DODGE
+
+
+def seeds_reading(outcomes: Iterable[LayerOutcome], level: float) -> str:
+    """Return how to read `seeds_and_mean`."""
+    shown = [outcome for outcome in outcomes if outcome.interval]
+    if not shown:
+        return "Small marks are seeds; one seed gives no interval."
+    over = shown[0].error.over if shown[0].error else "over seeds"
+    return (
+        f"Small marks are seeds; bars are {numbers.percent(level)} intervals of the mean {over}; lines only join the"
+        " layers run."
+    )
+
+
+def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str, Any]:
+    """Return bars from values with their lower and upper ends."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for value, _, high in bounds],
+        "arrayminus": [value - low for value, low, _ in bounds],
+        "color": colour,
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def outcome_text(layer: int, scores: SeedScores) -> str:
+    """Return what is shown of an outcome that is pointed at."""
+    each = f"<br>by seed {numbers.by_seed(scores.values)}" if 1 < len(scores.values) <= MANY else ""
+    return f"layer {layer}: {numbers.mean_and_std(scores)}<br>{numbers.interval(scores.interval)}{each}"
+
+
+# ---- scores for their cost ------------------------------------------------------------------------------
+
+
+def front_line(points: Iterable[tuple[float, float]]) -> go.Scatter:
+    """Return the Pareto front of points of cost and score as steps."""
+    front = pareto_front(points, cost=lambda point: point[0], score=lambda point: point[1])
+    scores, costs = [score for _, score in front], [cost for cost, _ in front]
+    return line(scores, name="Pareto front", colour=CHOSEN, x=costs, line_shape="hv")
+
+
+def cost_points(
+    name: str, costs: Sequence[float], outcomes: Sequence[LayerOutcome], marker: Mapping[str, Any], *, unit: str
+) -> go.Scatter:
+    """Return the mean score of each layer against its cost, labelled; unit is as in `%{x:.3~g} ms`."""
+    return go.Scatter(
+        x=list(costs),
+        y=[outcome.tested.mean for outcome in outcomes],
+        text=[str(outcome.layer) for outcome in outcomes],
+        hovertext=[outcome_text(outcome.layer, outcome.tested) for outcome in outcomes],
+        name=text(name),
+        mode="markers+text",
+        textposition="top center",
+        textfont={"color": INK},
+        cliponaxis=False,
+        marker=marker,
+        hovertemplate=f"{text(name)}<br>%{{hovertext}}<br>{unit}<extra></extra>",
+    )

@@ -1,0 +1,155 @@
+"""A page as one self-contained HTML file. Knows HTML and files, not what is shown."""
+
+import base64
+import functools
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
+
+from layerprobe.checks import check_choice
+from layerprobe.display import PlotlySource
+from layerprobe.errors import LayerProbeError
+from layerprobe.files.atomic import replace_file
+from layerprobe.results.glossary import terms
+from layerprobe.results.markup import Markup, element, escape, join, script_json
+from layerprobe.results.parts import definitions, listed, section
+from layerprobe.results.style import DARK
+from layerprobe.results.values import Card, Figure, Page, Section
+
+CDN = "https://cdn.plot.ly"
+"""Whence a page that does not carry Plotly loads it."""
+
+
+def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
+    """Write a page as HTML and return its path; a reader sees the old file or the whole new one.
+
+    Args:
+        page: What to write.
+        path: Where to.
+        plotly: embedded: the page opens offline, in about 2 MB; cdn: it is small, and loads Plotly from `CDN`.
+
+    Raises:
+        LayerProbeError: If the file cannot be written.
+    """
+    target = Path(path)
+    # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
+    content = render(page, plotly=plotly).encode("utf-8", "backslashreplace")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(target, content)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LayerProbeError(
+            f"expected to write the report to {target}, but: {reason}; choose another path"
+        ) from error
+    return target
+
+
+def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
+    """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
+    check_choice(plotly, PlotlySource, name="plotly")
+    figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
+    return Template(_asset("template.html")).substitute(
+        title=escape(f"{page.title} · layerprobe"),
+        style=_asset("style.css"),
+        body=join(_header(page), *map(_section, _sections(page))),
+        study=script_json(_compact(page.data)),
+        table=script_json(json.dumps(page.table)),
+        figures=script_json(f"{{{', '.join(figures)}}}"),
+        dark=script_json(json.dumps(DARK)),
+        plotly=_from_cdn() if plotly == "cdn" else _carried(),
+        origin="" if plotly == "embedded" else f" {CDN}",
+        script=_asset("page.js"),
+    )
+
+
+def _compact(text: str) -> str:
+    """Return JSON without white space, which is half of a matrix with a number a line."""
+    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+
+
+@functools.cache
+def _carried() -> Markup:
+    """Return Plotly as base64 of gzip: two fifths of its size, and every browser of today unpacks it."""
+    packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    return element("script", Markup(packed), type="application/gzip;base64", id="plotly")
+
+
+@functools.cache
+def _from_cdn() -> Markup:
+    """Return what loads the same Plotly from `CDN`, and no other: the browser compares its hash."""
+    digest = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
+    return element(
+        "script",
+        id="plotly",
+        src=f"{CDN}/plotly-{get_plotlyjs_version()}.min.js",
+        integrity=f"sha256-{digest}",
+        crossorigin="anonymous",
+        charset="utf-8",
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("layerprobe.results") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _header(page: Page) -> Markup:
+    several = len(page.lead) > 1
+    lead = element("ul", *(element("li", said) for said in page.lead), class_="prediction") if several else None
+    warnings = listed("ul", dict.fromkeys(page.warnings))
+    return element(
+        "header",
+        element("p", page.overline, class_="overline"),
+        element("h1", page.heading),
+        lead or join(*(element("p", said, class_="prediction") for said in page.lead)),
+        None if page.first is None else _figure(page.first),
+        *(said if isinstance(said, Markup) else element("p", said) for said in page.remarks),
+        *(_cards(heading, cards) for heading, cards in page.cards.items()),
+        element("aside", element("h2", "Warnings"), warnings, class_="warnings") if warnings else None,
+    )
+
+
+def _cards(heading: str, cards: tuple[Card, ...]) -> Markup:
+    drawn = (
+        element("div", element("dt", card.label), element("dd", card.value, class_="value"), element("dd", card.detail))
+        for card in cards
+    )
+    return join(element("h3", heading) if heading else None, element("dl", *drawn, class_="cards"))
+
+
+def _sections(page: Page) -> Iterator[Section]:
+    yield from page.sections
+    yield section("provenance", "Where the numbers come from", *page.provenance)
+    yield section("glossary", "Words", definitions(terms(*page.terms)))
+    yield section("data", "Data", _downloads(page))
+
+
+def _section(shown: Section) -> Markup | None:
+    parts = [_figure(part) if isinstance(part, Figure) else part for part in shown.parts if part is not None]
+    return element("section", element("h2", shown.heading), *parts, id=shown.name, class_=shown.kind) if parts else None
+
+
+def _figure(figure: Figure) -> Markup:
+    name, finding = f"plot-{figure.name}", figure.finding
+    entries = sum(trace.showlegend is not False for trace in figure.plot.data)
+    style = figure.style or f"--entries:{entries}"
+    plot = element("div", id=name, class_=figure.kind, role="img", aria_label=finding, style=style)
+    caption = element("figcaption", finding, " ", element("span", figure.reading, class_="reading"))
+    return element("figure", plot, caption)
+
+
+def _downloads(page: Page) -> Markup:
+    buttons = (
+        element("button", label, type="button", data_source=source, data_filename=f"{page.stem}.{end}", data_kind=kind)
+        for source, label, end, kind in (
+            ("study", f"{page.data_label} (JSON)", "json", "application/json"),
+            ("table", f"{page.table_label} (CSV)", "csv", "text/csv"),
+        )
+    )
+    return element("p", *buttons, class_="downloads")

@@ -1,0 +1,73 @@
+"""What sections are built of. Knows the page's elements, not studies."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.values import Part, Section
+
+Row = Iterable[tuple[str, str]]
+"""Heads with the cells below them."""
+
+
+def section(name: str, heading: str, *parts: Part | str, kind: str | None = None) -> Section:
+    """Return a part of the page under its own heading; text becomes a paragraph."""
+    paragraphs = (
+        element("p", part) if isinstance(part, str) and not isinstance(part, Markup) else part for part in parts
+    )
+    return Section(name=name, heading=heading, parts=tuple(paragraphs), kind=kind)
+
+
+def missing(what: str, command: str) -> Markup:
+    """Return a paragraph that says what is not there, and what brings it."""
+    return element("p", *fill(what, command), class_="missing")
+
+
+def fill(what: str, command: str) -> tuple[str, ...]:
+    """Return a sentence that says what is not there, and what brings it."""
+    return f"{what}: ", element("code", command), " fills this in."
+
+
+def commands(*lines: str) -> Markup:
+    """Return command lines in a block that the page's script makes copyable."""
+    return element("pre", element("code", "\n".join(lines)), class_="commands", tabindex="0")
+
+
+def table(caption: str, rows: Iterable[Row], kinds: Iterable[str | None] = ()) -> Markup | None:
+    """Return a table that scrolls by itself, also by keyboard; None without rows.
+
+    Each row has heads beside its cells, the same in all; the first cell names the row, and `kinds` are CSS classes.
+    """
+    lines = [list(row) for row in rows]
+    if not lines:
+        return None
+    header = element("thead", element("tr", *(element("th", head, scope="col") for head, _ in lines[0])))
+    body = (
+        element("tr", element("th", name, scope="row"), *(element("td", cell) for _, cell in cells), class_=kind)
+        for ((_, name), *cells), kind in zip_longest(lines, kinds)
+    )
+    whole = element("table", header, element("tbody", *body))
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def folded(summary: str, *children: str | None, opened: bool = False) -> Markup:
+    """Return what a reader can open and close."""
+    return element("details", element("summary", summary), *children, open="" if opened else None)
+
+
+def listed(tag: str, items: Iterable[str]) -> Markup | None:
+    """Return a list, ordered (ol) or not (ul); None without items."""
+    elements = [element("li", item) for item in items]
+    return element(tag, *elements) if elements else None
+
+
+def definitions(facts: Mapping[str, str | None]) -> Markup:
+    """Return terms and what they mean; those of None are left out."""
+    pairs = (join(element("dt", name), element("dd", fact)) for name, fact in facts.items() if fact is not None)
+    return element("dl", *pairs, class_="facts")
+
+
+def facts_table(caption: str, names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Markup:
+    """Return the same facts of several things side by side, one a column."""
+    rows = ([("", fact), *zip(names, (each[fact] for each in facts), strict=True)] for fact in facts[0])
+    return element("div", table(caption, rows), class_="models")

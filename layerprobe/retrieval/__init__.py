@@ -1,1 +1,0 @@
-"""Queries, documents and how well each layer finds the one from the other."""

@@ -1,1 +1,0 @@
-"""What can be learnt from texts: a module a kind of task."""

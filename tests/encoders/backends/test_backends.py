@@ -1,0 +1,344 @@
+"""Embeddings by other libraries than torch: equal at every layer, kept and made again, refused in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import shutil
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+
+from layerprobe.encoders.backends import choice, kept
+from layerprobe.encoders.backends.choice import graph_of, survey
+from layerprobe.encoders.backends.engines import ENGINES
+from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
+from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
+from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options, Settled
+from layerprobe.encoders.values import Backend, Pooling
+from layerprobe.errors import DataError, ModelError
+from layerprobe.extraction.embed import embed_layers
+from layerprobe.extraction.embeddings import extract
+from layerprobe.store.store import Store
+from tests.models import ARCHITECTURES, TEXTS, save_tiny
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skip where a backend is not installed."""
+    missing = any(importlib.util.find_spec(package) is None for package in ENGINES[name].packages)
+    return pytest.mark.skipif(missing, reason=f"{name} is not installed")
+
+
+BACKENDS = [pytest.param(name, marks=needs(name)) for name in ENGINES]
+Loaded = Callable[[str], tuple[Checkpoint, Encoder]]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """A tiny checkpoint and its encoder by the architecture; read them, do not change them."""
+
+    def load(name: str) -> tuple[Checkpoint, Encoder]:
+        checkpoint = resolve_checkpoint(save_tiny(name, tmp_path_factory.mktemp(name)))
+        return checkpoint, load_encoder(checkpoint, device="cpu")
+
+    return cache(load)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that the tests share, since graphs are slow to make."""
+    return tmp_path_factory.mktemp("store")
+
+
+def options_of(store: Path, backend: str, **settings: object) -> Settled:
+    return dataclasses.replace(Settled(device="cpu", cache_dir=store), backend=backend, **settings)
+
+
+def graphs(store: Path) -> list[Path]:
+    return sorted((store / "results" / "graphs").glob("*"))
+
+
+# ---- equal to torch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize(
+    ("backend", "pooling"),
+    [
+        *(pytest.param("openvino", how, marks=needs("openvino")) for how in ("mean", "cls", "max", "last")),
+        *(pytest.param("onnx", how, marks=needs("onnx")) for how in ("mean", "last")),
+    ],
+)
+def test_every_layer_is_that_of_torch(tiny: Loaded, store: Path, backend: str, pooling: Pooling, side: str) -> None:
+    checkpoint, encoder = tiny("bert")
+    graph = graph_of(encoder, checkpoint, options_of(store, backend, pooling=pooling))
+    assert graph is not None
+    assert graph.backend == backend
+    tokens = dataclasses.replace(encoder.tokenize(TEXTS), padding_side=side)
+    # padding on the left moves a text's positions in this model, so both have the same batches
+    expected, found = (
+        embed_layers(encoder, tokens, pooling=pooling, batch_tokens=40, graph=each) for each in (None, graph)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@needs("openvino")
+def test_the_final_norm_is_left_out_where_torch_leaves_it_out(tiny: Loaded, store: Path) -> None:
+    checkpoint, _ = tiny("llama")
+    encoder = load_encoder(checkpoint, device="cpu", norm="raw")
+    graph = graph_of(encoder, checkpoint, options_of(store, "openvino", norm="raw"))
+    tokens = encoder.tokenize(TEXTS)
+    np.testing.assert_allclose(
+        embed_layers(encoder, tokens, graph=graph), embed_layers(encoder, tokens), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.slow
+@needs("openvino")
+def test_padding_that_has_nothing_to_look_at_is_no_nan(tiny: Loaded, store: Path) -> None:
+    # a window that holds padding alone: OpenVINO's fused attention gives NaN there
+    checkpoint, encoder = tiny("modernbert")
+    attention = encoder.model.config._attn_implementation
+    graph = graph_of(encoder, checkpoint, options_of(store, "openvino"))
+    tokens = encoder.tokenize(["a", "a b c d e f g h i j k l m n o p q r s t u v w x y z " * 2])
+    np.testing.assert_allclose(
+        embed_layers(encoder, tokens, graph=graph), embed_layers(encoder, tokens), rtol=1e-4, atol=1e-5
+    )
+    assert encoder.model.config._attn_implementation == attention
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - {"bert", "modernbert"}))
+def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) -> None:
+    checkpoint, encoder = tiny(name)
+    if (name, backend) in {("xlm", "openvino"), ("fnet", "openvino")}:
+        with pytest.raises(ModelError, match=r"cannot be made a graph of openvino: .*aten\..*; take --backend torch"):
+            graph_of(encoder, checkpoint, options_of(tmp_path, backend))
+        return
+    graph = graph_of(encoder, checkpoint, options_of(tmp_path, backend))
+    assert graph is not None
+    assert max(differences(graph, encoder, "mean")) < 1e-4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_embeddings_are_one_entry_of_the_store(tiny: Loaded, store: Path, tmp_path: Path, backend: str) -> None:
+    checkpoint, _ = tiny("bert")
+    by_torch = extract(checkpoint, TEXTS, options=Options(device="cpu", cache_dir=tmp_path / "torch"))
+    found = extract(checkpoint, TEXTS, options=options_of(store, backend))
+    assert found.fingerprint == by_torch.fingerprint
+    for layer in range(found.n_layers):
+        np.testing.assert_allclose(found.layer(layer), by_torch.layer(layer), rtol=1e-4, atol=1e-5)
+    backends = [each.stored.manifest.description["backend"] for each in (by_torch, found)]
+    assert backends[0] == "torch"
+    assert backends[1] in ENGINES  # of whichever backend wrote the entry
+
+
+def test_one_graph_module_is_torch_itself(tiny: Loaded) -> None:
+    _, encoder = tiny("bert")
+    graph = Graph(backend="torch", run=lambda batch: PooledLayers(encoder, "mean")(**batch).detach().numpy())
+    assert differences(graph, encoder, "mean") == (0.0,) * encoder.n_layers
+
+
+# ---- kept ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders in which graphs are made, from here on by a toy that has torch compute."""
+    folders: list[Path] = []
+    _, encoder = tiny("bert")
+
+    def write(program: object, folder: Path) -> None:
+        folders.append(folder)
+        (folder / "graph.toy").write_bytes(b"a graph")
+
+    def compile_graph(folder: Path, dtype: str) -> Graph:
+        assert (folder / "graph.toy").read_bytes() == b"a graph"
+        return Graph(backend="onnx", run=lambda batch: PooledLayers(encoder, "mean")(**batch).detach().numpy())
+
+    toy = dataclasses.replace(ENGINES["onnx"], packages=("numpy",), write=write, compile=compile_graph)
+    monkeypatch.setitem(ENGINES, "onnx", toy)
+    monkeypatch.setattr(kept, "exported", lambda *args, **kwargs: None)
+    return folders
+
+
+def test_a_graph_is_made_once_and_again_when_damaged(
+    tiny: Loaded, tmp_path: Path, made: list[Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint, encoder = tiny("bert")
+    options = options_of(tmp_path, "onnx")
+    for _ in range(2):
+        graph_of(encoder, checkpoint, options)
+    assert len(made) == 1
+    (folder,) = graphs(tmp_path)
+    (folder / "graph.toy").write_bytes(b"a grapf")
+    graph_of(encoder, checkpoint, options)
+    assert "graph.toy: its checksum is not the one that was written down: the graph is made again" in caplog.text
+    (folder / "graph.toy").unlink()
+    graph_of(encoder, checkpoint, options)
+    assert "graph.toy: the file is missing: the graph is made again" in caplog.text
+    (folder / "SHA256SUMS").unlink()
+    graph_of(encoder, checkpoint, options)
+    assert len(made) == 4
+    assert graphs(tmp_path) == [folder]
+    assert Store(tmp_path).verify().problems == ()
+
+
+def test_graphs_are_named_by_what_they_depend_on(
+    tiny: Loaded, tmp_path: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, encoder = tiny("bert")
+    options = options_of(tmp_path, "onnx")
+    raw = dataclasses.replace(encoder, description=dataclasses.replace(encoder.description, norm="raw"))
+    graph_of(encoder, checkpoint, options)
+    graph_of(encoder, dataclasses.replace(checkpoint, tokenizer_digest="another"), options)
+    assert len(made) == 1
+    graph_of(encoder, dataclasses.replace(checkpoint, revision="another"), options)
+    graph_of(raw, checkpoint, options)
+    graph_of(encoder, checkpoint, dataclasses.replace(options, attn="eager"))
+    monkeypatch.setattr(kept, "__version__", "another")
+    graph_of(encoder, checkpoint, options)
+    assert len(made) == len(graphs(tmp_path)) == 5
+
+
+def test_another_process_that_makes_the_same_graph_is_waited_for(
+    tiny: Loaded, tmp_path: Path, made: list[Path]
+) -> None:
+    checkpoint, encoder = tiny("bert")
+    graph_of(encoder, checkpoint, options_of(tmp_path, "onnx"))
+    (folder,) = graphs(tmp_path)
+    shutil.move(folder, tmp_path / "kept")
+    with ThreadPoolExecutor(1) as thread:
+        with FileLock(tmp_path / "locks" / f"{folder.name}.lock"):
+            waiting = thread.submit(graph_of, encoder, checkpoint, options_of(tmp_path, "onnx"))
+            assert wait([waiting], timeout=0.2).not_done
+            shutil.move(tmp_path / "kept", folder)
+        assert waiting.result() is not None
+    assert len(made) == 1
+
+
+# ---- refused ---------------------------------------------------------------------------------------------
+
+
+def test_a_backend_that_is_not_installed_is_named_with_its_extra(
+    tiny: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, encoder = tiny("bert")
+    for package in ("openvino", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for name in ("openvino", "onnx"):
+        with pytest.raises(ModelError, match=rf"{name} is not installed: pip install 'layerprobe\[{name}\]'"):
+            graph_of(encoder, checkpoint, options_of(tmp_path, name))
+    assert graph_of(encoder, checkpoint, options_of(tmp_path, "auto")) is None
+    found = survey(encoder, checkpoint, options_of(tmp_path, "auto"))
+    assert found.chosen == "torch"
+    assert found.reason == "no other can be taken"
+    assert ["not installed" in (finding.problem or "") for finding in found.findings] == [False, True, True]
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(DataError, match="expected one of auto, torch, openvino, onnx as backend, got 'tensorrt'"):
+        Options(backend="tensorrt")  # type: ignore[arg-type]
+
+
+@needs("onnx")
+def test_backends_say_what_they_are_for(tiny: Loaded, tmp_path: Path) -> None:
+    checkpoint, encoder = tiny("bert")
+    with pytest.raises(ModelError, match="expected float32 for the backend onnx, got bfloat16: take another --dtype"):
+        graph_of(encoder, checkpoint, options_of(tmp_path, "onnx", dtype="bfloat16"))
+    elsewhere = dataclasses.replace(encoder, device=torch.device("cuda"))
+    with pytest.raises(ModelError, match="expected a CPU for the backend onnx, got cuda: take --device cpu"):
+        graph_of(elsewhere, checkpoint, options_of(tmp_path, "onnx"))
+    assert graph_of(elsewhere, checkpoint, options_of(tmp_path, "auto")) is None
+
+
+@needs("openvino")
+def test_a_model_that_does_not_export_is_refused_with_the_reason(tiny: Loaded, tmp_path: Path) -> None:
+    checkpoint, encoder = tiny("fnet")
+    with pytest.raises(ModelError, match=r"cannot be made a graph of openvino: .*aten.*; take --backend torch"):
+        graph_of(encoder, checkpoint, options_of(tmp_path, "openvino"))
+    assert graphs(tmp_path) == []
+
+
+def test_a_graph_that_computes_something_else_is_refused(
+    tiny: Loaded, tmp_path: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, encoder = tiny("bert")
+    compile_graph = ENGINES["onnx"].compile
+
+    def shifted(folder: Path, dtype: str) -> Graph:
+        graph = compile_graph(folder, dtype)
+
+        def run(batch: Batch) -> np.ndarray:
+            layers = graph.run(batch)
+            layers[2] *= 1.01
+            return layers
+
+        return dataclasses.replace(graph, run=run)
+
+    monkeypatch.setitem(ENGINES, "onnx", dataclasses.replace(ENGINES["onnx"], compile=shifted))
+    with pytest.raises(ModelError, match=r"onnx computes something else than torch .* layer 2 differs by 1\.0e-02"):
+        graph_of(encoder, checkpoint, options_of(tmp_path, "onnx"))
+    assert len(made) == 2  # the second of the plain attention
+    assert graphs(tmp_path) == []
+
+
+# ---- chosen ----------------------------------------------------------------------------------------------
+
+
+@needs("openvino")
+@needs("onnx")
+def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, encoder = tiny("bert")
+    surveys = []
+
+    def slow_torch(encoder: Encoder, graphs: dict[str, Graph], options: Options) -> dict[str, float]:
+        surveys.append(list(graphs))
+        return {"torch": 1.0, "openvino": 3.0, "onnx": 2.0}
+
+    monkeypatch.setattr(choice, "_speeds", slow_torch)
+    for _ in range(2):
+        graph = graph_of(encoder, checkpoint, options_of(store, "auto"))
+        assert graph is not None
+        assert graph.backend == "openvino"
+    assert surveys == [["openvino", "onnx"]]
+
+
+@pytest.mark.parametrize(
+    ("speeds", "chosen", "reason"),
+    [
+        ({"torch": 2.0, "onnx": 3.0}, "onnx", "1.5 times as fast as torch"),
+        ({"torch": 2.0, "onnx": 3.0, "other": 5.0}, "other", "2.5 times as fast as torch"),
+        ({"torch": 4.0, "onnx": 2.0}, "torch", "2.0 times as fast as onnx"),
+        ({"torch": None}, "torch", "no other can be taken"),
+    ],
+)
+def test_the_fastest_is_chosen(speeds: dict[Backend, float | None], chosen: str, reason: str) -> None:
+    findings = tuple(BackendFinding(backend=name, tokens_per_second=speed) for name, speed in speeds.items())
+    refused = BackendFinding(backend="openvino", problem="differs", tokens_per_second=9.0)
+    found = BackendSurvey(findings=(*findings, refused))
+    assert (found.chosen, found.reason) == (chosen, reason)
+
+
+@needs("openvino")
+def test_bfloat16_is_close(tiny: Loaded, store: Path) -> None:
+    import openvino
+
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("the processor does not compute in bfloat16")
+    checkpoint, encoder = tiny("bert")
+    graph = graph_of(encoder, checkpoint, options_of(store, "openvino", dtype="bfloat16"))
+    assert graph is not None
+    assert 1e-5 < max(differences(graph, encoder, "mean")) < 5e-2

@@ -1,0 +1,182 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.errors import LayerProbeError, StoreError
+from layerprobe.files.atomic import atomic as files
+from layerprobe.files.atomic import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
+from layerprobe.kinds.retrieval.loading import load_retrieval
+from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.lab.adaptation.folder import FOLDER
+from layerprobe.lab.chains.toml import load_chain
+from layerprobe.lab.studies.toml import load_lab
+from layerprobe.store.store import Store
+from layerprobe.sweeps.toml import load_sweep
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.loading import load_task, load_texts
+
+
+def fails_with(code: int) -> Any:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a.json", b"old")
+    write_whole(tmp_path / "a.json", b"new\x00bytes")
+    assert (tmp_path / "a.json").read_bytes() == b"new\x00bytes"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "open"])
+def test_a_full_disk_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "a.json"
+    write_whole(path, b"old")
+    if step == "fsync":
+        monkeypatch.setattr(files.os, "fsync", fails_with(errno.ENOSPC))
+    else:
+        monkeypatch.setattr(Path, step, fails_with(errno.ENOSPC))
+    message = r"cannot write .*a\.json: No space left on device: free space, or choose another folder with --cache-dir"
+    with pytest.raises(StoreError, match=message) as caught:
+        write_whole(path, b"new")
+    monkeypatch.undo()
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_an_interruption_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a.json", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_to_tidy_up_does_not_hide_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.os, "fsync", fails_with(errno.ENOSPC))
+    monkeypatch.setattr(Path, "unlink", fails_with(errno.EACCES))
+    with pytest.raises(StoreError, match="No space left on device"):
+        write_whole(tmp_path / "a.json", b"new")
+
+
+def test_a_temporary_name_is_one_that_tidying_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Path] = []
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: found.extend(tmp_path.glob(f"{files.TEMPORARY}*")))
+    write_whole(tmp_path / "a.json", b"new")
+    assert len(found) == 1
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-0a1b").mkdir()
+    (tmp_path / ".tmp-0a1b" / "file").write_text("half")
+    (tmp_path / ".tmp-2c3d").write_text("half")
+    (tmp_path / "kept").mkdir()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_folder_where_a_file_lies_is_an_error_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreError, match=r"cannot make the folder .*: choose another folder with --cache-dir"):
+            make_directory(path)
+
+
+def test_an_unknown_trouble_gets_general_advice(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"cannot read .*: Input/output error: check the disk"),
+        store_errors("read", tmp_path),
+    ):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(StoreError, match=r"cannot read .*: no reason: check the disk"), store_errors("read", tmp_path):
+        raise OSError("no reason")
+
+
+def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    sha256 = sha256_of(path)
+    assert sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
+    assert problem_with(path, size=3, sha256=sha256) is None
+    assert problem_with(path, size=3, sha256=None) is None
+    assert problem_with(path, size=4, sha256=sha256) == "4 bytes expected, 3 found"
+    path.write_bytes(b"abd")
+    assert problem_with(path, size=3, sha256=None) is None
+    assert problem_with(path, size=3, sha256=sha256) == "its checksum is not the one that was written down"
+    assert problem_with(tmp_path / "b", size=3, sha256=None) == "the file is missing"
+    assert str(problem_with(tmp_path / "a" / "b", size=3, sha256=None)).startswith("it cannot be read")
+
+
+def test_a_checksum_is_remembered_while_nothing_writes_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time of change that is set back by hand, as copying tools do, hides nothing."""
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    read: list[Path] = []
+
+    def counting(path: Path) -> str:
+        read.append(path)
+        return sha256_of(path)
+
+    monkeypatch.setattr(files, "sha256_of", counting)
+    for _ in range(2):
+        assert files.known_sha256(path) == sha256_of(path)
+    assert len(read) == 2  # it was written just now, and could be written again without another time
+    monkeypatch.setattr(files, "_RECENT", 0.0)
+    for _ in range(2):
+        assert files.known_sha256(path) == sha256_of(path)
+    assert len(read) == 3
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    time.sleep(0.05)
+    path.write_bytes(b"abd")
+    os.utime(path, ns=times)
+    assert files.known_sha256(path) == sha256_of(path)
+    assert len(read) == 4
+    assert problem_with(path, sha256=sha256_of(path), again=True) is None
+    assert len(read) == 5
+
+
+NOWHERE = "~nobody-of-that-name"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: load_chain(f"{NOWHERE}/x.toml"),
+        lambda: load_lab(f"{NOWHERE}/x.toml"),
+        lambda: load_sweep(f"{NOWHERE}/x.toml"),
+        lambda: load_retrieval(f"{NOWHERE}/x.tsv"),
+        lambda: load_texts(f"{NOWHERE}/x.txt"),
+        lambda: load_corpus([f"{NOWHERE}/x.txt.gz"]),
+        lambda: load_task(f"{NOWHERE}/x.csv"),
+        lambda: load_word_similarity(f"{NOWHERE}/x.csv"),
+    ],
+)
+def test_the_home_of_nobody_is_a_file_that_is_not_there(read: Callable[[], object]) -> None:
+    with pytest.raises(LayerProbeError, match=f"{NOWHERE}/x"):
+        read()
+
+
+def test_a_folder_to_write_to_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for written, meant in (("~/a", tmp_path / "a"), (f"{NOWHERE}/a", tmp_path / NOWHERE / "a")):
+        assert FOLDER.check(written) == (meant, None)
+        assert Store(written).root.absolute() == meant

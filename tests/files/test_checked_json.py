@@ -1,0 +1,189 @@
+"""Kept results say what they are: no byte of them changes unnoticed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.files.atomic import checked_json as kept
+from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.files.folders import FREE, SUMS, folder_problems, new_folder
+from layerprobe.files.serialisation import CHECKSUM, from_json, sealed, to_json, unsealed
+from layerprobe.finetuning.values import Protocol
+from layerprobe.store.verification import verify
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+RESULTS = st.dictionaries(st.text().filter(lambda name: name != CHECKSUM), VALUES)
+PLAIN = dict[str, Any]
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two values are the same JSON: -0.0 is not 0, 1 not 1.0."""
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+
+
+@given(RESULTS, st.text(), st.dictionaries(st.text(), st.text()))
+def test_what_is_sealed_comes_back(value: dict[str, Any], name: str, files: dict[str, str]) -> None:
+    content, checksum = unsealed(json.loads(sealed(value, name=name, files=files)))
+    assert same(content, value)
+    assert checksum is not None
+    assert (checksum.name, checksum.files) == (name, files)
+
+
+@given(RESULTS, st.data())
+def test_no_byte_changes_unnoticed(value: dict[str, Any], data: st.DataObject) -> None:
+    written = bytearray(sealed(value, name="a/b.json"))
+    at = data.draw(st.integers(0, len(written) - 1))
+    written[at] ^= data.draw(st.integers(1, 255))
+    try:
+        content, checksum = kept.parsed(bytes(written))
+    except DataError:
+        return
+    # blanks, an escape, or another name of the checksum, which then is none and is told
+    assert checksum is None or same(content, value)
+
+
+@pytest.mark.parametrize("number", [0, 7, -3])
+def test_a_change_by_hand_is_noticed_by_whoever_reads_it(number: int) -> None:
+    text = sealed(Protocol(epochs=3)).decode()
+    assert from_json(Protocol, text) == from_json(Protocol, to_json(Protocol(epochs=3))) == Protocol(epochs=3)
+    with pytest.raises(
+        DataError, match="its checksum is not that of its content, which was damaged or changed by hand"
+    ):
+        from_json(Protocol, text.replace('"epochs": 3', f'"epochs": {number}'))
+
+
+@pytest.mark.parametrize("checksum", [None, 5, {}, {"name": "", "files": {}, "sha256": 5}])
+def test_a_checksum_of_another_form_is_no_result(checksum: Any) -> None:
+    with pytest.raises(DataError, match="expected a Protocol as JSON"):
+        from_json(Protocol, json.dumps({"epochs": 3, CHECKSUM: checksum}))
+
+
+# ---- files -------------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_read_where_it_was_kept(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "a" / "result.json"
+    path.parent.mkdir(parents=True)
+    write_kept(path, {"x": 1.5}, root=tmp_path)
+    assert read_kept(PLAIN, path, root=tmp_path) == {"x": 1.5}
+    assert read_kept(PLAIN, path, root=path.parent.parent) == {"x": 1.5}  # what lies above may have another name
+    assert read_kept(PLAIN, path.with_name("none.json"), root=tmp_path) is None
+    other = tmp_path / "runs" / "b"
+    path.parent.rename(other)
+    with pytest.raises(
+        DamagedStoreError, match=r"b/result\.json cannot be read \(it was kept as runs/a/result\.json: mo"
+    ):
+        read_kept(PLAIN, other / "result.json", root=tmp_path)
+    assert read_kept(PLAIN, other / "result.json", root=other) == {"x": 1.5}
+
+
+def test_files_that_belong_to_a_result_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "numbers").write_bytes(b"12")
+    write_kept(tmp_path / "a.json", {}, root=tmp_path, files=["numbers"])
+    assert read_kept(PLAIN, tmp_path / "a.json", root=tmp_path) == {}
+    (tmp_path / "numbers").write_bytes(b"13")
+    with pytest.raises(
+        DamagedStoreError, match=r"a\.json cannot be read \(numbers, which belongs to it: its checksum is"
+    ):
+        read_kept(PLAIN, tmp_path / "a.json", root=tmp_path)
+    (tmp_path / "numbers").unlink()
+    with pytest.raises(DamagedStoreError, match=r"numbers, which belongs to it: the file is missing"):
+        read_kept(PLAIN, tmp_path / "a.json", root=tmp_path)
+
+
+def test_results_of_an_older_layerprobe_are_read_and_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.warn_of_older.cache_clear()
+    paths = [tmp_path / name / "result.json" for name in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text('{"x": 1}')
+    with caplog.at_level(logging.WARNING):
+        assert [read_kept(PLAIN, path, root=tmp_path) for path in paths] == [{"x": 1}] * 2
+    assert [record.getMessage() for record in caplog.records] == [
+        f"result.json below {tmp_path} has no checksum: an older layerprobe wrote it, and it is read as it is"
+    ]
+    with pytest.raises(DamagedStoreError, match="it has no checksum, as an older layerprobe wrote it"):
+        read_kept(PLAIN, paths[0], root=tmp_path, older=False)
+
+
+@pytest.mark.parametrize("what", ["a.json", "folder"])
+def test_links_out_of_the_root_are_refused(tmp_path: Path, what: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    outside.mkdir()
+    write_kept(outside / "a.json", {}, root=outside)
+    root.mkdir()
+    (root / what).symlink_to(outside / "a.json" if what == "a.json" else outside)
+    path = root / "a.json" if what == "a.json" else root / "folder" / "a.json"
+    for act in (lambda: read_kept(PLAIN, path, root=root), lambda: write_kept(path, {"x": 1}, root=root)):
+        with pytest.raises(StoreError, match=r"expected .*a\.json itself, got a link to .*outside/a\.json: remove it"):
+            act()
+    assert json.loads((outside / "a.json").read_text()).keys() == {CHECKSUM}
+    (tmp_path / "link").symlink_to(outside)
+    assert read_kept(PLAIN, tmp_path / "link" / "a.json", root=tmp_path / "link") == {}  # the root may be one
+
+
+# ---- folders -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of some files, written whole."""
+    with new_folder(tmp_path / "model") as made:
+        (made / "1_Pooling").mkdir()
+        for name in ("config.json", "model.safetensors", "README.md", "1_Pooling/config.json"):
+            (made / name).write_bytes(name.encode() * 50)
+    return tmp_path / "model"
+
+
+def test_a_folder_lists_the_checksums_of_its_files(folder: Path) -> None:
+    lines = (folder / SUMS).read_text().splitlines()
+    names = [line.split("  ")[1] for line in lines[1:]]
+    assert names == ["1_Pooling/config.json", "config.json", "model.safetensors"]
+    assert list(folder_problems(folder)) == []
+    if shutil.which("sha256sum"):
+        assert subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=folder, check=False).returncode == 0
+
+
+def test_no_byte_of_a_folder_changes_unnoticed(folder: Path) -> None:
+    rng = random.Random(0)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in FREE)
+    for _ in range(300):
+        path = rng.choice([*files, folder / SUMS])
+        before = path.read_bytes()
+        at = rng.randrange(len(before))
+        changed = before[:at] + bytes([before[at] ^ rng.randrange(1, 256)]) + before[at + 1 :]
+        path.write_bytes(rng.choice((changed, before[:at])))
+        assert str(path) in next(folder_problems(folder))
+        assert verify(folder).problems
+        path.write_bytes(before)
+    assert list(folder_problems(folder)) == []
+
+
+def test_a_model_card_is_there_to_be_edited(folder: Path) -> None:
+    (folder / "README.md").write_text("mine")
+    (folder / "more.txt").write_text("mine")
+    assert list(folder_problems(folder)) == []
+    assert verify(folder).problems == ()
+
+
+def test_a_list_that_names_what_is_no_file_is_no_trap(folder: Path) -> None:
+    lines = f"{'0' * 64}  {os.devnull}\n{'0' * 64}  ../..\n"
+    from layerprobe.files.folders import _headed
+
+    (folder / SUMS).write_text(f"{_headed(lines)}\n{lines}")
+    assert [problem.rsplit(": ")[1] for problem in folder_problems(folder)] == ["it is no file", "it is no file"]

@@ -1,0 +1,176 @@
+"""What processes of the pool do in its tests.
+
+python -m tests.jobs.pool_jobs FOLDER: two processes that work for ever, their ids in FOLDER.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from layerprobe.errors import StoreError
+from layerprobe.files.atomic import make_directory, write_whole
+from layerprobe.jobs.processes import pooled
+
+
+def doubling(setting: str) -> Callable[[int], tuple[str, int]]:
+    return lambda job: (setting, 2 * job)
+
+
+def later_at_first(folder: Path) -> Callable[[str], str | None]:
+    """Jobs that are not to be done when they are first seen."""
+
+    def work(job: str) -> str | None:
+        seen = folder / job
+        if job.startswith("held") and not seen.exists():
+            seen.touch()
+            return None
+        return job
+
+    return work
+
+
+def killed(folder: Path) -> Callable[[str], tuple[str, int]]:
+    """Jobs that kill their process: `once`, or `always`."""
+
+    def work(job: str) -> tuple[str, int]:
+        seen = folder / job
+        if job == "always" or (job == "once" and not seen.exists()):
+            seen.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return job, os.getpid()
+
+    return work
+
+
+def raising(setting: str) -> Callable[[str], str]:
+    """Of jobs named `bad`."""
+
+    def work(job: str) -> str:
+        if job == "bad":
+            raise ValueError(f"{setting} and {job}")
+        return job
+
+    return work
+
+
+def cut_short(setting: type[Exception]) -> Callable[[str], str]:
+    """Jobs that read a file or a pipe of their own, which ends."""
+
+    def work(job: str) -> str:
+        raise setting("ran out of input")
+
+    return work
+
+
+def on_a_full_disk(setting: str) -> Callable[[str], str]:
+    """No space at the start, or for jobs named `bad`."""
+
+    def work(job: str) -> str:
+        if job in ("start", "bad"):
+            raise StoreError(f"no space for {job}")
+        return job
+
+    work(setting)
+    return work
+
+
+def raising_at_start(setting: str) -> Callable[[str], str]:
+    raise ValueError(f"{setting} alone")
+
+
+def unstartable(setting: str) -> Callable[[str], str]:
+    sys.exit(3)
+
+
+def stateful(setting: tuple[Path, str]) -> Callable[[str], tuple[str, int, int]]:
+    """Jobs that say the setting, the process, and how many that has done; `once` kills it."""
+    folder, name = setting
+    (folder / f"{name} {os.getpid()}").touch()
+    done: list[str] = []
+
+    def work(job: str) -> tuple[str, int, int]:
+        if job == "once" and not (folder / job).exists():
+            (folder / job).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        done.append(job)
+        return name, os.getpid(), len(done)
+
+    return work
+
+
+def kept(folder: Path) -> Callable[[str], str | None]:
+    """Jobs that are folders with a lock and a result, as runs are."""
+
+    def work(job: str) -> str | None:
+        here = folder / job
+        make_directory(here)
+        try:
+            with FileLock(here / "lock").acquire(timeout=0):
+                if not (here / "result").exists():
+                    (here / f"begun-{secrets.token_hex(4)}").touch()
+                    time.sleep(0.2)
+                    write_whole(here / "result", job.encode())
+                    (here / f"made-{secrets.token_hex(4)}").touch()
+        except Timeout:
+            return None
+        return job
+
+    return work
+
+
+def kept_and_said(folder: Path) -> Callable[[str], int]:
+    """The same, with a line in the log; the answer is the process."""
+    work = kept(folder)
+
+    def said(job: str) -> int:
+        logging.getLogger("layerprobe.somewhere").warning("%s", "100 % of it")
+        assert work(job) == job
+        return os.getpid()
+
+    return said
+
+
+def waiting_for_others(folder: Path) -> Callable[[str], str]:
+    """A job named `long` ends when all others have been done."""
+
+    def work(job: str) -> str:
+        end = time.monotonic() + 60
+        while job == "long" and len(list(folder.iterdir())) < 4:
+            assert time.monotonic() < end, "the others wait behind it"
+            time.sleep(0.01)
+        (folder / job).touch()
+        return job
+
+    return work
+
+
+def logging_work(setting: str) -> Callable[[str], str]:
+    def work(job: str) -> str:
+        logging.getLogger("layerprobe.somewhere").warning("100 %% of %s", job)
+        return job
+
+    return work
+
+
+def working_for_ever(folder: Path) -> Callable[[int], int]:
+    def work(job: int) -> int:
+        (folder / str(os.getpid())).touch()
+        time.sleep(600)
+        return job
+
+    return work
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits that it is ignored
+    for _ in pooled(working_for_ever, [Path(sys.argv[1])] * 2, [1, 2]):
+        raise AssertionError

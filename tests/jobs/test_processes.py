@@ -1,0 +1,160 @@
+"""Jobs in processes: killed ones, held ones, and none that outlives its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from layerprobe.errors import LayerProbeError, StoreError
+from layerprobe.jobs import processes as pool
+from layerprobe.jobs.processes import Lost, pooled
+from tests.jobs import pool_jobs
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and was not asked how does not."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def pids_in(folder: Path) -> list[int]:
+    return [int(path.name) for path in folder.iterdir()]
+
+
+def test_every_job_is_done_once_in_its_order() -> None:
+    assert list(pooled(pool_jobs.doubling, ["only"], range(5))) == [(n, ("only", 2 * n)) for n in range(5)]
+
+
+def test_more_processes_than_jobs_are_not_begun() -> None:
+    answers = dict(pooled(pool_jobs.doubling, ["a", "b", "c"], [1, 2]))
+    assert {job: answer for job, (_, answer) in answers.items()} == {1: 2, 2: 4}
+    assert {setting for setting, _ in answers.values()} <= {"a", "b"}
+
+
+def test_without_jobs_nothing_is_begun() -> None:
+    assert list(pooled(pool_jobs.unstartable, ["a"], [])) == []
+
+
+def test_what_cannot_be_done_now_is_put_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PAUSE", 0.05)
+    waited: list[str] = []
+    jobs = ["held 1", "free 1", "held 2", "free 2"]
+    answers = [job for job, _ in pooled(pool_jobs.later_at_first, [tmp_path], jobs, waiting=waited.append)]
+    assert sorted(answers) == sorted(jobs)
+    assert answers.index("free 1") < answers.index("held 1")
+    assert answers[-1] == "held 2"
+    assert waited[0] == "held 1"
+    assert len(waited) == len(set(waited))
+
+
+def test_it_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PAUSE", 0.05)
+    waited: list[str] = []
+    answers = pooled(pool_jobs.later_at_first, [tmp_path], ["free", "held"], waiting=waited.append)
+    assert [job for job, _ in answers] == ["free", "held"]
+    assert waited == ["held"]
+
+
+def test_a_killed_process_costs_its_job_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    jobs = ["once", "first", "always", "last"]
+    answers = dict(pooled(pool_jobs.killed, [tmp_path], jobs))
+    assert answers.pop("always") == Lost(-signal.SIGKILL)
+    assert {job: answer for job, (answer, _) in answers.items()} == {job: job for job in ("once", "first", "last")}
+    assert caplog.messages == ["a worker process ended (exit code -9): its run is begun again"] * 2
+
+
+def test_each_process_starts_once_and_keeps_its_state(tmp_path: Path) -> None:
+    answers = [answer for _, answer in pooled(pool_jobs.stateful, [(tmp_path, "a")], ["1", "2", "once", "3"])]
+    pids = {path.name for path in tmp_path.iterdir()} - {"once"}
+    assert len(pids) == 2  # one was killed, and its successor has its setting
+    assert [(name, count) for name, _, count in answers] == [("a", 1), ("a", 2), ("a", 1), ("a", 2)]  # type: ignore[misc]
+    assert {f"a {pid}" for _, pid, _ in answers} == pids  # type: ignore[misc]
+
+
+def test_no_job_waits_behind_another_while_a_process_is_idle(tmp_path: Path) -> None:
+    answers = pooled(pool_jobs.waiting_for_others, [tmp_path] * 2, ["long", "1", "2", "3", "4"])
+    assert [job for job, _ in answers] == ["1", "2", "3", "4", "long"]
+
+
+def test_what_a_job_raises_costs_that_job_only() -> None:
+    answers = dict(pooled(pool_jobs.raising, ["here"], ["good", "bad", "fine"]))
+    lost = answers.pop("bad")
+    assert isinstance(lost, Lost)
+    assert lost.trace is not None
+    assert "in work" in lost.trace
+    assert lost.trace.endswith("ValueError: here and bad\n")
+    assert answers == {"good": "good", "fine": "fine"}
+
+
+@pytest.mark.parametrize("error", [EOFError, BrokenPipeError])
+def test_the_end_of_what_a_job_reads_is_not_the_end_of_its_process(error: type[Exception]) -> None:
+    ((job, lost),) = pooled(pool_jobs.cut_short, [error], ["job"])
+    assert job == "job"
+    assert isinstance(lost, Lost)
+    assert lost.trace is not None
+    assert lost.trace.endswith(f"{error.__name__}: ran out of input\n")
+
+
+def test_what_the_start_raises_is_told_with_its_traceback() -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)in raising_at_start.*ValueError: here alone"):
+        list(pooled(pool_jobs.raising_at_start, ["here"], ["job"]))
+
+
+@pytest.mark.parametrize("jobs", [["start"], ["good", "bad", "fine"]])
+def test_a_disk_that_fails_ends_all(jobs: list[str]) -> None:
+    with pytest.raises(StoreError, match=f"^no space for {[*jobs, *jobs][1]}$"):
+        list(pooled(pool_jobs.on_a_full_disk, [jobs[0]], jobs))
+
+
+def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:
+    with pytest.raises(LayerProbeError, match=r"\(exit code 3\): in a script, begin the sweep under `if __name__"):
+        list(pooled(pool_jobs.unstartable, ["a"], ["job"]))
+
+
+def test_what_processes_log_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
+    list(pooled(pool_jobs.logging_work, ["a"], ["it"]))
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "100 % of it")]
+
+
+def test_what_every_process_says_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    list(pooled(pool_jobs.logging_work, ["a", "b"], ["it", "it", "that"]))
+    assert sorted(caplog.messages) == ["100 % of it", "100 % of that"]
+
+
+def test_closing_early_ends_the_processes(tmp_path: Path) -> None:
+    answers = pooled(pool_jobs.killed, [tmp_path], ["first", "second"])
+    _, answer = next(answers)
+    assert not isinstance(answer, Lost)
+    assert is_alive(answer[1])
+    answers.close()
+    assert not is_alive(answer[1])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_outlives_its_parent(tmp_path: Path, how: signal.Signals) -> None:
+    command = [sys.executable, "-m", "tests.jobs.pool_jobs", str(tmp_path)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE) as parent:
+        until(lambda: len(pids_in(tmp_path)) == 2)
+        workers = pids_in(tmp_path)
+        assert all(map(is_alive, workers))
+        assert os.getpid() not in workers
+        parent.send_signal(how)
+        parent.wait(30)
+        until(lambda: not any(map(is_alive, workers)), 10)

@@ -1,0 +1,372 @@
+"""Jobs on a Ray cluster: several nodes on this machine, which are killed, full, or see other files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.values import Backend
+from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import to_dict
+from layerprobe.finetuning.tuning import scan
+from layerprobe.jobs import ray_cluster as ray_pool
+from layerprobe.jobs.processes import Lost
+from layerprobe.jobs.ray_cluster import RayCluster, processors_a_job, ray_pooled
+from layerprobe.sweeps.run import run_sweep
+from tests.jobs import pool_jobs
+from tests.jobs.ray_nodes import Nodes, nodes
+from tests.jobs.test_processes import until
+from tests.models import tiny_model, tiny_tokenizer
+from tests.sweeps import tiny
+from tests.toy_task import LETTERS, toy_task
+
+pytest.importorskip("ray")
+ROOT = Path(__file__).parents[2]
+# Ray opens sockets and processes that it closes when its process ends
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Nodes]:
+    """A head and a node, and this process connected, which costs seconds each time."""
+    import ray
+
+    with nodes(1) as begun:
+        ray.init(address=begun.address, log_to_driver=False, logging_level="error")
+        yield begun
+
+
+@pytest.fixture(scope="module")
+def larger(cluster: Nodes) -> Nodes:
+    """With another node."""
+    cluster.nodes.append(cluster.add())
+    return cluster
+
+
+def on(cluster: Nodes, folder: Path, **settings: Any) -> RayCluster:
+    return RayCluster(address=cluster.address, folders=(folder,), **settings)
+
+
+def test_jobs_are_done_on_all_nodes_and_what_they_say_is_said_once(
+    cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = [str(number) for number in range(8)]
+    answers = list(ray_pooled(on(cluster, tmp_path), pool_jobs.kept_and_said, lambda threads: tmp_path, jobs))
+    assert sorted(job for job, _ in answers) == jobs
+    assert len({node for _, node in answers}) == 2
+    assert sorted(caplog.messages) == ["100 % of it"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == jobs  # the probe is gone
+    assert all((tmp_path / job / "result").read_text() == job for job in jobs)
+
+
+@pytest.mark.slow
+def test_a_killed_process_costs_its_job_only(cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    jobs = ["once", "first", "second", "last"]
+    answers: dict[str, Any] = dict(ray_pooled(on(cluster, tmp_path), pool_jobs.killed, lambda threads: tmp_path, jobs))
+    assert {job: answer for job, (answer, _) in answers.items()} == {job: job for job in jobs}
+    (line,) = caplog.messages
+    assert line.startswith("a process on the node ")
+    assert line.endswith(" ended: its run is begun again")
+
+
+@pytest.mark.slow
+def test_a_job_that_always_kills_its_process_is_lost(cluster: Nodes, tmp_path: Path) -> None:
+    answers: dict[str, Any] = dict(
+        ray_pooled(on(cluster, tmp_path), pool_jobs.killed, lambda threads: tmp_path, ["always", "first"])
+    )
+    assert answers["always"] == Lost(None)
+    assert answers["first"][0] == "first"
+
+
+@pytest.mark.slow
+def test_a_node_whose_disk_fails_is_left_out_and_the_last_one_is_an_error(
+    cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs = ["fine", "bad", "good"]
+    with pytest.raises(StoreError, match=r"^no space for bad$"):
+        list(ray_pooled(on(cluster, tmp_path), pool_jobs.on_a_full_disk, lambda threads: "", jobs))
+    (line,) = caplog.messages
+    assert line.startswith("the node ")
+    assert line.endswith(" is left out: no space for bad")
+
+
+def test_processors_are_divided_so_that_all_jobs_find_room() -> None:
+    assert processors_a_job([16], None) == 16
+    assert processors_a_job([16, 16, 4], None) == 8  # four at a time, the small node none
+    assert processors_a_job([16, 16, 4], 7) == 4
+    assert processors_a_job([2], 5) == 1
+    assert processors_a_job([16, 16], None, gpus=1) == 1
+
+
+# ---- what cannot be begun ----------------------------------------------------------------------------
+
+
+def begin(address: str, folder: Path) -> None:
+    list(ray_pooled(RayCluster(address=address, folders=(folder,)), pool_jobs.doubling, str, [1]))
+
+
+def test_ray_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(LayerProbeError, match=r"^expected Ray for the cluster .*: pip install 'layerprobe\[ray\]'$"):
+        begin("local", tmp_path)
+
+
+@pytest.fixture
+def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that begins."""
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+
+def test_an_address_that_is_none_is_an_error_of_one_line(tmp_path: Path, unconnected: None) -> None:
+    with pytest.raises(LayerProbeError, match=r"^the Ray cluster at nonsense cannot be used: ValueError: Invalid .*$"):
+        begin("nonsense", tmp_path)
+
+
+@pytest.mark.slow
+def test_an_address_that_does_not_answer_is_an_error_of_one_line(tmp_path: Path, unconnected: None) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(LayerProbeError, match=rf"^expected a Ray cluster at {address}, got no answer within 30 "):
+            begin(address, tmp_path)
+
+
+@pytest.mark.slow
+def test_another_version_is_an_error_of_one_line(
+    tmp_path: Path, cluster: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+    from ray.experimental import internal_kv
+
+    key, namespace = b"CLUSTER_METADATA", b"cluster"
+    true = internal_kv._internal_kv_get(key, namespace=namespace)
+    other = json.dumps(json.loads(true) | {"ray_version": "2.9.0"}).encode()
+    internal_kv._internal_kv_put(key, other, overwrite=True, namespace=namespace)
+    try:
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        with pytest.raises(LayerProbeError, match=r"cannot be used: RuntimeError: Version mismatch.* Ray: 2\.9\.0 .*$"):
+            begin(cluster.address, tmp_path)
+    finally:
+        internal_kv._internal_kv_put(key, true, overwrite=True, namespace=namespace)
+
+
+@pytest.mark.slow
+def test_a_cluster_without_a_fitting_node_is_an_error(
+    cluster: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_pool, "NODE_SECONDS", 1)
+    asked = on(cluster, tmp_path, gpus=1)
+    with pytest.raises(LayerProbeError, match=r"^expected a node with a processor and a GPU in the Ray cluster at "):
+        list(ray_pooled(asked, pool_jobs.doubling, str, [1]))
+
+
+# ---- what is killed ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_ten_nodes_that_are_killed_cost_the_jobs_they_had(larger: Nodes, tmp_path: Path) -> None:
+    rng, jobs, kills = random.Random(0), [f"{number:03d}" for number in range(220)], 0
+    answers: dict[str, Any] = {}
+    for job, answer in ray_pooled(on(larger, tmp_path), pool_jobs.kept, lambda threads: tmp_path, jobs):
+        assert job not in answers
+        answers[job] = answer
+        if len(answers) % 20 == 0 and kills < 10:
+            larger.kill(rng.randrange(2))
+            kills += 1
+    assert kills == 10
+    assert answers == {job: job for job in jobs}
+    files = [path.name.partition("-")[0] for job in jobs for path in (tmp_path / job).iterdir()]
+    assert files.count("result") == len(jobs)
+    assert files.count("made") <= len(jobs)  # none was made twice
+    assert files.count("begun") <= len(jobs) + kills  # a node has one at a time
+    assert set(files) <= {"lock", "result", "begun", "made"} | {".tmp"}
+    assert files.count(".tmp") <= kills
+
+
+def without_times(value: Any) -> Any:
+    times = ("seconds", "peak_memory", "seconds_left")
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if key not in times}
+    return list(map(without_times, value)) if isinstance(value, list | tuple) else value
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_inputs(tmp_path_factory.mktemp("inputs"))
+
+
+@pytest.fixture(scope="module")
+def local(inputs: Path) -> Path:
+    run_sweep(tiny.plan_of(inputs, inputs / "local"))
+    return inputs / "local"
+
+
+def assert_as_local(folder: Path, inputs: Path, local: Path) -> None:
+    """The same runs with the same outputs, to the byte, and the same result."""
+
+    def outputs(of: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(of)): path.read_bytes() for path in of.rglob("outputs.safetensors")}
+
+    assert outputs(folder) == outputs(local)
+    results = [run_sweep(tiny.plan_of(inputs, each)) for each in (folder, local)]
+    assert results[0].n_left == 0
+    assert without_times(to_dict(results[0])) == without_times(to_dict(results[1]))
+    assert tiny.half_written(folder) == []
+
+
+@pytest.mark.slow
+def test_a_sweep_is_as_the_local_one_while_nodes_are_killed(
+    larger: Nodes, tmp_path: Path, inputs: Path, local: Path
+) -> None:
+    kills: list[int] = []
+
+    def watch(result: Any) -> None:
+        if result.n_done in (3, 7) and result.n_done not in kills:
+            kills.append(result.n_done)
+            larger.kill(len(kills) - 1)
+
+    run_sweep(tiny.plan_of(inputs, tmp_path), ray=larger.address, watch=watch)
+    assert kills == [3, 7]
+    assert_as_local(tmp_path, inputs, local)
+
+
+@pytest.mark.slow
+def test_a_sweep_whose_driver_is_killed_goes_on(larger: Nodes, tmp_path: Path, inputs: Path, local: Path) -> None:
+    store = tmp_path / "store"
+    command = [sys.executable, "-m", "tests.sweeps.tiny", str(inputs), str(store), "2", larger.address]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) as driver:
+        until(lambda: len(tiny.results_in(store)) >= 3, 180)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    done = {path: path.stat().st_mtime_ns for path in tiny.results_in(store)}
+    assert len(done) < tiny.N_RUNS
+    subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    assert_as_local(store, inputs, local)
+
+
+@pytest.mark.slow
+def test_a_scan_is_as_the_local_one(
+    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(inputs)  # names of files are those of this folder on all nodes
+    task = toy_task(train=32)
+    stores = [tmp_path / "local", tmp_path / "ray"]
+    options = [Options(device="cpu", cache_dir=store) for store in stores]
+    here = scan("bert", task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, options=options[0])
+    done: list[tuple[str, float, float]] = []
+    there = scan(
+        "bert",
+        task,
+        seeds=(0, 1, 2),
+        protocol=tiny.PROTOCOL,
+        options=options[1],
+        ray=larger.address,
+        progress=lambda *step: done.append(step),
+    )
+    assert without_times(to_dict(there)) == without_times(to_dict(here))
+    assert [step for step in done if step[0] == "seeds"] == [("seeds", float(n), 3.0) for n in (1, 2, 3)]
+    local_files, files = ([path.relative_to(store) for path in sorted(store.rglob("*"))] for store in stores)
+    assert files == local_files
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "openvino"])
+def test_shards_are_as_the_local_ones(
+    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend
+) -> None:
+    pytest.importorskip(backend)
+    monkeypatch.setattr("layerprobe.store.store.MAX_SHARD_ROWS", 40)
+    texts = [f"{first} {second}" for first in LETTERS for second in LETTERS][:230]
+    stores = [tmp_path / "local", tmp_path / "ray"]
+    options = [Options(device="cpu", max_length=4, backend=backend, cache_dir=store) for store in stores]
+    model = inputs / "electra"
+    here = extract(model, texts, options=options[0])
+    done: list[tuple[str, float, float]] = []
+    monkeypatch.setattr("layerprobe.extraction.embeddings._embed_and_store", None)  # only there
+    there = extract(model, texts, options=options[1], ray=larger.address, progress=lambda *step: done.append(step))
+    assert there.stored.manifest.n_shards == 6
+    assert there.warnings == here.warnings
+    assert done[-1] == ("texts", 230.0, 230.0)
+    for name in [shard.name for shard in here.stored.manifest.shards]:
+        assert (there.stored.directory / name).read_bytes() == (here.stored.directory / name).read_bytes()
+    assert there.stored.manifest.shards == here.stored.manifest.shards
+    again = extract(model, texts, options=options[1], ray="nonsense")  # it is in the store
+    assert again.fingerprint == there.fingerprint
+
+
+def test_a_loaded_model_is_refused(tmp_path: Path) -> None:
+    model = (tiny_model("bert"), tiny_tokenizer())
+    with pytest.raises(DataError, match=r"^expected the name or the folder of a model for a Ray cluster, got "):
+        scan(model, toy_task(train=32), ray="local", options=Options(device="cpu", cache_dir=tmp_path))
+
+
+# ---- nodes that see other files ----------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def node_apart(larger: Nodes, mounts: str) -> Iterator[None]:
+    """A node of four processors in a mount namespace of its own."""
+    ray = str(Path(sys.executable).with_name("ray"))
+    start = f"{ray} start --address={larger.address} --num-cpus=4 --object-store-memory=80000000 --block"
+    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", f"{mounts} && exec {start}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as node:
+        try:
+            import ray as connected
+
+            until(lambda: any(each["Alive"] and each["Resources"].get("CPU") == 4 for each in connected.nodes()))
+            yield
+        finally:
+            node.terminate()
+            node.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="no mount namespaces here")
+@pytest.mark.parametrize("how", ["another file system", "no writing"])
+def test_a_node_with_other_files_is_left_out_alone(
+    larger: Nodes, tmp_path: Path, inputs: Path, local: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    mounts, line = {
+        "another file system": (f"mount -t tmpfs none {store}", "it sees another file system: expected the folder"),
+        "no writing": (
+            f"mount --bind {store} {store} && mount -o remount,ro,bind {store}",
+            r"Read-only file system",
+        ),
+    }[how]
+    if subprocess.run(["unshare", "--mount", "--map-root-user", "sh", "-c", mounts], check=False).returncode:
+        pytest.skip("no mount namespaces for this user")
+    with node_apart(larger, mounts):
+        run_sweep(tiny.plan_of(inputs, store), ray=larger.address, workers=7)
+    lines = [message for message in caplog.messages if "is left out" in message]
+    assert lines
+    assert all(line in message for message in lines)
+    assert len({message.split(" is left out")[0] for message in lines}) == 1  # one node
+    assert_as_local(store, inputs, local)
+
+
+@pytest.mark.slow
+def test_all_nodes_with_other_files_are_an_error(
+    larger: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_pool, "write_whole", lambda path, data: None)
+    with pytest.raises(WorkerError, match=r"^it sees another file system: expected the folder .* --cache-dir$"):
+        list(ray_pooled(on(larger, tmp_path), pool_jobs.doubling, str, [1]))

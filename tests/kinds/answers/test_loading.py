@@ -1,0 +1,193 @@
+"""Questions in the layouts of SQuAD: files, tables, splits by context, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.kinds.answers.items import Answer, Questions
+from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Examples, Items, Task
+from tests.toy_questions import squad_json, toy_question_task, toy_questions
+
+KIND = "question answering"
+
+
+def written(path: Path, data: Any) -> Path:
+    lines = "".join(json.dumps(row) + "\n" for row in data) if path.suffix == ".jsonl" else json.dumps(data)
+    path.write_text(lines)
+    return path
+
+
+def rows(items: Questions) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": id,
+            "question": question,
+            "context": context,
+            "answers": {"text": [each.text for each in answers], "answer_start": [each.start for each in answers]},
+        }
+        for id, question, context, answers in zip(
+            items.ids, items.questions, items.contexts, items.answers, strict=True
+        )
+    ]
+
+
+def whole(task: Task) -> Questions:
+    items = task.train.join(task.validation).join(task.test)
+    assert isinstance(items, Questions)
+    return items.take(sorted(range(len(items)), key=lambda row: int(items.ids[row][1:])))
+
+
+ALL = toy_questions(60, 0, impossible=0.3)
+ANSWERED = toy_questions(60, 0)
+
+
+def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
+    import pandas
+
+    frame = pandas.DataFrame(rows(ALL))
+    frame.to_parquet(tmp_path / "squad.parquet")
+    listed = [
+        {**row, "answers": [{"text": t, "answer_start": s} for t, s in zip(*row["answers"].values(), strict=True)]}
+        for row in rows(ALL)
+    ]
+    sources: list[Any] = [
+        written(tmp_path / "squad.json", squad_json(ALL, second=True)),
+        written(tmp_path / "rows.jsonl", rows(ALL)),
+        tmp_path / "squad.parquet",
+    ]
+    for source in sources:
+        assert whole(load_task(source)) == ALL
+    in_memory: list[Any] = [rows(ALL), listed, frame, squad_json(ALL, second=True), {"train": rows(ALL)}]
+    for source in in_memory:
+        assert whole(load_task(source, kind=KIND)) == ALL
+    task = load_task(sources[0])
+    assert task.kind == KIND
+    assert any("without an answer in train" in note for note in task.notes)
+    assert from_json(Task, to_json(task)) == task
+    assert load_task(sources[1]).digest == task.digest
+
+
+def test_splits_keep_contexts_apart(tmp_path: Path) -> None:
+    task = load_task(written(tmp_path / "squad.json", squad_json(ANSWERED)))
+    contexts = [
+        set(items.contexts) for items in (task.train, task.validation, task.test) if isinstance(items, Questions)
+    ]
+    assert not contexts[0] & contexts[1]
+    assert not (contexts[0] | contexts[1]) & contexts[2]
+    assert "the questions about one context are in one split" in task.notes[0]
+    for fold in folds_of(task, 3):
+        assert isinstance(fold.train, Questions)
+        assert isinstance(fold.validation, Questions)
+        assert not set(fold.train.contexts) & set(fold.validation.contexts)
+
+
+def test_files_beside_and_folders(tmp_path: Path) -> None:
+    written(tmp_path / "train-v1.1.json", squad_json(ANSWERED.take(range(40))))
+    written(tmp_path / "dev-v1.1.json", squad_json(ANSWERED.take(range(40, 60))))
+    for source in (tmp_path, tmp_path / "train-v1.1.json"):
+        task = load_task(source)
+        assert len(task.validation) == 20
+        assert len(task.train) + len(task.test) == 40
+    written(tmp_path / "more.json", squad_json(toy_questions(10, 9)))
+    given = load_task(tmp_path / "train-v1.1.json", test=tmp_path / "more.json")
+    assert (len(given.train), len(given.validation), len(given.test)) == (40, 20, 10)
+
+
+def test_questions_of_one_context_are_linked() -> None:
+    links = links_of(ANSWERED)
+    assert links is not None
+    assert links.second is not None
+    assert (links.second[::2] == links.second[1::2]).all()
+
+
+def broken(**changes: Any) -> list[dict[str, Any]]:
+    return [{**row, **(changes if i in (3, 5) else {})} for i, row in enumerate(rows(ANSWERED))]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            broken(answers={"text": ["z"], "answer_start": [1]}),
+            r"2 questions whose answer is not in the context at answer_start \(q3, q5\).*--skip-empty",
+        ),
+        (broken(id="q0"), r"2 questions with an id that another has \(q0, q0\)"),
+        (broken(question=" "), "2 questions without a text"),
+        (broken(context=None), "2 questions without a context"),
+        (broken(answers={"text": [1], "answer_start": [0]}), "2 questions with an answer that is no text and whole"),
+        (broken(answers={"text": ["z"]}), "row 4: answers: expected an object with 'answer_start', got the keys text"),
+        (broken(answers={"text": ["z"], "answer_start": []}), "row 4: expected as many texts as starts, got 1 and 0"),
+        (broken(answers="z"), "row 4: expected answers with text and answer_start, got 'z'"),
+        (rows(ANSWERED)[:2], "the train split has 2 questions, expected at least 4"),
+        (rows(toy_questions(40, 0, impossible=1)), "no question of the train split of data has an answer"),
+        ({"data": [{"paragraphs": [{"context": "a"}]}]}, "expected an object with 'qas', got the keys context"),
+        ({"data": 3}, "data: expected a list, got '3': give JSON in the layout of SQuAD"),
+        ([], "has no questions: expected at least one"),
+    ],
+)
+def test_bad_questions_in_one_line(data: Any, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        load_task(data, kind=KIND)
+
+
+def test_questions_that_are_skipped_are_counted() -> None:
+    task = load_task(broken(answers={"text": ["z"], "answer_start": [1]}), kind=KIND, skip_empty=True)
+    assert len(whole(task)) == 58
+    assert any("left out 2 questions whose answer is not in the context" in warning for warning in task.warnings)
+
+
+def test_without_an_answer_where_the_layout_has_no_such_thing(tmp_path: Path) -> None:
+    path = written(tmp_path / "squad.json", squad_json(toy_questions(120, 0, impossible=0.3)))
+    with pytest.raises(TaskError, match="questions without an answer"):
+        load_task(path)
+    assert all(whole(load_task(path, skip_empty=True)).answers)
+
+
+def test_what_is_no_squad(tmp_path: Path) -> None:
+    other = written(tmp_path / "other.json", {"texts": ["a"]})
+    with pytest.raises(TaskError, match=r"extension '\.json', which is only read as questions in the layout of SQuAD"):
+        load_task(other)
+    with pytest.raises(TaskError, match=r"expected a list, got .*give JSON in the layout of SQuAD"):
+        load_task(other, kind=KIND)
+    (tmp_path / "broken.json").write_text('{"paragraphs": ')
+    with pytest.raises(TaskError, match=r"broken\.json cannot be read as JSON"):
+        load_task(tmp_path / "broken.json")
+    (tmp_path / "a.csv").write_text("question,context\na,b\n")
+    with pytest.raises(TaskError, match=r"extension '\.csv': expected one of \.json, \.jsonl, \.parquet"):
+        load_task(tmp_path / "a.csv", kind=KIND)
+    with pytest.raises(TaskError, match="expected no columns for question answering"):
+        load_task(other, kind=KIND, columns="a,b")
+    with pytest.raises(TaskError, match="expected no score range for question answering"):
+        load_task(other, kind=KIND, score_range=(0, 1))
+
+
+def test_items_are_checked() -> None:
+    task = toy_question_task()
+    fields = {"name": "t", "kind": KIND, "train": task.train, "validation": task.validation}
+    wrong = Questions(ids=("a",), questions=("b",), contexts=("c d",), answers=((Answer(text="d", start=0),),))
+    with pytest.raises(DataError, match=r"expected the answer 'd' at character 0 of the context of test\[0\], got 'c'"):
+        Task(**fields, test=wrong)
+    with pytest.raises(DataError, match="expected a text at"):
+        Task(**fields, test=Questions(ids=("a",), questions=(" ",), contexts=("c",), answers=((),)))
+    with pytest.raises(DataError, match="expected as many ids"):
+        Questions(ids=("a",), questions=(), contexts=(), answers=())
+    with pytest.raises(DataError, match="expected Questions in the test split"):
+        Task(**fields, test=Examples(first=("a",), second=("b",), targets=(0.0,)))
+    with pytest.raises(DataError, match="expected a task of texts or pairs with a number each"):
+        task.examples("train")
+
+
+def test_a_prompt_leaves_contexts_alone() -> None:
+    prompted: Items = ANSWERED.prompted("query: ")
+    assert isinstance(prompted, Questions)
+    assert prompted.questions[0] == f"query: {ANSWERED.questions[0]}"
+    assert prompted.contexts == ANSWERED.contexts

@@ -1,0 +1,79 @@
+"""The linear probe of where answers begin and end: one Newton step, and what it scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError
+from layerprobe.kinds.answers.untrained import answer_probe, newton_step, window_sums
+from layerprobe.kinds.answers.windows import windowed
+from layerprobe.progress import silent
+from layerprobe.scoring.probes import LOGIT_VARIANCE
+from layerprobe.scoring.zero_shot import score, zero_shot
+from layerprobe.store.store import Store
+from tests.encoders.conftest import checkpoint, loaded  # noqa: F401
+from tests.toy_questions import toy_question_task, toy_questions
+
+ITEMS = toy_questions(6, 0, impossible=0.4, length=20)
+
+
+def test_it_is_a_newton_step_on_the_loss(loaded: Callable[[str], Encoder]) -> None:  # noqa: F811
+    encoder = loaded("bert")
+    windows = windowed(encoder, ITEMS.questions, ITEMS.contexts, max_length=24)
+    targets = windows.targets(ITEMS.spans)
+    rows = list(range(len(windows.pairs)))[::-1]
+    torch.manual_seed(0)
+    states = torch.randn(sum(windows.texts.length(row) for row in rows), 3)
+    covariance, pull = window_sums(windows, targets, rows, states)
+
+    begins = np.cumsum([0, *(windows.texts.length(row) for row in rows)])
+
+    def loss(weights: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for row, begin, end in zip(rows, begins, begins[1:], strict=False):
+            logits = states[begin:end].double() @ weights
+            options = torch.from_numpy(windows.own(row)[:, 0] >= 0)
+            options[windows.null[row]] = True
+            own = logits.masked_fill(~options, -torch.inf)
+            total = total + cross_entropy(own[None], torch.tensor([targets[row, 0]]))
+        return total
+
+    zero = torch.zeros(3, dtype=torch.float64)
+    hessian = torch.autograd.functional.hessian(loss, zero).numpy()
+    gradient = torch.autograd.functional.jacobian(loss, zero).numpy()
+    np.testing.assert_allclose(covariance, hessian, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(pull[:, 0], -gradient, rtol=1e-4, atol=1e-4)
+    scale = np.sqrt(np.diag(hessian) / len(rows))
+    expected = np.linalg.solve(hessian + np.diag(scale**2) * 3 / LOGIT_VARIANCE, -gradient)
+    np.testing.assert_allclose(newton_step(covariance, pull, n=len(rows))[:, 0], expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize("impossible", [0.0, 0.4])
+def test_it_finds_what_is_in_the_tokens(checkpoint: Callable[[str], Path], tmp_path: Path, impossible: float) -> None:  # noqa: F811
+    task, options = toy_question_task(n=120, impossible=impossible), Options(device="cpu", cache_dir=tmp_path)
+    scores, _ = score(str(checkpoint("bert")), task, options=options, progress=silent)
+    assert (scores.method, scores.primary) == ("probe", "f1")
+    assert scores.scores[0] == pytest.approx(100) if not impossible else scores.scores[0] > 60
+    (file,) = (path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes")
+    before = file.stat().st_mtime_ns
+    again = answer_probe(
+        resolve_checkpoint(str(checkpoint("bert"))), task, split="test", options=options, progress=silent
+    )
+    assert (again, file.stat().st_mtime_ns) == (scores, before)
+
+
+def test_a_split_without_answers_and_embeddings_alone(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:  # noqa: F811
+    task, options = toy_question_task(impossible=1.0), Options(device="cpu", cache_dir=tmp_path)
+    with pytest.raises(DataError, match="expected an answer in a window of the train split to fit a probe on"):
+        answer_probe(resolve_checkpoint(str(checkpoint("bert"))), task, split="test", options=options, progress=silent)
+    with pytest.raises(DataError, match="expected a task that embeddings alone are scored on"):
+        zero_shot(None, task)  # type: ignore[arg-type]

@@ -1,0 +1,233 @@
+"""Images from folders, Parquet and tables: what is read, and what is refused."""
+
+import io
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.files.images import ImageItem, decoded, prompted, readable_as
+from layerprobe.kinds.images.loading import recognises
+from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.values import Task
+from tests.images import digit_folder, digits
+
+
+def png(image: Image.Image, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, str(options.pop("format", "PNG")), **options)
+    return file.getvalue()
+
+
+def hub_parquet(path: Path, n: int, *, first: int = 0, names: bool = True) -> Path:
+    """Write digits as the Hub has images: a struct of bytes and path, and class numbers with their names."""
+    images, targets = digits(first + n)
+    cells = [{"bytes": png(Image.fromarray(image)), "path": f"{i}.png"} for i, image in enumerate(images[first:])]
+    table = pa.table({"image": cells, "label": pa.array(targets[first:], pa.int64())})
+    features = {"info": {"features": {"label": {"names": [f"digit {i}" for i in range(10)], "_type": "ClassLabel"}}}}
+    if names:
+        table = table.replace_schema_metadata({"huggingface": json.dumps(features)})
+    parquet.write_table(table, path)
+    return path
+
+
+def test_a_folder_for_each_class_is_a_task(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path / "digits", 60, classes=(3, 8))
+    (folder / "3" / "notes.txt").write_text("no image")
+    task = load_task(str(folder))
+    assert (task.kind, task.labels) == ("image classification", ("3", "8"))
+    assert (len(task.train), len(task.validation), len(task.test)) == (48, 6, 6)
+    assert task.readable == "image"
+    assert "60 images of 8 x 8 pixels" in task.notes
+    assert task.warnings == ("passed over 1 file that are no images by their names",)
+    item = task.train.sides[0][0]
+    assert isinstance(item, ImageItem)
+    assert item.file is not None
+    assert task.labels[int(task.train.gold[0])] == item.file.parent.name
+
+
+def test_ids_are_of_the_bytes_and_not_of_the_paths(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path / "a", 40, classes=(0, 1))
+    shutil.copytree(folder, tmp_path / "b")
+    first, second = load_task(str(folder)), load_task(str(tmp_path / "b"))
+    assert first.digest == second.digest
+    shutil.copy(next((folder / "0").iterdir()), folder / "0" / "copy.png")
+    again = load_task(str(folder))
+    assert len(again.texts()) == 40  # a copy is no new image
+    image = next(folder.rglob("*.png"))
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(image)
+    assert load_task(str(folder)).digest != again.digest
+
+
+def test_train_val_and_test_folders_are_the_splits(tmp_path: Path) -> None:
+    for split, n in (("train", 40), ("val", 12), ("test", 20)):
+        digit_folder(tmp_path / split, n, classes=(0, 1))
+    task = load_task(str(tmp_path))
+    assert (len(task.train), len(task.validation), len(task.test)) == (40, 12, 20)
+    digit_folder(tmp_path / "classes" / "a", 40, classes=(0,))
+    (tmp_path / "classes" / "a" / "0").rename(tmp_path / "classes" / "train")  # the vehicle
+    digit_folder(tmp_path / "classes", 40, classes=(1,))
+    (tmp_path / "classes" / "a").rmdir()
+    assert load_task(str(tmp_path / "classes")).labels == ("1", "train")
+    assert f"found in {tmp_path}: train as train, val as validation, test as test" in task.notes
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_parquet_of_the_hub_equals_the_same_images_in_folders(tmp_path: Path, names: bool) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    hub_parquet(folder / "train-00000-of-00002.parquet", 30, names=names)
+    hub_parquet(folder / "train-00001-of-00002.parquet", 30, first=30, names=names)
+    hub_parquet(folder / "test-00000-of-00001.parquet", 30, first=60, names=names)
+    task = load_task(str(tmp_path))
+    assert len(task.train) + len(task.validation) == 60
+    assert len(task.test) == 30
+    assert task.labels == tuple(f"digit {i}" if names else str(i) for i in range(10))
+    item = task.test.sides[0][0]
+    assert isinstance(item, ImageItem)
+    np.testing.assert_array_equal(np.asarray(item.read())[..., 0], digits(61)[0][60])
+    copy = pickle.loads(pickle.dumps(item))  # noqa: S301
+    assert copy == item
+    np.testing.assert_array_equal(np.asarray(copy.read()), np.asarray(item.read()))
+
+
+def test_a_table_of_paths_and_labels(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path / "images", 40, classes=(0, 1))
+    rows = [f"{file.relative_to(tmp_path)},{file.parent.name}" for file in sorted(folder.rglob("*.png"))]
+    (tmp_path / "digits.csv").write_text("\n".join(["image,label", *rows]))
+    assert load_task(str(tmp_path / "digits.csv")).digest == load_task(str(folder)).digest
+
+
+def test_images_with_captions_are_items_for_both_kinds_of_models(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path, 3)
+    files = sorted(folder.rglob("*.png"))
+    lines = [{"file_name": str(file.relative_to(folder)), "text": f"digit {i}"} for i, file in enumerate(files)]
+    lines.append({**lines[0], "text": "another caption"})
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for source in (folder, folder / "metadata.jsonl"):
+        data = load_texts(source)
+        assert readable_as(data.texts) == "captioned"
+        assert [item.caption for item in data.texts if isinstance(item, ImageItem)] == [
+            "digit 0",
+            "digit 1",
+            "digit 2",
+            "another caption",
+        ]
+        assert len(set(data.texts)) == 4
+        assert data.documents is not None
+        assert len(set(data.documents)) == 3
+        assert "1 image with several captions: those of one image count as one document" in data.notes
+    before = prompted("a photo of ", data.texts)
+    assert next(item.caption for item in before if isinstance(item, ImageItem)) == "a photo of digit 0"
+    (folder / "metadata.jsonl").write_text(json.dumps({**lines[0], "text": " "}) + "\n" + json.dumps(lines[1]))
+    with pytest.raises(TaskError, match=r"1 image without label or caption .*--skip-empty"):
+        load_texts(folder)
+    assert len(load_texts(folder, skip_empty=True).texts) == 1
+
+
+def test_images_without_labels(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path, 5)
+    data = load_texts(folder)
+    assert readable_as(data.texts) == "image"
+    assert len(data.texts) == 5
+    with pytest.raises(DataError, match="expected no prompt for images"):
+        prompted("a ", data.texts)
+
+
+def test_images_that_do_not_open_are_named_and_can_be_left_out(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path, 40, classes=(0, 1))
+    whole = load_task(str(folder))
+    first = next((folder / "0").iterdir())
+    (folder / "0" / "cut.png").write_bytes(first.read_bytes()[:-30])
+    (folder / "1" / "words.jpg").write_text("no image")
+    with pytest.raises(TaskError, match=r"2 of 42 images do not open: .*0.cut\.png.*1.words\.jpg.*--skip-broken"):
+        load_task(str(folder))
+    with pytest.raises(TaskError, match="2 of 42 images do not open"):
+        load_texts(folder)
+    task = load_task(str(folder), skip_broken=True)
+    assert task.digest == whole.digest
+    assert task.warnings[0].startswith("left out 2 of 42 images that do not open: ")
+
+
+def test_a_gigantic_image_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = png(Image.new("L", (40, 40)))
+    for limit in (1000, 100):  # what Pillow warns of, and what it refuses
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with pytest.raises(DataError, match=f"big.png has more than the {limit:,} pixels that Pillow takes for safe"):
+            decoded(data, "big.png")
+
+
+def test_what_there_is_nothing_to_learn_from(tmp_path: Path) -> None:
+    one = digit_folder(tmp_path / "one", 10, classes=(4,))
+    with pytest.raises(TaskError, match="has images of one class alone, '4': expected two or more classes"):
+        load_task(str(one))
+    (tmp_path / "empty" / "class").mkdir(parents=True)
+    with pytest.raises(TaskError, match="has no images: expected a folder for each class"):
+        load_task(str(tmp_path / "empty"), kind="image classification")
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    shutil.copy(next(one.rglob("*.png")), flat)
+    with pytest.raises(TaskError, match="has no folders: expected one for each class"):
+        load_task(str(flat))
+    with pytest.raises(TaskError, match="does not exist"):
+        load_task(str(tmp_path / "nowhere"), kind="image classification")
+
+
+def test_texts_are_not_taken_for_images(tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text("text,label\na photo.png here,1\nb,0\n")
+    assert not recognises(tmp_path / "texts.csv")
+    (tmp_path / "logo.png").write_bytes(png(Image.new("L", (4, 4))))
+    assert not recognises(tmp_path)
+
+
+# ---- modes ----------------------------------------------------------------------------------------------
+
+
+def test_modes_become_rgb_the_right_way_up() -> None:
+    grey = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
+    expected = np.stack([grey] * 3, axis=-1)
+    plain = Image.fromarray(grey)
+    palette = Image.fromarray(expected).convert("P", palette=Image.Palette.ADAPTIVE)
+    wide = Image.fromarray(grey.astype(np.uint16) * 257)
+    for image in (plain, palette, wide, plain.convert("RGBA"), plain.convert("LA")):
+        np.testing.assert_array_equal(np.asarray(decoded(png(image), "a")), expected)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees
+    turned = decoded(png(plain, exif=exif), "a")
+    np.testing.assert_array_equal(np.asarray(turned), np.rot90(expected, -1))
+    with pytest.raises(DataError, match="floating-point pixels of no known range"):
+        decoded(png(Image.fromarray(grey.astype(np.float32)), format="TIFF"), "a")
+
+
+def test_an_image_that_changed_is_refused(tmp_path: Path) -> None:
+    item = ImageItem.of_file(next(digit_folder(tmp_path, 1).rglob("*.png")))
+    assert item.file is not None
+    item.file.write_bytes(png(Image.new("L", (4, 4))))
+    with pytest.raises(DataError, match="has changed since it was listed"):
+        item.read()
+
+
+def test_a_folder_has_no_columns(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="is a folder for each class: expected no columns"):
+        load_task(str(digit_folder(tmp_path, 40)), columns="image,label")
+
+
+def test_without_pillow_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = digit_folder(tmp_path, 20)
+    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    with pytest.raises(DataError, match=r"expected Pillow, .* pip install 'layerprobe\[images\]'"):
+        load_task(str(folder))
+
+
+def test_tasks_survive_pickling(tmp_path: Path) -> None:
+    task = load_task(str(digit_folder(tmp_path, 40, classes=(0, 1))))
+    copy: Task = pickle.loads(pickle.dumps(task))  # noqa: S301
+    assert copy.digest == task.digest
+    assert copy.readable == "image"

@@ -1,0 +1,331 @@
+"""Queries, documents and relevance from folders, tables and a stand-in for the Hub."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas
+import pytest
+
+from layerprobe.errors import TaskError
+from layerprobe.kinds.retrieval.loading import load_retrieval
+from layerprobe.kinds.retrieval.values import RetrievalTask
+
+CORPUS = [
+    {"_id": "d1", "title": "Apples", "text": "grow on trees"},
+    {"_id": "d2", "title": "", "text": "Pears are green"},
+    {"_id": "d3", "title": "Plums", "text": "are 한국어"},
+    {"_id": "d4", "text": "Cherries\x00 are red", "metadata": {"url": "x"}},
+]
+QUERIES = [{"_id": f"q{i}", "text": f"question {i}"} for i in range(6)]
+QRELS = [("q0", "d1", 1), ("q1", "d2", 2), ("q2", "d3", 1), ("q2", "d4", 3), ("q3", "d4", 1), ("q4", "d1", 0)]
+HEADER = ("query-id", "corpus-id", "score")
+
+
+def write_jsonl(path: Path, records: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def write_tsv(path: Path, rows: list[tuple[Any, ...]], header: tuple[str, ...] = HEADER) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in ([header] if header else []) + rows))
+    return path
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    write_jsonl(tmp_path / "corpus.jsonl", CORPUS)
+    write_jsonl(tmp_path / "queries.jsonl", QUERIES)
+    write_tsv(tmp_path / "qrels" / "test.tsv", QRELS)
+    return tmp_path
+
+
+def pairs(task: RetrievalTask) -> set[tuple[str, str, float]]:
+    return {(task.query_ids[query], task.document_ids[document], gain) for query, document, gain in task.relevance}
+
+
+def test_a_folder_in_the_layout_of_beir(beir: Path) -> None:
+    task = load_retrieval(beir)
+    assert task.name == str(beir)
+    assert task.query_ids == ("q0", "q1", "q2", "q3")
+    assert task.queries[2] == "question 2"
+    assert task.document_ids == ("d1", "d2", "d3", "d4")
+    assert task.documents == ("Apples grow on trees", "Pears are green", "Plums are 한국어", "Cherries  are red")
+    assert pairs(task) == {each for each in QRELS if each[2]}
+    assert task.notes == (
+        "read 4 queries, 4 documents and 5 pairs of them that belong together",
+        "left out 2 of 6 queries without a relevant document",
+    )
+    assert task.warnings == (f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",)
+
+
+def test_other_formats_and_places_give_the_same_task(beir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    pandas.DataFrame([{"id": e["_id"], "title": e.get("title"), "text": e["text"]} for e in CORPUS]).to_parquet(
+        other / "corpus.parquet"
+    )
+    pandas.DataFrame(QUERIES).to_csv(other / "queries.csv", index=False)
+    pandas.DataFrame(QRELS, columns=["qid", "docid", "rel"]).to_csv(other / "qrels.tsv", sep="\t", index=False)
+    assert load_retrieval(other).digest == load_retrieval(str(beir)).digest
+
+
+@pytest.mark.parametrize("rows", [QRELS, [(query, 0, document, gain) for query, document, gain in QRELS]])
+def test_judgements_without_a_header(beir: Path, rows: list[tuple[Any, ...]]) -> None:
+    expected = load_retrieval(beir).digest
+    write_tsv(beir / "qrels" / "test.tsv", rows, header=())
+    assert load_retrieval(beir).digest == expected
+
+
+def test_judgements_are_of_a_split(beir: Path) -> None:
+    write_tsv(beir / "qrels" / "dev.tsv", [(f"q{i}", "d1", 1) for i in range(6)])
+    assert len(load_retrieval(beir, split="dev").queries) == 6
+    with pytest.raises(TaskError, match=r"has no qrels/train\.tsv: expected corpus\.jsonl, .* --split"):
+        load_retrieval(beir, split="train")
+
+
+def test_relevance_begins_where_it_is_asked_for(beir: Path) -> None:
+    write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", "d1", 1 + i % 3) for i in range(6)])
+    assert load_retrieval(beir, relevant_from=2).query_ids == ("q1", "q2", "q4", "q5")
+    assert {gain for *_, gain in load_retrieval(beir, relevant_from=2).relevance} == {2, 3}
+
+
+def test_relevance_begins_at_a_number(beir: Path) -> None:
+    with pytest.raises(TaskError, match="expected a finite relevance to begin at, got nan"):
+        load_retrieval(beir, relevant_from=float("nan"))
+
+
+def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
+    write_jsonl(beir / "corpus.jsonl", [*CORPUS, {"_id": "q0", "text": "question  0"}, {"_id": "d5", "text": " "}])
+    write_jsonl(beir / "queries.jsonl", [*QUERIES, {"_id": "q6", "text": ""}])
+    extra = [("q0", "q0", 1), ("q0", "d5", 1), ("q0", "d9", 1), ("q9", "d1", 1), ("q6", "d1", 1), ("q1", "d2", 1)]
+    write_tsv(beir / "qrels" / "test.tsv", [*QRELS, *extra])
+    task = load_retrieval(beir)
+    assert pairs(task) == {each for each in QRELS if each[2]}, "expected the higher of two gains"
+    assert task.document_ids[-1] == "q0"
+    assert task.warnings[1:] == (
+        f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",
+        f"{beir / 'queries.jsonl'}: dropped 1 text with an empty text",
+        "4 judgements left out: the query or the document is unknown or empty",
+        "1 judgement left out: the document has the id and the text of its query",
+    )
+    assert task.warnings[0] == f"{beir / 'corpus.jsonl'}: dropped 1 document with an empty text"
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_queries_and_documents_may_both_be_numbered_from_0(beir: Path, shift: int) -> None:
+    write_jsonl(beir / "corpus.jsonl", [{"_id": str(i), "text": f"answer {i}"} for i in range(30)])
+    write_jsonl(beir / "queries.jsonl", [{"_id": str(i), "text": f"question {i}"} for i in range(30)])
+    write_tsv(beir / "qrels" / "test.tsv", [(i, (i + shift) % 30, 1) for i in range(30)])
+    task = load_retrieval(beir)
+    assert task.relevance == tuple((i, (i + shift) % 30, 1.0) for i in range(30))
+    assert task.own == (-1,) * 30
+    assert task.warnings == (
+        "30 documents with the id of a query but another text, or judged relevant to it: ranked like all others, which "
+        "BEIR's evaluation does not do",
+    )
+
+
+def test_queries_that_only_find_themselves_are_named(beir: Path) -> None:
+    write_jsonl(beir / "corpus.jsonl", QUERIES)
+    write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", f"q{i}", 1) for i in range(6)])
+    with pytest.raises(TaskError, match="6 judgements of a document with the id and the text of its query"):
+        load_retrieval(beir)
+
+
+# ---- tables of pairs ----------------------------------------------------------------------------------
+
+ROWS = [("a", "x", 5), ("b", "y", 4), ("a", "y", 1), ("c", "x", 2), ("d", "z", 3), ("e", "w", 0)]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        (("query", "document", "relevance"), None),
+        (("Question", "passage", "score"), None),
+        (("one", "two", "three"), "one,two,three"),
+        (("one", "two", "three"), ["0", "1", 2]),
+        ((), "0,1,2"),
+    ],
+)
+def test_a_table(tmp_path: Path, header: tuple[str, ...], columns: Any) -> None:
+    task = load_retrieval(write_tsv(tmp_path / "pairs.tsv", ROWS, header=header), columns=columns)
+    assert task.queries == ("a", "b", "c", "d")
+    assert task.documents == ("x", "y", "z", "w"), "expected documents that are relevant to nothing among them"
+    assert {(task.queries[q], task.documents[d], gain) for q, d, gain in task.relevance} == set(ROWS[:-1])
+    assert not set(task.query_ids) & set(task.document_ids)
+
+
+@pytest.mark.parametrize(("header", "columns"), [(("query", "answer"), None), (("a", "b"), "a,b"), ((), "0,1")])
+def test_all_documents_of_a_table_without_relevance_are_relevant(
+    tmp_path: Path, header: tuple[str, ...], columns: str | None
+) -> None:
+    rows = [(query, document) for query, document, _ in ROWS]
+    task = load_retrieval(write_tsv(tmp_path / "pairs.tsv", rows, header=header), columns=columns)
+    assert len(task.queries) == 5
+    assert {gain for *_, gain in task.relevance} == {1}
+
+
+def test_empty_texts_of_a_table_are_dropped(tmp_path: Path) -> None:
+    file = write_tsv(tmp_path / "pairs.tsv", [*ROWS, (" ", "x", 1)], header=("query", "document", "relevance"))
+    assert load_retrieval(file).warnings == (f"{file}: dropped 1 pair with an empty text",)
+
+
+# ---- what is refused ----------------------------------------------------------------------------------
+
+
+def lacking(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def with_records(name: str, *records: dict[str, Any]) -> Callable[[Path], None]:
+    return lambda folder: write_jsonl(folder / name, list(records)) and None
+
+
+def with_judgements(*rows: tuple[Any, ...], header: tuple[str, ...] = HEADER) -> Callable[[Path], None]:
+    return lambda folder: write_tsv(folder / "qrels" / "test.tsv", list(rows), header) and None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lacking("corpus.jsonl"), r"has no corpus\.jsonl: expected corpus\.jsonl, queries\.jsonl and qrels/test\.tsv"),
+        (lacking("queries.jsonl"), r"has no queries\.jsonl: expected"),
+        (lacking("qrels/test.tsv"), r"has no qrels/test\.tsv: expected"),
+        (with_records("corpus.jsonl"), r"corpus\.jsonl is empty"),
+        (with_records("corpus.jsonl", {"key": 1, "text": "a"}), r"corpus\.jsonl: expected the columns _id and text"),
+        (with_records("queries.jsonl", {"_id": "q", "words": "a"}), r"queries\.jsonl: expected the columns _id and te"),
+        (
+            with_records("queries.jsonl", *QUERIES, QUERIES[1]),
+            r"line 7: the id 'q1' is that of .* line 2 too: expected",
+        ),
+        (
+            with_records("queries.jsonl", {"_id": None, "text": "a"}),
+            r"queries\.jsonl, line 1: expected an id, got none",
+        ),
+        (with_judgements(("q0", "d1", "x")), r"test\.tsv, line 2: expected a number as the score, got 'x'"),
+        (with_judgements(("q0", "d1", "nan")), r"test\.tsv, line 2: expected a finite score, got 'nan'"),
+        (with_judgements(*QRELS, header=("a", "b", "c")), "expected the columns query-id, corpus-id and score; it has"),
+        (with_judgements(*QRELS[:3]), "has 3 queries with a relevant document and 4 documents, expected at least 4"),
+        (with_judgements(*[(f"q{i}", "d1", 0) for i in range(6)]), "has 0 queries .*: give more, or check the relevan"),
+        (with_judgements(*[(f"x{i}", "d1", 1) for i in range(6)]), "has 0 queries .*: 6 judgements of unknown ids"),
+    ],
+)
+def test_a_bad_folder_is_one_clear_line(beir: Path, change: Callable[[Path], None], message: str) -> None:
+    change(beir)
+    with pytest.raises(TaskError, match=message) as caught:
+        load_retrieval(beir)
+    assert "\n" not in str(caught.value)
+
+
+def test_two_files_of_one_name_are_an_error(beir: Path) -> None:
+    pandas.DataFrame(CORPUS).to_csv(beir / "corpus.csv", index=False)
+    with pytest.raises(TaskError, match=r"corpus\.csv and corpus\.jsonl could both be corpus: leave one of them"):
+        load_retrieval(beir)
+
+
+@pytest.mark.parametrize(
+    ("header", "columns", "message"),
+    [
+        (("one", "two", "three"), None, "cannot tell which columns are query,document,relevance; it has the columns"),
+        (("query", "document", "rel"), "query,rel,what", "has no column 'what'"),
+        (("query", "document", "rel"), "query", "expected different columns as query,document,relevance, or query"),
+        (("query", "document", "rel"), "query,query", "expected different columns as query,document,relevance, or q"),
+    ],
+)
+def test_a_bad_table_is_one_clear_line(
+    tmp_path: Path, header: tuple[str, ...], columns: str | None, message: str
+) -> None:
+    file = write_tsv(tmp_path / "pairs.tsv", ROWS, header=header)
+    with pytest.raises(TaskError, match=message):
+        load_retrieval(file, columns=columns)
+
+
+def test_columns_do_not_go_with_a_folder(beir: Path) -> None:
+    with pytest.raises(TaskError, match="expected no columns with the folder"):
+        load_retrieval(beir, columns="0,1")
+
+
+@pytest.mark.parametrize("source", ["no.tsv", "no/such/folder/here"])
+def test_a_missing_source_is_named(source: str) -> None:
+    with pytest.raises(TaskError, match=f"{re.escape(source)} does not exist"):
+        load_retrieval(source)
+
+
+# ---- the Hub ------------------------------------------------------------------------------------------
+
+Splits = dict[str, list[dict[str, Any]]]
+JUDGED = [dict(zip(HEADER, row, strict=True)) for row in QRELS]
+PLAIN = [{"_id": each["_id"], "title": each.get("title", ""), "text": each["text"]} for each in CORPUS]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Splits]:
+    """Data sets by repository and configuration."""
+    found: dict[tuple[str, str], Splits] = {}
+
+    def names(repository: str) -> list[str]:
+        return [config for owner, config in found if owner == repository]
+
+    def load(repository: str, config: str | None = None) -> datasets.DatasetDict:
+        splits = found[repository, config or "default"]
+        return datasets.DatasetDict({key: datasets.Dataset.from_list(rows) for key, rows in splits.items()})
+
+    monkeypatch.setattr(datasets, "get_dataset_config_names", names)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "corpus", "queries", "qrels"),
+    [
+        ("org/a", ("org/a", "corpus"), ("org/a", "queries"), ("org/a", "default")),
+        ("org/a", ("org/a", "corpus"), ("org/a", "queries"), ("org/a", "qrels")),
+        ("org/a", ("org/a", "corpus"), ("org/a", "queries"), ("org/a-qrels", "default")),
+        ("org/a:de", ("org/a", "de-corpus"), ("org/a", "de-queries"), ("org/a", "de-qrels")),
+        ("org/a:de", ("org/a", "corpus-de"), ("org/a", "queries-de"), ("org/a", "qrels-de")),
+    ],
+)
+def test_layouts_of_the_hub(
+    hub: dict[tuple[str, str], Splits],
+    beir: Path,
+    name: str,
+    corpus: tuple[str, str],
+    queries: tuple[str, str],
+    qrels: tuple[str, str],
+) -> None:
+    hub[corpus], hub[queries] = {"corpus": PLAIN}, {"queries": QUERIES}
+    hub[qrels] = {"train": JUDGED[:1], "test": JUDGED}
+    task = load_retrieval(name)
+    assert (task.name, task.digest) == (name, load_retrieval(beir).digest)
+    with pytest.raises(TaskError, match="has the splits train, test: expected dev; choose one with --split"):
+        load_retrieval(name, split="dev")
+
+
+def test_a_hub_data_set_of_pairs(hub: dict[tuple[str, str], Splits]) -> None:
+    hub["org/pairs", "default"] = {"train": [{"query": query, "answer": text} for query, text, _ in ROWS]}
+    assert load_retrieval("org/pairs").documents == ("x", "y", "z", "w")
+    hub["org/pairs", "default"]["test"] = [{"query": f"q{i}", "answer": f"a{i}"} for i in range(5)]
+    assert load_retrieval("org/pairs").documents == ("a0", "a1", "a2", "a3", "a4")
+
+
+def test_an_empty_split_of_the_hub_is_an_error(hub: dict[tuple[str, str], Splits]) -> None:
+    hub["org/a", "corpus"], hub["org/a", "queries"] = {"corpus": PLAIN}, {"queries": QUERIES}
+    hub["org/a", "qrels"] = {"test": []}
+    with pytest.raises(TaskError, match="org/a test is empty"):
+        load_retrieval("org/a")
+
+
+def test_a_failure_of_the_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ConnectionError("no network\nat all")
+
+    monkeypatch.setattr(datasets, "get_dataset_config_names", fail)
+    with pytest.raises(TaskError, match=r"cannot load 'org/a', which is no file, from the Hub: no network: ") as caught:
+        load_retrieval("org/a")
+    assert "\n" not in str(caught.value)

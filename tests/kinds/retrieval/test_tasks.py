@@ -1,0 +1,264 @@
+"""Queries with documents as a kind of task: loaded, scored untrained as `retrieve` does, trained, in every command."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, TaskError
+from layerprobe.export.run import export_model
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
+from layerprobe.finetuning.values import Protocol
+from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.kinds.retrieval.loading import load_retrieval
+from layerprobe.kinds.retrieval.metrics import closest_documents
+from layerprobe.kinds.retrieval.run import retrieve
+from layerprobe.metrics.influence import jackknife_influences
+from layerprobe.metrics.names import LISTED_METRICS
+from layerprobe.report.page import study_page
+from layerprobe.results.page import render
+from layerprobe.scoring.zero_shot import score
+from layerprobe.study.run import run
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.splitting import resplit
+from layerprobe.tasks.values import Task
+from tests.kinds.retrieval.toy import collection, toy_retrieval
+from tests.models import save_tiny
+
+SHORT = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    return toy_retrieval(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny("bert", tmp_path_factory.mktemp("model") / "bert"))
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+def items(task: Task, split: Any = "test") -> RetrievalItems:
+    found = task.split(split)
+    assert isinstance(found, RetrievalItems)
+    return found
+
+
+# ---- loading ------------------------------------------------------------------------------------------
+
+
+def test_a_folder_has_judgements_by_split(task: Task) -> None:
+    assert (task.kind, task.primary) == ("retrieval", "ndcg@10")
+    assert [len(task.split(split)) for split in ("train", "validation", "test")] == [28, 10, 10]
+    train, test = items(task, "train"), items(task)
+    assert len(test.documents) == 30
+    assert train.documents == test.documents
+    assert train.examples[:3] == ((0, 29), (1, 28), (1, 22))  # the highest id first
+    assert train.relevance[1] == ((28, 1.0), (22, 1.0))
+    assert "graded relevance, 1 to 2: the gains of nDCG; in training all count alike" in task.notes
+    assert "judgements: dev.tsv as validation, test.tsv as test, train.tsv as train" in task.notes
+    assert not task.warnings
+    assert from_json(Task, to_json(task)) == task
+
+
+def test_one_file_of_judgements_is_split_by_query(tmp_path: Path) -> None:
+    folder = collection(tmp_path / "one", splits=(48,))
+    task = load_task(folder, split_ratios=(0.5, 0.25, 0.25), seed=3)
+    sizes = [len(task.split(split)) for split in ("train", "validation", "test")]
+    assert sum(sizes) == 48
+    assert min(sizes) >= 10
+    assert not set(items(task, "train").queries) & set(items(task).queries)
+    assert load_task(folder, split_ratios=(0.5, 0.25, 0.25), seed=3).digest == task.digest
+    assert load_task(folder, split_ratios=(0.5, 0.25, 0.25), seed=4).digest != task.digest
+
+
+def _rows(file: Path, rows: list[dict[str, Any]]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_a_table_has_positives_and_negatives(tmp_path: Path) -> None:
+    rows = [
+        {"anchor": f"q {i // 2}", "positive": f"p {i}", "negative_1": f"n {i}", "negative_2": f"p {(i + 1) % 40}"}
+        for i in range(40)
+    ]
+    task = load_task(_rows(tmp_path / "a.jsonl", rows), kind="retrieval", split_ratios=(0.6, 0.2, 0.2))
+    train = items(task, "train")
+    assert len(train.documents) == 80  # of all splits
+    query, *documents = train.examples[0]
+    said = [train.queries[query], *(train.documents[document] for document in documents)]
+    assert said == ["q 0", "p 0", "n 0", "p 1"] or said[0] != "q 0"
+    assert all(len(example) == 4 for example in train.examples)
+    assert len(train.examples) == 2 * len(train)
+    by_number = load_task(
+        _rows(tmp_path / "b.jsonl", rows), kind="retrieval", columns="anchor,positive", split_ratios=(0.6, 0.2, 0.2)
+    )
+    assert len(items(by_number).documents) == 40
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    folder = collection(tmp_path / "whole")
+    with (folder / "queries.jsonl").open("a") as file:
+        file.write('{"_id": "alone", "text": "a b"}\n')
+    with pytest.raises(TaskError, match=r"1 of 49 queries have no relevant document \('alone'\): .* --skip-empty"):
+        load_task(folder)
+    task = load_task(folder, skip_empty=True)
+    assert "left out 1 of 49 queries without a relevant document ('alone')" in task.warnings
+    with (folder / "qrels" / "test.tsv").open("a") as file:
+        file.write("q47\tnowhere\t1\n")
+    with (folder / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "empty", "text": " "}\n')
+    warnings = load_task(folder, skip_empty=True).warnings
+    assert "1 judgement left out: the query or the document is unknown or empty" in warnings
+    assert any("dropped 1 document with an empty text" in warning for warning in warnings)
+    (folder / "qrels" / "train.tsv").unlink()
+    with pytest.raises(TaskError, match=r"has no judgements to train on, got dev.tsv, test.tsv: expected train.tsv"):
+        load_task(folder)
+    (folder / "corpus.jsonl").write_text("")
+    (folder / "qrels" / "dev.tsv").unlink()
+    with pytest.raises(TaskError, match=r"corpus\.jsonl is empty: expected at least one row"):
+        load_task(folder)
+    with pytest.raises(TaskError, match="cannot tell which columns are query,positive"):
+        load_task(_rows(tmp_path / "x.jsonl", [{"a": "1", "b": "2"}] * 9), kind="retrieval")
+    with pytest.raises(
+        TaskError, match="expected prompts of queries and documents with a task of kind retrieval alone"
+    ):
+        load_task("stsb", query_prompt="q: ")
+
+
+def test_items_are_checked(task: Task) -> None:
+    test = items(task)
+    with pytest.raises(DataError, match="expected a relevant document for every query, 10 have none"):
+        dataclasses.replace(test, relevance=((),) * 10)
+    with pytest.raises(DataError, match="expected numbers of 30 documents, got 0 to 30"):
+        dataclasses.replace(test, trained=(((30,),),) * 5 + (((0,),),) * 5)
+    with pytest.raises(DataError, match="expected as many hard negatives for each positive"):
+        dataclasses.replace(test, trained=(((3, 4),), ((5,),)) * 5)
+    with pytest.raises(DataError, match="asked of the same documents with the same prompts"):
+        test.join(test.prompted("query: "))
+    with pytest.raises(DataError, match=re.escape("expected a text at test.queries[0], got ' '")):
+        dataclasses.replace(task, test=dataclasses.replace(test, queries=(" ", *test.queries[1:])))
+
+
+def test_folds_and_splits_go_by_query(task: Task) -> None:
+    folds = folds_of(task, 3)
+    assert sorted(len(fold.validation) for fold in folds) == [12, 13, 13]
+    assert not {*items(folds[0], "train").queries} & {*items(folds[0], "validation").queries}
+    again = resplit(task, train=20, validation=10)
+    assert len(again.train) + len(again.validation) + len(again.test) == 48
+
+
+# ---- the ranking --------------------------------------------------------------------------------------
+
+
+def test_the_closest_documents_are_those_of_a_sorted_list() -> None:
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(60, 3)).astype(np.float32)  # ten documents are there twice
+    queries, documents = np.arange(10), rng.permutation(np.r_[10:60, 10:20])
+    own = np.where(np.arange(10) % 3, -1, np.arange(10))
+    for listed in (1, 7, 59, 100):
+        outputs = closest_documents(embeddings, queries, documents, own, name="x", listed=listed)
+        k = min(listed, 59)
+        assert outputs.shape == (10, k, 2)
+        units = embeddings / np.linalg.norm(embeddings.astype(np.float64), axis=1, keepdims=True)
+        for query in range(10):
+            cosines = [float(units[query] @ units[d]) for d in documents]
+            left = [d for d in range(60) if d != own[query]]
+            assert outputs[query, :, 0].tolist() == sorted(left, key=lambda d: (-cosines[d], d))[:k]
+
+
+def test_scores_of_the_list_by_hand() -> None:
+    outputs = np.zeros((2, 12, 2))
+    outputs[:, :, 0] = np.arange(12)
+    gold = np.empty(2, dtype=object)
+    gold[:] = [{1: 2.0, 10: 1.0}, {99: 1.0}]
+    best = 2 / math.log2(2) + 1 / math.log2(3)
+    metrics = evaluate_outputs("retrieval", outputs, gold).metrics
+    assert metrics == pytest.approx({"ndcg@10": 50 * 2 / math.log2(3) / best, "mrr@10": 25.0, "recall@10": 25.0})
+    values = np.array([100 * 2 / math.log2(3) / best, 0])
+    np.testing.assert_allclose(item_influences("retrieval", outputs, gold), values - values.mean())
+    np.testing.assert_allclose(
+        item_influences("retrieval", outputs, gold), jackknife_influences(lambda left: values[left].mean(), 2)
+    )
+
+
+def test_untrained_scores_are_those_of_retrieve(tmp_path: Path, model: str, options: Options) -> None:
+    folder = collection(tmp_path / "same")
+    task = load_task(folder, query_prompt="a ", document_prompt="b c ")
+    scores, _ = score(model, task, options=options)
+    expected = retrieve(model, load_retrieval(folder), query_prompt="a ", document_prompt="b c ", options=options)
+    assert tuple(scores.metrics) == LISTED_METRICS
+    for metric in LISTED_METRICS:
+        np.testing.assert_allclose(scores.metrics[metric], expected.values(metric), atol=1e-9, err_msg=metric)
+    prompted, _ = score(model, task, options=dataclasses.replace(options, prompt="d "))
+    again, _ = score(model, load_task(folder, query_prompt="d a ", document_prompt="d b c "), options=options)
+    assert prompted.metrics == again.metrics != scores.metrics
+
+
+# ---- training -----------------------------------------------------------------------------------------
+
+
+def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Options) -> None:
+    protocol = dataclasses.replace(SHORT, epochs=4)
+    (found,) = scan(model, task, seeds=(0,), protocol=protocol, options=options, save_models=True)
+    assert found.epochs[-1].train_loss[2] < found.epochs[0].train_loss[2]  # type: ignore[operator]
+    (directory,) = scan_models(model, [found], task, options=options)
+    outputs = read_outputs(directory)
+    assert outputs is not None
+    assert outputs.test.shape == (4, 10, 30, 2)
+    for layer in range(4):
+        again = evaluate_outputs("retrieval", outputs.of(layer), items(task).gold)
+        assert again.metrics == found.test[layer]
+
+
+@pytest.fixture(scope="module")
+def study(task: Task, model: str, options: Options) -> Any:
+    return run(model, task=task, seeds=2, protocol=SHORT, options=options)
+
+
+def test_a_study_holds_together(study: Any, task: Task) -> None:
+    assert from_json(type(study), to_json(study)) == study
+    assert study.metric == "ndcg@10"
+    assert study.zero_shot.method == "cosine"
+    assert "nDCG@10 x 100" in study.finding.sentence
+    page = render(study_page(study))
+    assert "TMFT nDCG@10" in page
+    assert "Spearman" not in page.split("<script")[0]
+
+
+def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Options) -> None:
+    task = load_task(collection(tmp_path / "data"), query_prompt="a ", document_prompt="b c ")
+    protocol = dataclasses.replace(SHORT, epochs=1)
+    runs = finetune(model, [2], task, seeds=(0,), protocol=protocol, options=options, save_models=True)
+    (directory,) = saved_models(model, runs, task, options=options)
+    out = Path(export_model(directory, tmp_path / "out").path)
+    settings = json.loads((out / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == {"query": "a ", "document": "b c "}
+    assert settings["default_prompt_name"] is None
+    assert '"a " before queries' in (out / "README.md").read_text()
+
+
+def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, options: Options) -> None:
+    folder = collection(tmp_path / "data")
+    with pytest.raises(TaskError, match="expected no score range for retrieval"):
+        load_task(folder, score_range=(0, 1))
+    task = load_task(folder)
+    with pytest.raises(DataError, match="expected at least two examples a step"):
+        finetune(model, [1], task, seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1), options=options)

@@ -1,0 +1,88 @@
+"""Word similarity from several files, as the paper merges them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.errors import TaskError
+from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.tasks.loading import load_task
+
+
+def words(n: int, start: int = 0) -> list[tuple[str, str]]:
+    names = [f"{chr(97 + i // 26 % 26)}{chr(97 + i % 26)}" for i in range(start, start + 2 * n)]
+    return list(zip(names[::2], names[1::2], strict=True))
+
+
+def write_two(folder: Path) -> Path:
+    """One file of 0 to 4 with a header, one of 0 to 10 without; the first pair of one is the last of the other."""
+    first = [f"{i},{a},{b},{4 * i / 29:.2f}" for i, (a, b) in enumerate(words(30))]
+    (folder / "a.csv").write_text("\n".join([",word1,word2,similarity", *first]) + "\n")
+    second = [f"{a}\t{b}\tV\t{10 * i / 30:.2f}\tNONE" for i, (a, b) in enumerate(words(30, 100))]
+    a, b = words(1)[0]
+    (folder / "b.txt").write_text("\n".join([*second, f"{b}\t{a}\tV\t9.5\tNONE"]) + "\n")
+    return folder
+
+
+def test_each_file_has_its_own_scale(tmp_path: Path) -> None:
+    task = load_word_similarity(write_two(tmp_path))
+    assert (task.kind, task.score_range, task.labels) == ("sts", None, ())
+    gold = {
+        (first, second): score
+        for split in (task.train, task.validation, task.test)
+        for first, second, score in zip(split.first, split.second or (), split.targets, strict=True)
+    }
+    assert len(gold) == 60
+    assert gold[words(30)[29]] == 1.0
+    assert gold[words(30, 100)[15]] == 0.5
+    assert gold[words(1)[0]] == 0.0, "the pair that comes again, turned round, is left out"
+    assert task.notes[:3] == (
+        "scaled 30 scores of a.csv from 0 .. 4 to 0 .. 1",
+        "scaled 31 scores of b.txt from 0 .. 10 to 0 .. 1",
+        "left out 1 of 61 pairs that had come before",
+    )
+
+
+def test_the_split_is_70_15_15_by_the_seed(tmp_path: Path) -> None:
+    folder = write_two(tmp_path)
+    task = load_word_similarity(folder, seed=1)
+    assert (len(task.train), len(task.validation), len(task.test)) == (42, 9, 9)
+    assert load_word_similarity([folder / "a.csv", folder / "b.txt"], seed=1).digest == task.digest
+    assert load_word_similarity(folder, seed=2).digest != task.digest
+
+
+def test_files_that_are_no_words_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a b,c d,1,x y\n" * 5)
+    with pytest.raises(TaskError, match="cannot tell which columns are first,second,score"):
+        load_word_similarity(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TaskError, match="has no data file: expected files of two words and a score"):
+        load_word_similarity(tmp_path / "empty")
+    with pytest.raises(TaskError, match=r"nope\.csv does not exist"):
+        load_word_similarity([tmp_path / "nope.csv"])
+
+
+def test_the_four_of_the_paper(shared_data: Path) -> None:
+    folder = shared_data / "wordsim"
+    task = load_word_similarity(folder)
+    sources = ("SimLex-999.txt", "SimVerb-3500.txt", "rg-65.csv", "wordsim353-sim.csv")
+    distinct: set[frozenset[str]] = set()
+    for source in sources:
+        columns = "0,1,3" if source.startswith("SimVerb") else None
+        part = load_task(folder / source, columns=columns)
+        for split in (part.train, part.validation, part.test):
+            distinct |= {frozenset(pair) for pair in zip(split.first, split.second or (), strict=True)}
+    assert len(task.train) + len(task.validation) + len(task.test) == len(distinct)
+    assert (len(task.train), len(task.validation), len(task.test)) == (3193, 684, 685)
+    assert min(task.train.targets) == 0
+    assert max(task.train.targets) == 1
+
+
+def test_a_file_without_words_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("word1,word2,score\n,,1\n")
+    with pytest.raises(TaskError, match=r"2 cells are empty: .*a\.csv: 1 in word1 \(line 2\), 1 in word2 \(line 2\)"):
+        load_word_similarity(tmp_path / "a.csv")
+    with pytest.raises(TaskError, match="expected scores to tell their range from, got none"):
+        load_word_similarity(tmp_path / "a.csv", skip_empty=True)

@@ -1,0 +1,125 @@
+"""Documents with summaries: files, sentences, what outputs choose and what that scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.kinds.summaries.loading import SummaryItems, document_scores, sentences_of
+from layerprobe.kinds.summaries.metrics import rouge
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task
+from tests.toy_task import toy_summaries
+
+ROWS = [
+    {"document": f"Cat {i} sat. It rained! Dogs slept at {i}?", "summary": f"Dogs slept at {i}."} for i in range(40)
+]
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def items(task: Task) -> SummaryItems:
+    assert isinstance(task.train, SummaryItems)
+    return task.train
+
+
+# ---- files ---------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_recognised_and_split(tmp_path: Path) -> None:
+    task = load_task(write(tmp_path / "articles.jsonl", ROWS))
+    assert (task.kind, task.primary) == ("summarization", "rouge-l")
+    assert [len(each) for each in (task.train, task.validation, task.test)] == [32, 4, 4]
+    assert all(len(sentences) == 3 for sentences in items(task).documents)
+    assert items(task).oracle == ((2,),) * 32
+    assert "chooses 1 sentence of each document, as the median training summary has" in task.notes
+    assert load_task(ROWS, kind="summarization").digest == load_task(tmp_path / "articles.jsonl", name="other").digest
+
+
+def test_a_folder_has_its_splits_and_sentences_can_be_given(tmp_path: Path) -> None:
+    listed = [{"text": each["document"].split("! "), "title": ["A cat sat.", each["summary"]]} for each in ROWS]
+    for split in ("train", "validation", "test"):
+        write(tmp_path / f"{split}.jsonl", listed[:10])
+    task = load_task(tmp_path, kind="summarization", columns="text,title")
+    assert items(task).documents[0] == ("Cat 0 sat. It rained", "Dogs slept at 0?")
+    assert items(task).keep == 2
+    assert any("10 documents" in said or "30 documents" in said for said in task.warnings)
+
+
+def test_sentences_are_cut_by_a_simple_rule() -> None:
+    assert sentences_of("one . two!\nthree\n...\n") == ("one .", "two!", "three")
+    assert sentences_of(" . ") == ()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"document": "A b."}, "expected 'summary', got 'document'"),
+        ({"document": 3, "summary": "x"}, "line 1, document: expected a text or a list of sentences, got 3"),
+        (
+            {"document": "A b.", "summary": " . "},
+            r"1 document without sentences or without a summary \(first: .*line 1",
+        ),
+        ({"document": "A b.", "summary": "猫"}, "expected a summary with letters from a to z or digits"),
+        ([1], r"expected an object with a document and a summary, got \[1\]"),
+    ],
+)
+def test_what_is_no_document_with_a_summary_is_named(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        load_task(write(tmp_path / "bad.jsonl", [row, *ROWS]), kind="summarization")
+
+
+def test_other_bad_input_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.jsonl").write_text("{\n")
+    with pytest.raises(TaskError, match="line 1: expected JSON"):
+        load_task(tmp_path / "broken.jsonl", kind="summarization")
+    with pytest.raises(TaskError, match="expected documents with summaries in a JSONL file, got"):
+        load_task(tmp_path / "table.csv", kind="summarization")
+    with pytest.raises(TaskError, match="expected at least 4 documents in the validation split, got"):
+        load_task(ROWS[:12], kind="summarization")
+    with pytest.raises(TaskError, match="expected no score range for summarization"):
+        load_task(ROWS, kind="summarization", score_range=(0, 1))
+    skipped = load_task([{"document": "", "summary": "x"}, *ROWS], kind="summarization", skip_empty=True)
+    assert any("left out 1 document without sentences or summary" in said for said in skipped.warnings)
+    empty = SummaryItems(documents=((),), summaries=(("x",),), oracle=((),), keep=1)
+    with pytest.raises(DataError, match="expected a document of sentences at train"):
+        Task(name="t", kind="summarization", train=empty, validation=empty, test=empty)
+
+
+# ---- outputs -------------------------------------------------------------------------------------------
+
+
+def test_the_highest_outputs_are_chosen_in_their_order() -> None:
+    some = SummaryItems(documents=(("a", "b", "c"), ("d", "e")), summaries=(("x",), ("y",)), oracle=((2,), ()), keep=2)
+    outputs = some.arranged(np.array([0.1, 3.0, 0.2, -1.0, -2.0]))
+    assert outputs.tolist() == [[0.1, 3.0, 0.2], [-1.0, -2.0, 0.0]]
+    assert some.chosen(outputs) == [("b", "c"), ("d", "e")]
+    assert some.chosen(some.lead()) == [("a", "b"), ("d", "e")]
+    assert some.chosen(some.best()) == [("a", "c"), ("d", "e")]
+    assert some.targets.tolist() == [0, 0, 1, 0, 0]
+    assert some.take([1, 0]).join(some.take([0])).documents == (("d", "e"), ("a", "b", "c"), ("a", "b", "c"))
+    assert some.prompted("p ").texts == ("p a", "p b", "p c", "p d", "p e")
+    assert some.prompted("p ").chosen(outputs) == some.chosen(outputs)
+
+
+def test_scores_are_means_over_documents_and_so_are_influences() -> None:
+    gold = toy_summaries(20, 0)
+    outputs = np.random.default_rng(0).normal(size=(20, 5))
+    by_hand = [
+        rouge((document[int(row.argmax())],), summary)
+        for document, summary, row in zip(gold.documents, gold.summaries, outputs, strict=True)
+    ]
+    found = evaluate_outputs("summarization", outputs, gold).metrics
+    assert found == pytest.approx({name: 100 * np.mean([each[name] for each in by_hand]) for name in found})
+    scores = document_scores(outputs, gold)["rouge-l"]
+    np.testing.assert_allclose(item_influences("summarization", outputs, gold), 100 * (scores - scores.mean()))
+    assert evaluate_outputs("summarization", gold.best(), gold).metrics["rouge-1"] == pytest.approx(100)

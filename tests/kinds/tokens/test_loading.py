@@ -1,0 +1,176 @@
+"""Sentences with tags from files: columns as of CoNLL, JSONL, what is in memory; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.kinds.tokens.items import TaggedSentences
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task
+from tests.toy_task import toy_task_of
+
+PART = [("Ann", "B-per"), ("Lee", "I-per"), ("saw", "O"), ("#rome", "B-loc")]
+
+
+def conll(path: Path, n: int = 60, *, mark: str = "\t", blank: str = "", between: str = "") -> Path:
+    sentences = [[(f"w{i}", "O"), *PART] for i in range(n)]
+    path.write_text(
+        "\n".join("\n".join(f"{w}{mark}{between}{t}" for w, t in s) + f"\n{blank}" for s in sentences) + "\n"
+    )
+    return path
+
+
+def sentences_of(task: Task) -> set[tuple[tuple[str, ...], tuple[str, ...]]]:
+    found = set()
+    for items in (task.train, task.validation, task.test):
+        assert isinstance(items, TaggedSentences)
+        found |= {(w, tuple(task.labels[t] for t in tags)) for w, tags in zip(items.words, items.tags, strict=True)}
+    return found
+
+
+EXPECTED = {((f"w{i}", *(w for w, _ in PART)), ("O", *(t for _, t in PART))) for i in range(60)}
+
+
+def test_sentences_end_at_empty_lines_and_lone_tabs(tmp_path: Path) -> None:
+    files = [
+        conll(tmp_path / "a.conll"),
+        conll(tmp_path / "b.conll", blank="\t"),
+        conll(tmp_path / "c.txt", mark=" "),
+        conll(tmp_path / "d.conll", mark=" ", between="NN B-NP "),
+    ]
+    for file in files:
+        task = load_task(file)
+        assert (task.kind, task.labels, task.primary) == ("entities", ("O", "B-loc", "B-per", "I-per"), "entity f1")
+        assert sentences_of(task) == EXPECTED
+        assert (len(task.train), len(task.validation), len(task.test)) == (48, 6, 6)
+    assert len({load_task(file).digest for file in files}) == 1
+
+
+@pytest.fixture
+def plenty(tmp_path: Path) -> Path:
+    return conll(tmp_path / "plenty.conll", n=60)
+
+
+def test_documents_and_comments_are_left_out(tmp_path: Path, plenty: Path) -> None:
+    path = tmp_path / "x.conll"
+    path.write_text("# a comment of several words\n-DOCSTART- O\n\n# another one here\n" + plenty.read_text())
+    assert load_task(path).digest == load_task(plenty).digest
+
+
+def test_jsonl_and_memory_are_read_as_files_of_columns(tmp_path: Path, plenty: Path) -> None:
+    expected, records = load_task(plenty), []
+    for block in plenty.read_text().strip().split("\n\n"):
+        words, tags = zip(*(line.split("\t") for line in block.strip().split("\n")), strict=True)
+        records.append({"id": 1, "tokens": words, "ner_tags": tags})
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    assert load_task(path).digest == expected.digest
+    assert load_task(records, kind="entities").digest == expected.digest
+    with pytest.raises(TaskError, match="expected lists of words and tags, such as tokens and postags, got id, tokens"):
+        load_task(path, kind="tags")
+    assert load_task(path, kind="tags", columns="tokens,ner_tags").primary == "accuracy"
+
+
+def test_data_sets_name_their_classes(plenty: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    task = load_task(plenty)
+    assert isinstance(task.train, TaggedSentences)
+    tags = datasets.ClassLabel(names=list(task.labels))
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "ner_tags": datasets.List(tags)})
+    part = {"tokens": list(map(list, task.train.words)), "ner_tags": list(map(list, task.train.tags))}
+    loaded = load_task(datasets.Dataset.from_dict(part, features=features), kind="entities")
+    assert set(loaded.labels) == set(task.labels)
+
+
+def test_splits_are_found_as_those_of_tables_are(tmp_path: Path) -> None:
+    for name in ("wnut-train", "wnut-dev", "wnut-test"):
+        conll(tmp_path / f"{name}.conll", n=8)
+    task = load_task(tmp_path / "wnut-train.conll")
+    assert [len(items) for items in (task.train, task.validation, task.test)] == [8, 8, 8]
+    assert load_task(tmp_path).digest == task.digest
+    assert "8 of 8 sentences of the test split are in the train split too" in task.warnings
+
+
+def test_parts_of_speech_of_universal_dependencies(tmp_path: Path) -> None:
+    lines = []
+    for i in range(60):
+        rows = [("1-2", "du", "_"), ("1", "de", "ADP"), ("2", "le", "DET"), ("2.1", "e", "X"), ("3", f"w{i}", "NOUN")]
+        lines.append(f"# sent_id = {i}")
+        lines += ["\t".join((number, word, word, tag, *"______")) for number, word, tag in rows]
+        lines.append("")
+    path = tmp_path / "x.conllu"
+    path.write_text("\n".join(lines))
+    task = load_task(path)
+    assert (task.kind, task.labels) == ("tags", ("ADP", "DET", "NOUN"))
+    assert {len(words) for words, _ in sentences_of(task)} == {3}
+
+
+def test_several_tags_of_a_word_and_runs_without_a_begin_are_counted(tmp_path: Path, plenty: Path) -> None:
+    path = tmp_path / "x.conll"
+    path.write_text(
+        plenty.read_text().replace("w3\tO", "w3\tB-loc,B-per").replace("w4\tO\nAnn\tB-per", "w4\tO\nAnn\tI-per")
+    )
+    task = load_task(path)
+    assert task.labels == ("O", "B-loc", "B-per", "I-per")
+    warnings = " ".join(task.warnings)
+    assert "have several tags (first: B-loc,B-per at" in warnings
+    assert "begin without B-: entities, as in seqeval" in warnings
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("w3\tO", "w3\tPER", r"x.conll, line 19: expected O, B-TYPE or I-TYPE as the tag of a word, got 'PER': mend"),
+        ("w3\tO", "w3\tS-per", r"line 19: expected O, B-TYPE or I-TYPE as the tag of a word, got 'S-per'"),
+        ("w3\tO", "w3", r"x.conll, line 19: expected 2 columns as in line 1, got 1: 'w3'"),
+        ("w3\tO", "w3\t", r"1 sentence of the .* split with an empty word or tag \(first: .*x.conll, line 19\)"),
+        ("w3\tO", " \tO", r"1 sentence of the .* split with an empty word or tag"),
+    ],
+)
+def test_odd_lines_are_refused_with_their_number(
+    tmp_path: Path, plenty: Path, old: str, new: str, message: str
+) -> None:
+    path = tmp_path / "x.conll"
+    path.write_text(plenty.read_text().replace(f"{old}\n", f"{new}\n", 1))
+    with pytest.raises(TaskError, match=message):
+        load_task(path)
+
+
+def test_other_sources_are_refused(tmp_path: Path, plenty: Path) -> None:
+    with pytest.raises(TaskError, match=r"none.conll is no file: expected sentences, one of .conll"):
+        load_task(tmp_path / "none.conll", kind="entities")
+    with pytest.raises(TaskError, match="two numbers from 0, got word,tag"):
+        load_task(plenty, columns="word,tag")
+    with pytest.raises(TaskError, match="expected a word and its tag in columns 0 and 7, got 2 columns"):
+        load_task(plenty, columns="0,7")
+    with pytest.raises(TaskError, match="expected no score range for entities"):
+        load_task(plenty, score_range=(0, 1))
+    (tmp_path / "empty.conll").write_text("\n\n")
+    with pytest.raises(TaskError, match=r"empty\.conll is empty: expected sentences"):
+        load_task(tmp_path / "empty.conll", kind="tags")
+    few = conll(tmp_path / "few.conll", n=5)
+    with pytest.raises(TaskError, match=r"the validation split has \d sentences?, expected at least 4"):
+        load_task(few)
+
+
+def test_a_table_is_none_of_words(tmp_path: Path) -> None:
+    path = tmp_path / "table.txt"
+    path.write_text("".join(f"some text {i}\t{i % 2}\n" for i in range(300)))
+    assert load_task(path, columns="0,1").kind == "classification"
+
+
+@pytest.mark.parametrize("kind", ["entities", "tags"])
+def test_a_task_of_words_is_one(kind: str) -> None:
+    task = toy_task_of(kind)
+    assert from_json(Task, to_json(task)) == task
+    whole = task.train.join(task.test)
+    assert (len(whole), whole.take(range(64)), whole.sides[0][0]) == (96, task.train, whole.texts[0])
+    assert whole.n_outputs == len(whole.gold.tags)
+    assert task.train.prompted("") is task.train
+    with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags, got 'query: '"):
+        task.train.prompted("query: ")

@@ -1,0 +1,104 @@
+"""The probe of token states: that of scikit-learn on states from memory, from the store, and in batches."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError
+from layerprobe.extraction.token_states import kept_token_states, token_states
+from layerprobe.kinds.tokens import untrained as words
+from layerprobe.kinds.tokens.tokenized import tokenize_words
+from layerprobe.kinds.tokens.untrained import score_words
+from layerprobe.progress import silent
+from layerprobe.scoring.probes import logistic_probe, logistic_weights
+from layerprobe.tasks.evaluation import evaluate_outputs
+from tests.models import save_tiny, tiny_tokenizer
+from tests.toy_task import toy_task_of
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny("bert", tmp_path_factory.mktemp("bert"))
+
+
+@pytest.mark.parametrize(("name", "side"), [("bert", "right"), ("llama", "left")])
+def test_states_are_those_of_each_text_alone(tmp_path: Path, name: str, side: str) -> None:
+    encoder = load_encoder(str(save_tiny(name, tmp_path, tokenizer=tiny_tokenizer(padding_side=side))), device="cpu")
+    tokens = encoder.tokenize(["a b c", "the model", "a", "b c d e f g h"])
+    seen = {}
+    for rows, states in token_states(encoder, tokens, batch_tokens=20):
+        seen.update({row: states[:, i, : tokens.length(row)] for i, row in enumerate(rows)})
+    assert sorted(seen) == [0, 1, 2, 3]
+    for row, states in seen.items():
+        alone = [each[0].detach().numpy() for each in encoder.layer_states(collate(tokens, [row]))]
+        np.testing.assert_allclose(states, np.stack(alone), rtol=1e-4, atol=1e-4)
+    texts, places = np.array([3, 0, 3, 1]), np.array([2, 1, 0, 4])
+    with kept_token_states(encoder, tokens, texts, places, batch_tokens=20) as kept:
+        expected = np.stack([seen[row][:, place] for row, place in zip(texts, places, strict=True)], axis=1)
+        np.testing.assert_array_equal(kept, expected)
+        file = Path(kept.filename)  # type: ignore[attr-defined]
+        assert file.exists()
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weights_are_those_of_the_probe(n_classes: int) -> None:
+    rng = np.random.default_rng(0)
+    train, others = (rng.normal(size=(n, 4)).astype(np.float32) * [1, 9, 1, 0] + 3 for n in (80, 20))
+    targets = rng.integers(0, n_classes, 80)
+    weights, bias = logistic_weights(train, targets * 2, 2 * n_classes)  # every second class is never seen
+    logits = (others @ weights + bias).astype(np.float64)
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares[:, ::2], logistic_probe(train, targets, others), rtol=1e-3, atol=1e-4)
+    assert (shares[:, 1::2] == 0).all()
+    assert logistic_weights(train, targets * 0 + 1, 3)[1].argmax() == 1
+
+
+@pytest.mark.parametrize("kind", ["entities", "tags"])
+def test_scores_are_those_of_logistic_regression_on_states(model: Path, tmp_path: Path, kind: str) -> None:
+    task, options = toy_task_of(kind), Options(device="cpu", cache_dir=tmp_path)
+    checkpoint, encoder = resolve_checkpoint(str(model)), load_encoder(str(model), device="cpu")
+    scores = score_words(checkpoint, task, split="test", options=options, progress=silent)
+    assert (scores.method, scores.primary, len(scores.scores)) == ("probe", task.primary, 4)
+
+    def states(split: object) -> np.ndarray:
+        found = tokenize_words(encoder, split.words)  # type: ignore[attr-defined]
+        with kept_token_states(encoder, found.texts, found.sentence, found.first) as kept:
+            return np.array(kept[2])
+
+    train, test = states(task.train), states(task.test)
+    mean, spread = train.mean(axis=0), train.std(axis=0)
+    peer = LogisticRegression(C=10 / 16, max_iter=1000).fit((train - mean) / spread, task.train.gold.tags)
+    expected = evaluate_outputs(kind, peer.decision_function((test - mean) / spread), task.test.gold)
+    assert scores.metrics["accuracy"][2] == pytest.approx(expected.metrics["accuracy"], abs=1)
+
+
+def test_they_are_kept_and_many_words_are_sampled(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    task, options = toy_task_of("tags"), Options(device="cpu", cache_dir=tmp_path)
+    checkpoint = resolve_checkpoint(str(model))
+    monkeypatch.setattr(words, "WORDS", 50)
+    with caplog.at_level(logging.WARNING):
+        first = score_words(checkpoint, task, split="validation", options=options, progress=silent)
+    assert f"of {task.train.n_outputs} training words, a random choice of sentences" in caplog.text
+    monkeypatch.setattr(words, "load", None)
+    assert score_words(checkpoint, task, split="validation", options=options, progress=silent) == first
+
+
+def test_other_tasks_and_prompts_are_refused(model: Path, tmp_path: Path) -> None:
+    checkpoint = resolve_checkpoint(str(model))
+    with pytest.raises(DataError, match="expected sentences with tags, got toy sts of kind sts"):
+        score_words(checkpoint, toy_task_of("sts"), split="test", options=Options(cache_dir=tmp_path), progress=silent)
+    options = Options(cache_dir=tmp_path, prompt="query: ")
+    with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags"):
+        score_words(checkpoint, toy_task_of("tags"), split="test", options=options, progress=silent)

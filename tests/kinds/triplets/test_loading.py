@@ -1,0 +1,118 @@
+"""Triplets as a kind of task: loaded, scored untrained, and trained as sentence-transformers trains them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, TaskError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.kinds.retrieval.loss import CosineTriplets, EuclideanTriplets
+from layerprobe.kinds.triplets.loading import Triplets
+from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.scoring.zero_shot import score
+from layerprobe.study.find import find
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task
+from tests.models import save_tiny
+from tests.toy_task import toy_pairs
+
+
+def rows(n: int) -> list[dict[str, str]]:
+    pairs, others = toy_pairs(n, 1), toy_pairs(n, 2)
+    sides = zip(pairs.first, others.first, strict=True)
+    return [{"anchor": a, "positive": " ".join(a.split()[::-1]), "negative": b} for a, b in sides]
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return load_task(rows(64), kind="triplets", split_ratios=(0.5, 0.25, 0.25))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny("bert", tmp_path_factory.mktemp("model") / "bert"))
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+def test_a_table_is_split(task: Task, tmp_path: Path) -> None:
+    assert [len(task.split(split)) for split in ("train", "validation", "test")] == [32, 16, 16]
+    assert (task.primary, from_json(Task, to_json(task))) == ("accuracy", task)
+    file = tmp_path / "x.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows(64)))
+    assert load_task(file, kind="triplets", split_ratios=(0.5, 0.25, 0.25)).digest == task.digest
+    swapped = load_task(file, kind="triplets", columns="anchor,negative,positive", split_ratios=(0.5, 0.25, 0.25))
+    assert swapped.test.sides == (task.test.sides[0], task.test.sides[2], task.test.sides[1])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([{"anchor": "a", "positive": "b"}] * 9, "cannot tell which columns are anchor,positive,negative"),
+        (
+            [*rows(20), {"anchor": "a", "positive": " ", "negative": "c"}],
+            r"1 cell is empty: .*1 in positive \(row 21\)",
+        ),
+        (rows(6), "split has . triplets, expected at least 4"),
+    ],
+)
+def test_bad_input_is_named(given: Any, message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        load_task(given, kind="triplets")
+
+
+def test_texts_are_checked(task: Task) -> None:
+    with pytest.raises(DataError, match=r"expected as many anchors as positives and negatives, got \(1, 1, 2\)"):
+        Triplets(anchors=("a",), positives=("b",), negatives=("c", "d"))
+    texts = ("a", "b", "c", " ")
+    odd = Triplets(anchors=texts, positives=texts, negatives=texts)
+    with pytest.raises(DataError, match=r"expected a text at test.anchors\[3\], got ' '"):
+        Task(name="x", kind="triplets", train=task.train, validation=task.validation, test=odd)
+
+
+def test_untrained_scores_are_those_of_the_evaluator(task: Task, model: str, options: Options) -> None:
+    scores, _ = score(model, task, options=options)
+    embeddings = extract(model, task.test.texts, options=options)
+    for layer in range(4):
+        values = embeddings.layer(layer)
+        anchor, positive, negative = (values[embeddings.rows(side)] for side in task.test.sides)
+        margins = cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
+        assert scores.scores[layer] == pytest.approx(100 * np.mean(margins > 0))
+        influences = item_influences("triplets", margins, task.test.gold)
+        np.testing.assert_allclose(influences, 100 * ((margins > 0) - np.mean(margins > 0)))
+        assert evaluate_outputs("triplets", margins, task.test.gold).metrics["accuracy"] == scores.scores[layer]
+
+
+@pytest.mark.parametrize("euclidean", [False, True])
+def test_the_loss_is_that_of_sentence_transformers(euclidean: bool) -> None:
+    from sentence_transformers.sentence_transformer.losses import TripletDistanceMetric, TripletLoss
+
+    sides = list(torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0)))
+    criterion = (EuclideanTriplets if euclidean else CosineTriplets)(width=5, n_labels=0)
+    metric = TripletDistanceMetric.EUCLIDEAN if euclidean else TripletDistanceMetric.COSINE
+    theirs = TripletLoss(None, distance_metric=metric, triplet_margin=criterion.margin)  # type: ignore[arg-type]
+    expected = theirs.compute_loss_from_embeddings(sides, None)  # type: ignore[arg-type]
+    got = criterion.example_loss(torch.cat(sides), None, np.arange(7))  # type: ignore[arg-type]
+    torch.testing.assert_close(got, expected)
+
+
+def test_it_is_learnt_and_found(task: Task, model: str, options: Options) -> None:
+    protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
+    (run,) = finetune(model, [2], task, seeds=(0,), protocol=protocol, options=options)
+    assert run.epochs[-1].train_loss < run.epochs[0].train_loss
+    finding = find(model, task, seeds=2, budget=1.0, protocol=protocol, options=options)
+    assert "accuracy x 100" in finding.sentence

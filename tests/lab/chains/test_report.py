@@ -1,0 +1,99 @@
+"""The page of a chain: complete, escaped, and its data read back."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from layerprobe.errors import LayerProbeError
+from layerprobe.files.serialisation import to_dict
+from layerprobe.lab.chains.figures import cka_with_reference, cka_with_start
+from layerprobe.lab.chains.page import chain_page
+from layerprobe.lab.chains.values import ChainResult
+from layerprobe.results.page import render, write_page
+from tests.report.test_page import Page
+from tests.shown import assert_shows_itself
+
+HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
+
+
+def test_the_result_reads_back_from_the_page(whole: ChainResult) -> None:
+    page = Page(render(chain_page(whole)))
+    assert json.loads(page.data("study")) == to_dict(whole)
+    assert set(json.loads(page.data("figures"))) == {"chain-scores", "chain-cka", "chain-reference"}
+
+
+def test_every_figure_has_its_place(whole: ChainResult) -> None:
+    page = render(chain_page(whole))
+    for name in json.loads(Page(page).data("figures")):
+        assert f'id="plot-{name}"' in page
+
+
+def test_every_run_is_in_the_table(whole: ChainResult) -> None:
+    rows = list(csv.DictReader(io.StringIO(chain_page(whole).table)))
+    # two steps from two starts and the baseline, two layers, two seeds, two metrics
+    assert len(rows) == 5 * 2 * 2 * 2
+    direct = [row for row in rows if row["after_the_steps_before"] == "0" and row["metric"] == "spearman"]
+    expected = [score for outcome in whole.direct for score in outcome.scores]
+    assert [float(row["test"]) for row in direct] == expected
+
+
+def test_names_are_escaped(whole: ChainResult) -> None:
+    step = whole.chain.finetunings[-1]
+    hostile = dataclasses.replace(step, task=dataclasses.replace(step.task, source=HOSTILE))
+    chain = dataclasses.replace(whole.chain, name=HOSTILE, steps=(*whole.chain.steps[:-1], hostile))
+    trail = dataclasses.replace(whole.trail, model=HOSTILE)
+    page = render(chain_page(dataclasses.replace(whole, chain=chain, trail=trail, warnings=(HOSTILE,))))
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+def test_a_chain_without_extras_is_a_page_too(whole: ChainResult) -> None:
+    first = whole.trail.outcomes[-1][0]
+    lonely = dataclasses.replace(
+        first,
+        seeds=first.seeds[:1],
+        test={name: scores[:1] for name, scores in first.test.items()},
+        validation={name: scores[:1] for name, scores in first.validation.items()},
+        std=None,
+        interval=None,
+    )
+    plain = dataclasses.replace(
+        whole,
+        chain=dataclasses.replace(whole.chain, steps=whole.chain.steps[-1:], reference=None, control=(), seeds=(0,)),
+        trail=dataclasses.replace(whole.trail, adaptations=(), outcomes=((lonely,),)),
+        direct=(),
+        effects=(),
+        controls=(),
+        similarities=None,
+    )
+    page = render(chain_page(plain))
+    assert set(json.loads(Page(page).data("figures"))) == {"chain-scores"}
+    assert "one seed gives no interval" in page
+    assert "Beside it" not in page
+
+
+def test_cka_curves_end_at_the_layer_kept(whole: ChainResult) -> None:
+    found = whole.similarities
+    assert found is not None
+    for figure in (cka_with_start(found, 3), cka_with_reference(found, 3, "other")):
+        kept = {trace.name: list(trace.x) for trace in figure.data if trace.name.startswith("kept to")}
+        assert kept == {"kept to layer 1": [0, 1], "kept to layer 3": [0, 1, 2, 3]}
+        ends = next(trace for trace in figure.data if trace.name == "after the whole chain")
+        assert list(ends.x) == [1, 3]
+    assert [trace.name for trace in cka_with_reference(found, 3, "other").data][:2] == ["before", "before"]
+
+
+def test_a_page_that_cannot_be_written(whole: ChainResult, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LayerProbeError, match=r"expected to write the report to .*choose another path"):
+        write_page(chain_page(whole), tmp_path / "file" / "chain.html")
+
+
+def test_the_result_shows_itself(whole: ChainResult, tmp_path: Path) -> None:
+    assert_shows_itself(whole, tmp_path)

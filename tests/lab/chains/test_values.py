@@ -1,0 +1,271 @@
+"""Chains as values and as TOML: what is written reads back, and each mistake is one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.adaptation.values import AdaptationProtocol
+from layerprobe.lab.chains.toml import chain_from_toml, chain_to_toml, load_chain
+from layerprobe.lab.chains.values import AdaptStep, Chain, ChainEffect, ChainResult, FinetuneStep
+from layerprobe.tasks.values import TaskSettings
+
+STS = FinetuneStep(task=TaskSettings(source="stsb"))
+ADAPT = AdaptStep(texts=("captions.txt",))
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+positive = st.floats(1e-9, 1e3, allow_nan=False)
+seeds = st.integers(0, 2**63 - 1)
+tasks = st.one_of(
+    st.builds(TaskSettings, source=names, merge=st.just(True), split_seed=seeds),
+    st.builds(
+        TaskSettings,
+        source=names,
+        kind=st.sampled_from([None, "sts", "entailment"]),
+        columns=st.none() | st.lists(names, min_size=2, max_size=3).map(tuple),
+        score_range=st.none() | st.tuples(st.floats(-5, 0), st.floats(1, 100)),
+        validation=st.none() | names,
+        test=st.none() | names,
+    ),
+)
+finetunings = st.builds(
+    FinetuneStep,
+    task=tasks,
+    protocol=st.builds(Protocol, learning_rate=positive, epochs=st.integers(1, 99), warmup=st.floats(0, 1)),
+)
+adaptations = st.builds(
+    AdaptStep,
+    texts=st.lists(names, min_size=1, max_size=3).map(tuple),
+    protocol=st.builds(AdaptationProtocol, learning_rate=positive, max_steps=st.none() | st.integers(1, 10**6)),
+    seed=seeds,
+)
+numbers = st.lists(st.integers(0, 48), min_size=1, max_size=4, unique=True).map(tuple)
+chains = st.builds(
+    Chain,
+    name=names,
+    model=names,
+    steps=st.tuples(
+        st.lists(adaptations, max_size=2).map(tuple), st.lists(finetunings, min_size=1, max_size=3).map(tuple)
+    ).map(lambda both: both[0] + both[1]),
+    random_init=st.none() | st.integers(50, 99),
+    reference=st.none() | names,
+    layers=st.none() | numbers,
+    seeds=numbers,
+    control=st.just(()) | numbers,
+    baseline=st.booleans(),
+)
+
+
+@given(chain=chains)
+@settings(max_examples=25, deadline=None)
+def test_what_is_written_reads_back(chain: Chain) -> None:
+    assert chain_from_toml(chain_to_toml(chain)) == chain
+    assert from_json(Chain, to_json(chain)) == chain
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "words.csv").write_text("a,b,1\n")
+    (tmp_path / "paper.toml").write_text(
+        """
+        model = "google/electra-base-discriminator"
+        reference = "google-bert/bert-base-cased"
+        layers = [3, 9, 12]
+        seeds = 5
+        control = [0]
+        [[step]]
+        adapt = "captions.txt"
+        max_steps = 200
+        [[step]]
+        finetune = "words.csv"
+        columns = "a,b,score"
+        epochs = 50
+        batch_size = 128
+        [[step]]
+        finetune = "stsb"
+        """
+    )
+    assert load_chain(tmp_path / "paper.toml") == Chain(
+        name="paper",
+        model="google/electra-base-discriminator",
+        reference="google-bert/bert-base-cased",
+        layers=(3, 9, 12),
+        seeds=(0, 1, 2, 3, 4),
+        control=(0,),
+        steps=(
+            AdaptStep(texts=(str(tmp_path / "captions.txt"),), protocol=AdaptationProtocol(max_steps=200)),
+            FinetuneStep(
+                task=TaskSettings(source=str(tmp_path / "words.csv"), columns=("a", "b", "score")),
+                protocol=Protocol(epochs=50, batch_size=128),
+            ),
+            STS,
+        ),
+    )
+
+
+def test_folders_are_relative_to_the_file_and_hub_ids_are_not(tmp_path: Path) -> None:
+    (tmp_path / "here" / "model").mkdir(parents=True)
+    text = 'model = "{}"\nreference = "./other"\n[[step]]\nfinetune = "org/data"'
+    chain = chain_from_toml(text.format("here/model"), folder=tmp_path)
+    assert chain.model == str(tmp_path / "here" / "model")
+    assert chain.reference == str(tmp_path / "other")
+    assert chain.finetunings[0].task.source == "org/data"
+    assert chain_from_toml(text.format("org/model"), folder=tmp_path).model == "org/model"
+
+
+def test_a_chain_written_down_elsewhere_names_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chains" / "model").mkdir(parents=True)
+    (tmp_path / "copies").mkdir()
+    text = 'model = "model"\n[[step]]\nadapt = "~/a.txt"\n[[step]]\nfinetune = "data.csv"\nvalidation = "../b.csv"'
+    (tmp_path / "chains" / "here.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    chain = load_chain("chains/here.toml")
+    assert chain.model == str(tmp_path / "chains" / "model")
+    (tmp_path / "copies" / "here.toml").write_text(chain_to_toml(chain))
+    assert load_chain("copies/here.toml") == chain
+
+
+STEP = '[[step]]\nfinetune = "stsb"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = ", "is no TOML: Invalid value"),
+        (STEP, "expected model, a hub id or a folder, got none"),
+        ('model = "m"', r"expected step, at least one table \[\[step\]\], got none"),
+        ('model = "m"\nstep = 3', r"expected step to be at least one table \[\[step\]\], got 3"),
+        ('model = "m"\nstep = []', r"expected step to be at least one table \[\[step\]\], got \[\]"),
+        ("model = 3\n" + STEP, "expected model to be a hub id or a folder, got 3"),
+        (
+            'model = "m"\nlayer = [3]\n' + STEP,
+            "unknown key layer, expected name, step, model, random_init",
+        ),
+        ('model = "m"\nlayers = 3\n' + STEP, 'expected layers to be a list of whole numbers or "all", got 3'),
+        ('model = "m"\nlayers = [3, 3]\n' + STEP, r"expected layers from 0, each once and at least one, got \[3, 3\]"),
+        (
+            'model = "m"\nseeds = 0\n' + STEP,
+            "expected seeds to be a number of seeds, up to 1000, or a list of them, got 0",
+        ),
+        (
+            'model = "m"\nseeds = true\n' + STEP,
+            "expected seeds to be a number of seeds, up to 1000, or a list of them, got true",
+        ),
+        ('model = "m"\nseeds = [1, 1]\n' + STEP, "expected seeds from 0 to .* each once"),
+        ('model = "m"\ncontrol = [-1]\n' + STEP, "expected seeds of a control from 0"),
+        ('model = "m"\nrandom_init = 1\ncontrol = [1]\n' + STEP, "expected a control with other weights"),
+        ('model = "m"\ncka = false\nreference = "r"\n' + STEP, "expected no reference without CKA"),
+        ('model = "m"\ncka = "no"\n' + STEP, 'expected cka to be true or false, got "no"'),
+        ('model = "m"\n[[step]]\nepochs = 3', "step 1: expected either adapt or finetune, got neither"),
+        (
+            'model = "m"\n[[step]]\nadapt = "a"\nfinetune = "b"',
+            "step 1: expected either adapt or .* got adapt and fine",
+        ),
+        ('model = "m"\n[[step]]\nadapt = "a"\n', "expected at least one step, the last of which fine-tunes"),
+        (
+            'model = "m"\n' + STEP + '[[step]]\nadapt = "a"\n' + STEP,
+            "expected no adaptation after a fine-tuning: a fine",
+        ),
+        (
+            'model = "m"\n' + STEP + "epoch = 3",
+            "step 1: unknown key epoch, expected finetune, kind, columns, .* epochs",
+        ),
+        ('model = "m"\n' + STEP + "epochs = 1.5", "step 1: expected epochs to be a whole number, got 1.5"),
+        ('model = "m"\n' + STEP + "epochs = 0", "step 1: expected at least one epoch, got Protocol"),
+        (
+            'model = "m"\n' + STEP + 'learning_rate = "high"',
+            'step 1: expected learning_rate to be a number, got "high"',
+        ),
+        ('model = "m"\n' + STEP + 'pooling = "sum"', 'expected pooling to be one of mean, cls, max, last, got "sum"'),
+        ('model = "m"\n' + STEP + "score_range = [1]", "expected score_range to be two numbers in a list, got"),
+        (
+            'model = "m"\n' + STEP + "columns = 3",
+            "expected columns to be a text such as s1,s2,score or a list of names or numbers, got 3",
+        ),
+        (
+            'model = "m"\n' + STEP + 'merge = true\ntest = "t.csv"',
+            "step 1: expected no columns, score_range, .* with mer",
+        ),
+        (
+            'model = "m"\n' + STEP + STEP + 'pooling = "cls"',
+            "expected one way of pooling in all steps, got cls and mean",
+        ),
+        ('model = "m"\n[[step]]\nadapt = []\n' + STEP, "step 1: expected at least one file with texts to adapt to"),
+    ],
+)
+def test_each_mistake_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=message) as raised:
+        load_chain(file)
+    assert str(raised.value).startswith(str(file)), raised.value
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read the chain .*nothing\.toml: .*; expected a TOML file"):
+        load_chain(tmp_path / "nothing.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"cannot read the chain .*binary\.toml"):
+        load_chain(tmp_path / "binary.toml")
+
+
+def test_weights_are_kept_only_where_something_needs_them() -> None:
+    chain = Chain(name="c", model="m", steps=(STS, STS), seeds=(5, 6))
+    kept: list[Any] = [[chain.keeps_weights(number, seed) for seed in (5, 6)] for number in (0, 1)]
+    assert kept == [[True, True], [True, False]]
+    without = dataclasses.replace(chain, cka=False)
+    assert [[without.keeps_weights(number, seed) for seed in (5, 6)] for number in (0, 1)] == [
+        [True, True],
+        [False] * 2,
+    ]
+
+
+def test_a_result_reads_back(whole: ChainResult) -> None:
+    assert from_json(ChainResult, to_json(whole)) == whole
+
+
+def test_a_sentence_lists_few_layers_and_of_many_the_certain_ones(whole: ChainResult) -> None:
+    assert whole.effect_sentence.count(" at layer ") == 2
+    many = tuple(
+        ChainEffect(layer=n, value=1.0 - n, interval=(0.9 - n, 1.1 - n), joint=(0.5 - n, 1.5 - n)) for n in range(6)
+    )
+    told = dataclasses.replace(whole, effects=many).effect_sentence
+    assert "adds +1.00 [0.50, 1.50] at layer 0, -1.00 [-1.50, -0.50] at layer 2," in told
+    assert "at layer 1," not in told
+    assert told.endswith("; at 1 other layer the interval holds 0.")
+    assert "95% intervals for all 6 layers together, 2 seeds after one adaptation)" in told
+    unsure = tuple(dataclasses.replace(effect, joint=(-9.0, 9.0)) for effect in many)
+    assert "adds nothing that is sure at any of 6 layers" in dataclasses.replace(whole, effects=unsure).effect_sentence
+
+
+def test_few_chains_without_an_effect_name_a_layer(whole: ChainResult) -> None:
+    rng, n_layers, n_chains = np.random.default_rng(0), 13, 400
+    named = 0
+    for _ in range(n_chains):
+        differences = rng.normal(size=(n_layers, 5))
+        effects = tuple(
+            ChainEffect.of(layer, values, level=0.95, n_layers=n_layers)
+            for layer, values in enumerate(differences.tolist())
+        )
+        named += "at layer" in dataclasses.replace(whole, effects=effects).effect_sentence
+    assert 0.02 < named / n_chains < 0.09, "expected about 5 %; intervals of single layers would name one in 47 %"
+
+
+def test_a_sentence_says_the_range_of_cka_where_there_are_many_layers(whole: ChainResult) -> None:
+    found = whole.similarities
+    assert found is not None
+    assert whole.cka_sentence.count(" after ") == 3
+    more = dataclasses.replace(found, trained=found.trained * 2)
+    told = dataclasses.replace(whole, similarities=more).cka_sentence
+    ends = sorted(each.to_start.values[-1] for each in found.trained)
+    assert f"from {ends[0]:.2f}" in told
+    assert f"to {ends[-1]:.2f}" in told

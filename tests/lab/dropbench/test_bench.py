@@ -1,0 +1,505 @@
+"""The table of rules: known by hand, blind to the family that is scored, and with intervals that are redrawn ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.finetuning.confirmation import layers_to_confirm
+from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
+from layerprobe.lab.dropbench.truth import cost_share
+from layerprobe.lab.dropbench.values import RuleScores, Score, Zoo, ZooEntry
+from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out, truncated
+from layerprobe.prediction.rules.best_rule import best_rule
+from layerprobe.prediction.rules.fall import fall
+from layerprobe.prediction.rules.logistic import logistic
+from layerprobe.prediction.rules.plateau import plateau, plateau_rule
+from layerprobe.readings.registry import reading_of
+from layerprobe.readings.values import LayerCurve
+from layerprobe.similarity.values import SimilarityCurve
+
+from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, tuned, zoo
+
+CURVE = "CKA, twin"
+
+
+def scores_of(data: Zoo, name: str, *, rules: Sequence[Rule] | None = None) -> RuleScores:
+    (budget,) = bench_predictors(data, rules=rules, draws=200).budgets
+    return next(scores for scores in budget.rules if scores.rule == name)
+
+
+def value(score: Score | None) -> float:
+    assert score is not None
+    return score.value
+
+
+def known(*entries: ZooEntry) -> list[KnownDrop]:
+    return known_drops(entries, "gentle")
+
+
+def fall_of(name: str) -> Rule:
+    return fall(name, reading_of(name))
+
+
+def logistic_on(names: Sequence[str]) -> Rule:
+    return logistic({name: reading_of(name) for name in names})
+
+
+# ---- tables known by hand -----------------------------------------------------------------------------------
+
+
+def test_the_plateau_rule_on_the_known_zoo() -> None:
+    """Right for a0, a1, c0 and d0; it misses b0 and calls c1, whose layer 4 is 2 points short."""
+    scores = scores_of(known_zoo(), f"plateau of {CURVE}")
+    assert [outcome.recommended for outcome in scores.outcomes] == [(4,), (4,), (6,), (6,), (4,), (6,)]
+    assert value(scores.precision) == pytest.approx(2 / 3)
+    assert value(scores.recall) == pytest.approx(2 / 3)
+    assert value(scores.f1) == pytest.approx(2 / 3)
+    assert value(scores.onset_error) == pytest.approx((0 + 0 + 2) / 3)
+    assert value(scores.mean_regret) == pytest.approx((0 + 0 + 20 + 0 + 2 + 0) / 6)
+    assert value(scores.median_regret) == 0
+    # layers 4 and 6 where it calls a drop; layers 5, at three quarters of the depth, and 6 where it does not
+    assert value(scores.cost) == pytest.approx((3 * 12 / 28 + 3 * 13 / 28) / 6)
+    assert (scores.parameters, scores.labelled) == (0, False)
+
+
+def test_the_baselines_on_the_known_zoo() -> None:
+    last = scores_of(known_zoo(), "last layer")
+    assert last.precision is None, "expected no precision of a rule that calls no drop"
+    assert (value(last.recall), value(last.f1)) == (0, 0)
+    assert value(last.mean_regret) == pytest.approx(10)
+    assert value(last.onset_error) == pytest.approx(2)
+    fixed = scores_of(known_zoo(), "fixed fraction of depth")
+    assert (value(fixed.precision), value(fixed.recall)) == (pytest.approx(0.5), 1)
+    assert value(fixed.mean_regret) == pytest.approx((10 + 1) / 2)
+
+
+def test_a_random_layer_is_scored_in_expectation() -> None:
+    result = scores_of(known_zoo(), "random layer")
+    assert [outcome.called for outcome in result.outcomes] == [pytest.approx(6 / 7)] * 6
+    assert value(result.recall) == pytest.approx(6 / 7)
+    assert value(result.precision) == pytest.approx(0.5)
+    mean_regrets = [np.mean(max(scores) - np.array(scores)) for scores in (DROPPING, RISING)]
+    assert value(result.mean_regret) == pytest.approx(np.mean(mean_regrets))
+    assert value(result.onset_error) == pytest.approx(np.mean([abs(onset - 5) for onset in range(1, 8)]))
+
+
+def test_budgets_have_truths_of_their_own() -> None:
+    budgets = {"gentle": tuned(DROPPING), "converged": tuned(RISING)}
+    data = zoo(*(entry(name, name, budgets=budgets, cka=FALLING_CURVE) for name in "ab"))
+    bench = bench_predictors(data, draws=10)
+    assert [(each.budget, each.truths["a"].drop) for each in bench.budgets] == [("gentle", True), ("converged", False)]
+    assert [each.budget for each in bench_predictors(data, budgets=["converged"], draws=10).budgets] == ["converged"]
+
+
+def test_a_model_without_a_budget_is_not_scored_under_it() -> None:
+    data = zoo(entry("a", "a", budgets={"gentle": tuned(RISING), "converged": tuned(RISING)}), entry("b", "b"))
+    gentle, converged = bench_predictors(data, draws=10).budgets
+    assert (list(gentle.truths), list(converged.truths)) == (["a", "b"], ["a"])
+
+
+# ---- leave one family out -----------------------------------------------------------------------------------
+
+
+def remembering(models: Sequence[KnownDrop]) -> Predictor:
+    """The best layer of every model it has seen, the last one of any other."""
+    seen = {each.name: each.truth.best_layer for each in models}
+    return lambda entry: (truncated(seen.get(entry.name, entry.n_blocks), entry),)
+
+
+def test_a_rule_that_remembers_knows_nothing_of_another_family() -> None:
+    rule = Rule(name="remembering", curves=(), fit=remembering, parameters=99)
+    scores = scores_of(known_zoo(), "remembering", rules=[rule])
+    assert {outcome.recommended for outcome in scores.outcomes} == {(6,)}
+    assert value(scores.f1) == 0
+    # and it would have known all of them
+    models = known(*known_zoo().entries)
+    seen = [remembering(models)(each.model)[0].recommended_layer for each in models]
+    assert seen == [each.truth.best_layer for each in models]
+
+
+def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
+    asked: list[set[str]] = []
+
+    def watched(models: Sequence[KnownDrop]) -> Predictor:
+        asked.append({each.name for each in models})
+        return remembering(models)
+
+    outcomes = outcomes_of(Rule(name="watched", curves=(), fit=watched), known(*known_zoo().entries))
+    everything = {"a0", "a1", "b0", "c0", "c1", "d0"}
+    assert asked == [everything - left_out for left_out in ({"a0", "a1"}, {"b0"}, {"c0", "c1"}, {"d0"})]
+    assert [outcome.model for outcome in outcomes] == ["a0", "a1", "b0", "c0", "c1", "d0"]
+
+
+def test_what_no_block_has_touched_counts_only_where_that_helps() -> None:
+    level, falling = (20.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0), (20.0, 10.0, 10.0, 10.0, 10.0, 5.0, 5.0)
+    models = known(entry("a", "a", RISING, cka=level), entry("b", "b", DROPPING, cka=falling))
+    predict = fall_of(CURVE).fit(models)
+    assert [predict(each.model)[0].recommended_layer for each in models] == [6, 4]
+    first = (60.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0)
+    (only,) = known(entry("c", "c", first, cka=level))
+    assert fall_of(CURVE).fit([only])(only.model)[0].recommended_layer == 0
+
+
+def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
+    """In family a a fall by a tenth is a drop, in all others it is none."""
+    tenth = (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.9)
+    half = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.5)
+    data = zoo(
+        entry("a", "a", DROPPING, cka=tenth),
+        *(entry(f"{family}{n}", family, RISING, cka=tenth) for family in "bc" for n in range(2)),
+        *(entry(f"{family}{n}", family, DROPPING, cka=half) for family in "bc" for n in range(2, 4)),
+    )
+    scores = scores_of(data, f"fall of {CURVE}", rules=[fall_of(CURVE)])
+    assert scores.outcomes[0].recommended == (6,)
+    # known with the others, its own drop would have been worth more than their false alarms
+    everything = known(*data.entries)
+    assert fall_of(CURVE).fit(everything)(everything[0].model)[0].recommended_layer == 4
+    assert scores.parameters == 2
+
+
+def test_one_family_scores_what_needs_no_tuning_and_redraws_models() -> None:
+    data = zoo(*(entry(str(n), "only", scores, cka=LEVEL_CURVE) for n, scores in enumerate((DROPPING, RISING))))
+    bench = bench_predictors(data, draws=100)
+    names = {scores.rule for scores in bench.budgets[0].rules}
+    assert {"last layer", f"plateau of {CURVE}"} <= names
+    assert not any(scores.parameters for scores in bench.budgets[0].rules)
+    assert bench.budgets[0].left_out["tuned fraction of depth"] == "it has parameters, and there is one family only"
+    assert bench.budgets[0].clusters == "models"
+
+
+# ---- rules with parameters ------------------------------------------------------------------------------------
+
+
+def test_a_tuned_rule_finds_what_the_default_misses() -> None:
+    """Falls of 0.04 are drops here, which the plateau rule's default of 0.05 does not see."""
+    slight = (0.9, 0.9, 0.9, 0.9, 0.9, 0.86, 0.86)
+    data = zoo(
+        *(entry(f"{family}0", family, DROPPING, cka=slight) for family in "abc"),
+        *(entry(f"{family}1", family, RISING, cka=[0.9] * 7) for family in "abc"),
+    )
+    assert value(scores_of(data, f"plateau of {CURVE}").f1) == 0
+    for rule in (plateau(CURVE, reading_of(CURVE), tuned=True), fall_of(CURVE)):
+        scores = scores_of(data, rule.name, rules=[rule])
+        assert value(scores.f1) == 1, rule.name
+        assert value(scores.mean_regret) == 0, rule.name
+
+
+def test_self_cka_begins_at_layer_1() -> None:
+    """A steady decline is no drop; the copy at layer 0 would be a change of 0, and the first step a drop."""
+    steady = [0.9 - 0.1 * layer for layer in range(8)]
+    falling = [0.9, 0.91, 0.9, 0.89, 0.9, 0.9, 0.5, 0.4]
+    data = zoo(
+        *(
+            entry(name, name, (*DROPPING, 55.0, 50.0), metrics={"self CKA": (values[0], *values)})
+            for name, values in (("steady", steady), ("falling", falling))
+        )
+    )
+    assert [each.recommended for each in scores_of(data, "plateau of self CKA").outcomes] == [(8,), (6,)]
+
+
+def test_falls_are_finite_near_zero_and_do_not_depend_on_the_unit() -> None:
+    curve = np.array([0.0, -6.0, 30.0, 40.0, 10.0, -20.0])
+    np.testing.assert_allclose(falls(curve), [0, 0.15, 0, 0, 0.75, 1.5])
+    np.testing.assert_allclose(falls(100 * curve), falls(curve))
+    np.testing.assert_array_equal(falls(np.zeros(3)), np.zeros(3))
+    np.testing.assert_allclose(falls(curve, unit=1.0), [0, 6, 0, 0, 30, 60])
+
+
+def test_a_rise_of_a_small_mean_cosine_is_a_small_fall() -> None:
+    small, large = (0.001, 0.002, 0.001, 0.002, 0.003, 0.004, 0.009), (0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.6)
+    data = zoo(
+        *(entry(f"{family}0", family, RISING, metrics={"mean cosine": small}) for family in "abc"),
+        *(entry(f"{family}1", family, DROPPING, metrics={"mean cosine": large}) for family in "abc"),
+    )
+    rule = fall_of("mean cosine")
+    assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
+
+
+def three_curves(*, drops: bool) -> dict[str, Sequence[float]]:
+    low = (1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.4)
+    flat = (1.0, 1.01, 1.0, 0.99, 1.0, 1.0, 1.01)
+    return {
+        "self CKA": low if drops else flat,
+        "effective rank": flat,
+        "mean cosine": [2.0 - each for each in (low if drops else flat)],
+    }
+
+
+def test_a_combination_learns_what_goes_with_a_drop() -> None:
+    names = tuple(three_curves(drops=True))
+    data = zoo(
+        *(entry(f"{family}0", family, DROPPING, metrics=three_curves(drops=True)) for family in "abc"),
+        *(entry(f"{family}1", family, RISING, metrics=three_curves(drops=False)) for family in "abc"),
+    )
+    scores = scores_of(data, logistic_on(names).name, rules=[logistic_on(names)])
+    assert value(scores.f1) == 1
+    assert value(scores.onset_error) == 0
+    assert value(scores.mean_regret) == 0
+
+
+def test_a_score_of_zero_at_one_layer_does_not_break_a_combination() -> None:
+    names = ("zero-shot", "effective rank", "mean cosine")
+
+    def made(family: str, *, drops: bool, first: float) -> ZooEntry:
+        metrics = three_curves(drops=drops)
+        labels = {"zero-shot": [first, -6.0, *(40 * each for each in metrics["self CKA"][2:])]}
+        scores = DROPPING if drops else RISING
+        return entry(f"{family}{drops}", family, scores, metrics=metrics, labelled=labels)
+
+    data = zoo(*(made(family, drops=drops, first=0.0) for family in "abc" for drops in (True, False)))
+    rule = logistic_on(names)
+    assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
+
+
+def test_a_combination_learns_from_models_that_do_not_differ() -> None:
+    names = tuple(three_curves(drops=True))
+    data = zoo(*(entry(name, name, RISING, metrics=three_curves(drops=False)) for name in "abc"))
+    assert {
+        outcome.called for outcome in scores_of(data, logistic_on(names).name, rules=[logistic_on(names)]).outcomes
+    } == {0}
+
+
+def test_the_direction_of_a_metric_nobody_knows_is_tuned() -> None:
+    up, down = (1.0, 1.0, 1.0, 1.0, 1.0, 1.5, 1.6), (1.0,) * 7
+    data = zoo(
+        *(entry(f"{family}0", family, DROPPING, metrics={"curvature": up}) for family in "ab"),
+        *(entry(f"{family}1", family, RISING, metrics={"curvature": down}) for family in "ab"),
+    )
+    assert value(scores_of(data, "fall of curvature").f1) == 1
+
+
+def test_labels_are_told_apart() -> None:
+    data = zoo(
+        *(
+            entry(name, name, DROPPING, cka=FALLING_CURVE, labelled={"zero-shot": DROPPING, "probe": RISING})
+            for name in "ab"
+        )
+    )
+    (budget,) = bench_predictors(data, draws=10).budgets
+    labelled = {scores.rule for scores in budget.rules if scores.labelled}
+    single = {f"{what} {name}" for what in ("best layer by", "fall of") for name in ("zero-shot", "probe")}
+    assert labelled == {*single, "best rule of the other families, with labels"}
+    regrets = [scores.mean_regret.value for scores in budget.rules if scores.labelled]
+    assert regrets == sorted(regrets)
+    assert [scores.labelled for scores in budget.rules] == sorted(scores.labelled for scores in budget.rules)
+
+
+def test_ties_take_the_earlier_layer_and_the_first_candidate() -> None:
+    level = (70.0,) * 7
+    data = zoo(*(entry(name, name, level, cka=LEVEL_CURVE, labelled={"zero-shot": level}) for name in "ab"))
+    scores = scores_of(data, "best layer by zero-shot")
+    assert {outcome.recommended for outcome in scores.outcomes} == {(0,)}
+    assert value(scores.mean_regret) == 0
+    # all fractions of the depth have no regret; the first one, the whole model, makes no wrong call either
+    assert {each.recommended for each in scores_of(data, "tuned fraction of depth").outcomes} == {(6,)}
+
+
+def test_of_a_model_that_lacks_the_curve_a_rule_calls_no_drop() -> None:
+    data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", DROPPING), entry("c", "c", RISING))
+    (budget,) = bench_predictors(data, draws=10).budgets
+    rule = next(scores for scores in budget.rules if scores.rule == f"plateau of {CURVE}")
+    assert [(each.model, each.missing, each.recommended) for each in rule.outcomes] == [
+        ("a", False, (4,)),
+        ("b", True, (6,)),
+        ("c", True, (6,)),
+    ]
+    assert rule.missing == 2
+    assert (value(rule.precision), value(rule.recall)) == (1, 0.5)
+    assert value(rule.mean_regret) == pytest.approx(20 / 3)
+    assert budget.left_out[f"tuned plateau of {CURVE}"] == (
+        f"it has parameters, and there is one family only with {CURVE}"
+    )
+    assert {tuple(each.model for each in scores.outcomes) for scores in budget.rules} == {("a", "b", "c")}
+
+
+def test_a_model_that_is_its_own_twin_is_read_against_another_reference() -> None:
+    """CKA with the twin misses for mlm; with the mlm of another seed it is there, and a false alarm counts."""
+    twin, other = LayerCurve(values=FALLING_CURVE), LayerCurve(values=FALLING_CURVE)
+    data = zoo(
+        *(with_references(f"rtd{n}", "rtd", DROPPING, {"twin": twin, "other seed": other}) for n in range(2)),
+        *(with_references(f"mlm{n}", "mlm", RISING, {"other seed": other}) for n in range(2)),
+    )
+    for name, missing, precision in (("twin", 2, 1.0), ("other seed", 0, 0.5), ("all references", 2, 1.0)):
+        scores = scores_of(data, f"plateau of CKA, {name}")
+        assert (scores.missing, value(scores.precision), len(scores.outcomes)) == (missing, precision, 4)
+
+
+def with_references(name: str, family: str, scores: Sequence[float], cka: dict[str, LayerCurve]) -> ZooEntry:
+    return replace(entry(name, family, scores), cka=cka)
+
+
+def test_all_references_are_those_of_the_zoo() -> None:
+    low, high = (LayerCurve(values=(share,) * 7) for share in (0.2, 0.6))
+    entries = (
+        with_references("a", "a", RISING, {"one": low, "two": high}),
+        with_references("b", "b", RISING, {"two": high}),
+        with_references("c", "c", RISING, {"two": low, "one": high}),
+    )
+    a, b, c = (each.curves for each in with_all_references(entries))
+    assert a["CKA, all references"].values == c["CKA, all references"].values == pytest.approx((0.4,) * 7)
+    assert b.keys() == {"CKA, two"}
+    assert with_all_references(entries[1:2]) == entries[1:2]
+
+
+def test_depths_may_differ() -> None:
+    deep = (*RISING, 81.0, 82.0)
+    data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", deep, cka=(*LEVEL_CURVE, 0.9, 0.91)))
+    assert [each.recommended for each in scores_of(data, f"plateau of {CURVE}").outcomes] == [(4,), (8,)]
+
+
+# ---- what confirming costs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("curve", [FALLING_CURVE, (0.9, 0.9, 0.9, 0.4, 0.4, 0.5, 0.4), LEVEL_CURVE])
+@pytest.mark.parametrize("zero_shot", [None, RISING, DROPPING, (9.0,) * 7])
+def test_the_cost_is_that_of_the_layers_that_confirm_fine_tunes(
+    curve: Sequence[float], zero_shot: Sequence[float] | None
+) -> None:
+    labelled = {} if zero_shot is None else {"zero-shot": zero_shot}
+    known_best = {} if zero_shot is None else {"best zero-shot layer": zero_shot.index(max(zero_shot))}
+    data = zoo(*(entry(name, name, DROPPING, cka=curve, labelled=labelled) for name in "ab"))
+    prediction = plateau_rule(
+        SimilarityCurve(values=tuple(curve), reference_layers=tuple(range(7)), alignment="same-index")
+    )
+    prediction = replace(prediction, baselines={**prediction.baselines, **known_best})
+    expected = cost_share(layers_to_confirm(prediction, 6), 6)
+    assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(expected)
+
+
+def test_an_early_onset_costs_a_third_of_the_sweep() -> None:
+    """Eight blocks, onset 5: layers 4 and 8 take 14 of 45 parts; every flagged layer would take 35."""
+    early = (0.9, 0.9, 0.9, 0.9, 0.9, 0.4, 0.3, 0.3, 0.2)
+    data = zoo(*(entry(name, name, (*DROPPING, 55.0, 50.0), cka=early) for name in "ab"))
+    assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(14 / 45)
+
+
+# ---- intervals --------------------------------------------------------------------------------------------------
+
+
+def test_families_are_redrawn_whole() -> None:
+    """Fifty copies of one model in a family say no more than one does."""
+    few = zoo(entry("a0", "a", DROPPING), entry("b0", "b", RISING), entry("c0", "c", RISING))
+    copies = [entry(f"{family}{n}", family, scores) for n in range(50) for family, scores in _three_families()]
+    one, many = (scores_of(data, "last layer").mean_regret for data in (few, zoo(*copies)))
+    assert one == many
+    assert (one.lower, one.upper) == (0, 20)
+    assert one.value == pytest.approx(20 / 3)
+
+
+def _three_families() -> list[tuple[str, tuple[float, ...]]]:
+    return [("a", DROPPING), ("b", RISING), ("c", RISING)]
+
+
+def test_intervals_are_those_of_redrawn_models() -> None:
+    rng = np.random.default_rng(0)
+    drops = rng.random(40) < 0.5
+    data = zoo(*(entry(str(n), "only", DROPPING if drop else RISING) for n, drop in enumerate(drops)))
+    result = scores_of(data, "last layer").mean_regret
+    again = np.random.default_rng(1).choice(20.0 * drops, size=(4000, 40)).mean(axis=1)
+    assert result.lower is not None
+    assert result.upper is not None
+    np.testing.assert_allclose([result.lower, result.upper], np.quantile(again, [0.025, 0.975]), atol=1)
+
+
+def test_the_same_seed_gives_the_same_table() -> None:
+    assert bench_predictors(known_zoo(), draws=50) == bench_predictors(known_zoo(), draws=50)
+
+
+def test_every_rule_is_scored_on_every_model_of_a_large_zoo() -> None:
+    rng = np.random.default_rng(0)
+    names = ("self CKA", "effective rank", "mean cosine", "prompt entropy", "curvature", "InfoNCE", "LiDAR", "DiME")
+    entries = []
+    for number in range(48):
+        drop = bool(number % 2)
+        metrics = {name: rng.random(9) + 0.1 for name in names}
+        scores = (60, 65, 70, 75, 80, 81, 82, 75, 70) if drop else (60, 65, 70, 75, 80, 81, 82, 83, 84)
+        entries.append(
+            entry(
+                str(number),
+                f"family {number % 6}",
+                scores,
+                metrics=metrics,
+                labelled={"zero-shot": rng.random(9) + 0.1},
+            )
+        )
+    (budget,) = bench_predictors(zoo(*entries), draws=50).budgets
+    assert len(budget.rules) > 20
+    assert {len(scores.outcomes) for scores in budget.rules} == {48}
+
+
+# ---- the best rule of the other families --------------------------------------------------------------------------
+
+
+def taking(layer: int) -> Rule:
+    return Rule(name=f"layer {layer}", curves=(), fit=lambda models: lambda entry: (truncated(layer, entry),))
+
+
+def test_the_best_rule_is_chosen_without_the_family_that_it_is_scored_on() -> None:
+    """Layer 4 is best in family a, the last one in b and c."""
+    data = zoo(entry("a", "a", DROPPING), entry("b", "b", RISING), entry("c", "c", RISING))
+    rules = [taking(6), taking(4)]
+    scores = scores_of(data, "best rule of the other families", rules=[*rules, best_rule(rules)])
+    # without a: both others rise; without b or c: 20 points in a against 2 in the other, and a wrong call each
+    assert [each.recommended for each in scores.outcomes] == [(6,), (4,), (4,)]
+    assert value(scores.mean_regret) == pytest.approx((20 + 2 + 2) / 3)
+    alone = [value(scores_of(data, rule.name, rules=rules).mean_regret) for rule in rules]
+    assert min(alone) == pytest.approx(4 / 3), "the winner's own score is better than choosing gave"
+
+
+def test_a_rule_that_remembers_is_not_the_best_of_the_other_families() -> None:
+    """It is right on all that it was fitted to, and would be chosen for that."""
+    everything = known(
+        *(entry(family, family, DROPPING, cka=FALLING_CURVE) for family in "ab"),
+        *(entry(family, family, RISING, cka=LEVEL_CURVE) for family in "cd"),
+    )
+    remembers = Rule(name="remembering", curves=(), fit=remembering, parameters=99)
+    looks = plateau(CURVE, reading_of(CURVE), tuned=False)
+    said = leave_one_family_out(best_rule([remembers, looks]), everything)
+    assert said == leave_one_family_out(looks, everything) != leave_one_family_out(remembers, everything)
+
+
+def test_the_best_rule_among_all_may_read_labels() -> None:
+    curves = {"a": DROPPING, "b": RISING, "c": DROPPING, "d": RISING}
+    data = zoo(*(entry(name, name, scores, labelled={"zero-shot": scores}) for name, scores in curves.items()))
+    without = scores_of(data, "best rule of the other families")
+    labels = scores_of(data, "best rule of the other families, with labels")
+    assert (without.labelled, labels.labelled, labels.parameters) == (False, True, 1)
+    assert value(labels.mean_regret) == 0
+    assert value(without.mean_regret) > 0
+
+
+def test_without_labels_in_the_zoo_one_best_rule_is_scored() -> None:
+    (budget,) = bench_predictors(known_zoo(), draws=10).budgets
+    assert sum(scores.rule.startswith("best rule") for scores in budget.rules) == 1
+
+
+# ---- bad input --------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_benched_is_refused() -> None:
+    with pytest.raises(DataError, match="expected budgets among gentle, got long"):
+        bench_predictors(known_zoo(), budgets=["long"])
+    with pytest.raises(DataError, match="expected at least one draw, got 0"):
+        bench_predictors(known_zoo(), draws=0)
+    with pytest.raises(DataError, match="expected a confidence level"):
+        bench_predictors(known_zoo(), level=1.5)
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    broken = (1.0, float("nan"), 1.0, 1.0, 1.0, 1.0, 1.0)
+    with pytest.raises(DataError, match="expected finite numbers for a, got nan in curvature: leave it out"):
+        bench_predictors(zoo(entry("a", "a", metrics={"curvature": broken})))
+    with pytest.raises(DataError, match="expected finite numbers for a, got nan in scores under gentle"):
+        bench_predictors(zoo(entry("a", "a", broken)))
+
+
+def test_a_tuned_rule_asks_for_other_families() -> None:
+    models = known(entry("a", "a", cka=LEVEL_CURVE))
+    for rule in (fall_of(CURVE), logistic_on((CURVE,)), best_rule([fall_of(CURVE)])):
+        with pytest.raises(DataError, match=f"expected models of other families to tune '{rule.name}' on, got none"):
+            leave_one_family_out(rule, models)

@@ -1,0 +1,223 @@
+"""A tiny model becomes an entry of the zoo, from the store the second time; and the ridge probe on pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from layerprobe.comparison.compare import compare
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.entry import zoo_entry
+from layerprobe.lab.dropbench.values import Zoo, ZooEntry, ZooProvenance
+from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.readings.values import Views
+from layerprobe.scoring import probes
+from layerprobe.scoring.probes import ridge_features, ridge_probe
+from layerprobe.scoring.zero_shot import probed, zero_shot
+from layerprobe.tasks.values import Examples, Task
+from tests.models import N_BLOCKS, save_tiny
+from tests.toy_task import toy_pairs, toy_task, toy_task_of
+
+BUDGETS = {"gentle": Protocol(epochs=1, learning_rate=1e-3, batch_size=20), "long": Protocol(epochs=2, batch_size=20)}
+SEEDS = (0, 3)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return toy_task(train=48, validation=24, test=24)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    tiny = {name: str(save_tiny(name, root / name, seed=len(name))) for name in ("electra", "bert")}
+    return {**tiny, "other": str(save_tiny("bert", root / "other", seed=9))}
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+def made(
+    folders: dict[str, str], task: Task, options: Options, *, references: dict[str, str] | None = None
+) -> ZooEntry:
+    return zoo_entry(
+        folders["electra"],
+        references or {"twin": folders["bert"], "other twin": folders["other"]},
+        task,
+        BUDGETS,
+        name="electra 0",
+        family="rtd",
+        size="tiny",
+        seed=0,
+        corpus="toy",
+        seeds=SEEDS,
+        views=Views(n_texts=12, n_views=2),
+        options=options,
+    )
+
+
+@pytest.fixture(scope="module")
+def entry(folders: dict[str, str], task: Task, options: Options) -> ZooEntry:
+    return made(folders, task, options)
+
+
+def test_an_entry_is_what_the_stages_give(
+    entry: ZooEntry, folders: dict[str, str], task: Task, options: Options
+) -> None:
+    runs = finetune(
+        folders["electra"], range(N_BLOCKS + 1), task, seeds=SEEDS, protocol=BUDGETS["long"], options=options
+    )
+    expected = {(run.layer, run.seed): run.test["spearman"] for run in runs}
+    long = entry.budgets["long"]
+    result = {(layer, seed): row[k] for layer, row in enumerate(long.test) for k, seed in enumerate(long.seeds)}
+    assert result == pytest.approx(expected, abs=1e-4)
+    assert (long.steps, entry.budgets["gentle"].steps) == (6, 3)
+    assert (entry.n_blocks, entry.metric, entry.task) == (N_BLOCKS, "spearman", "toy")
+    validated = extract(folders["electra"], task.validation.texts, options=options)
+    scores = zero_shot(validated, task, split="validation").scores
+    assert entry.labelled["zero-shot"].values == pytest.approx(scores, rel=1e-5)
+    texts = task.test.texts
+    tested, base = (extract(folders[each], texts, options=options) for each in ("electra", "other"))
+    assert entry.cka["other twin"].values == pytest.approx(compare(tested, base).curve.values, rel=1e-5)
+    errors = entry.cka["twin"].standard_errors
+    assert errors is not None
+    assert min(errors) > 0
+
+
+def test_an_entry_has_what_rules_read(entry: ZooEntry) -> None:
+    named = {"self CKA", "mean cosine", "effective rank", "prompt entropy", "curvature", "dataset entropy"}
+    assert named | {"InfoNCE", "LiDAR", "DiME"} <= entry.metrics.keys()
+    assert entry.labelled.keys() == {"zero-shot", "probe", "LogME", "LinMSE", "kNN", "contrastive loss"}
+    own = entry.metrics["self CKA"].values
+    assert own[0] == own[1]
+    assert max(own[1:]) < 1
+
+
+def test_a_second_time_nothing_is_computed_by_a_model(
+    entry: ZooEntry, folders: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any, **settings: Any) -> Any:
+        raise AssertionError("this was to be read from the store")
+
+    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
+    assert made(folders, task, options) == entry
+
+
+def test_entries_make_a_zoo_that_can_be_benched(entry: ZooEntry, tmp_path: Path) -> None:
+    other = dataclasses.replace(entry, name="another", family="mlm")
+    provenance = ZooProvenance(layerprobe="0", created="now", command="test")
+    write_zoo(Zoo(provenance=provenance, entries=(entry, other)), tmp_path / "zoo.json")
+    bench = bench_predictors(read_zoo(tmp_path / "zoo.json"), draws=10)
+    assert [each.budget for each in bench.budgets] == ["gentle", "long"]
+    names = {scores.rule for scores in bench.budgets[0].rules}
+    assert {"fall of LiDAR", "best layer by probe", "plateau of CKA, all references"} <= names
+    assert not bench.budgets[0].left_out
+
+
+def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task, options: Options) -> None:
+    same = {"twin": folders["bert"], "mlm": folders["electra"]}
+    with pytest.raises(DataError, match="expected references other than electra 0 itself, got it as 'mlm'"):
+        made(folders, task, options, references=same)
+
+
+@pytest.mark.parametrize("kind", ["paraphrase", "classification"])
+def test_other_kinds_have_no_probe_and_an_h_score(
+    kind: Any, folders: dict[str, str], options: Options, entry: ZooEntry
+) -> None:
+    other = zoo_entry(
+        folders["electra"],
+        {},
+        toy_task_of(kind),
+        {"gentle": BUDGETS["gentle"]},
+        name="m",
+        family="rtd",
+        size="tiny",
+        seed=0,
+        corpus="toy",
+        seeds=(0,),
+        views=Views(n_texts=12, n_views=2),
+        options=options,
+    )
+    assert other.labelled.keys() == {"zero-shot", "LogME", "H-score", "kNN", "contrastive loss"}
+    assert other.cka == {}
+
+
+# ---- the probe on pairs -----------------------------------------------------------------------------------------
+
+
+def test_the_probe_is_ridge_regression_with_the_best_penalty_left_out() -> None:
+    """By hand: each penalty's errors with every pair left out once, in the closed form of the normal equations."""
+    rng = np.random.default_rng(0)
+    train, new = rng.normal(size=(30, 5)) * 3 + 1, rng.normal(size=(7, 5))
+    targets = train @ rng.normal(size=5) * 0.05 + rng.normal(size=30)
+    z = (train - train.mean(axis=0)) / train.std(axis=0)
+
+    def fitted(rows: np.ndarray, penalty: float) -> tuple[np.ndarray, float, np.ndarray]:
+        x, y = z[rows], targets[rows]
+        centred = x - x.mean(axis=0)
+        weights = np.linalg.solve(centred.T @ centred + penalty * np.eye(5), centred.T @ (y - y.mean()))
+        return weights, float(y.mean()), x.mean(axis=0)
+
+    def left_out(penalty: float) -> float:
+        errors = []
+        for i in range(30):
+            weights, level, centre = fitted(np.delete(np.arange(30), i), penalty)
+            errors.append((targets[i] - level - (z[i] - centre) @ weights) ** 2)
+        return float(np.mean(errors))
+
+    best = min((10.0**power for power in range(7)), key=left_out)
+    weights, level, centre = fitted(np.arange(30), best)
+    expected = level + ((new - train.mean(axis=0)) / train.std(axis=0) - centre) @ weights
+    np.testing.assert_allclose(ridge_probe(train, targets, new), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_probe_scores_every_layer_and_is_kept(
+    folders: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = (*task.train.texts, *task.validation.texts)
+    embeddings = extract(folders["bert"], everything, options=options)
+    result = probed(embeddings, task, split="validation")
+    assert (result.split, result.method, result.primary) == ("validation", "probe", "spearman")
+    layer = 2
+    outputs = ridge_probe(
+        pair_features(embeddings, layer, task.train),
+        np.array(task.train.targets),
+        pair_features(embeddings, layer, task.validation),
+    )
+    expected = stats.spearmanr(outputs, task.validation.targets).statistic
+    assert result.scores[layer] == pytest.approx(100 * expected)
+    monkeypatch.setattr(probes, "RIDGE", dataclasses.replace(probes.RIDGE, fit=lambda *_: pytest.fail("fitted again")))
+    assert probed(embeddings, task, split="validation") == result
+
+
+def pair_features(embeddings: Embeddings, layer: int, pairs: Examples) -> np.ndarray:
+    assert pairs.second is not None
+    values = embeddings.layer(layer)
+    return ridge_features(values[embeddings.rows(pairs.first)], values[embeddings.rows(pairs.second)])
+
+
+def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options: Options) -> None:
+    pairs = toy_pairs(10, 4)
+    assert pairs.second is not None
+    swapped = dataclasses.replace(pairs, first=pairs.second, second=pairs.first)
+    embeddings = extract(folders["bert"], pairs.texts, options=options)
+    np.testing.assert_array_equal(pair_features(embeddings, 1, pairs), pair_features(embeddings, 1, swapped))
+
+
+def test_the_probe_needs_similarities(folders: dict[str, str], options: Options) -> None:
+    task = toy_task_of("paraphrase")
+    embeddings = extract(folders["bert"], task.train.texts, options=options)
+    with pytest.raises(DataError, match=r"expected a task of a kind with a probe, one of sts, .*, got paraphrase"):
+        probed(embeddings, task)

@@ -1,0 +1,205 @@
+"""What each strategy takes and pays, on records made by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layerprobe.lab.dropbench.replays import Replay
+from layerprobe.lab.dropbench.strategies import (
+    Choice,
+    Recorded,
+    climb,
+    climbed,
+    find,
+    halved,
+    halving,
+    rule_strategy,
+    scan,
+    smoothed_sweep,
+    sweep,
+    training_strategies,
+)
+from layerprobe.lab.dropbench.values import ZooEntry
+from layerprobe.search.plan import next_run
+from layerprobe.search.values import SearchSettings
+
+from .zoos import DROPPING, RISING, entry, recorded
+
+FULL = 5 * 28
+"""Block-steps of the paper's sweep of six blocks."""
+
+
+def records(made: ZooEntry, *, start: int | None = None) -> Recorded:
+    (tuned,) = made.budgets.values()
+    return Recorded.of(made, tuned, start=start)
+
+
+@pytest.fixture(scope="module")
+def model() -> Recorded:
+    return records(recorded("m", "a", DROPPING, seed=3), start=1)
+
+
+def test_a_sweep_takes_the_best_mean_of_its_seeds(model: Recorded) -> None:
+    validation = np.array(model.tuned.validation)
+    one = list(sweep(1).choose(model))
+    assert one == [Choice(layer=int(validation[:, seed].argmax()), cost=28 / FULL, seeds=(seed,)) for seed in range(3)]
+    (three,) = sweep(3).choose(model)
+    assert three == Choice(layer=int(validation.mean(axis=1).argmax()), cost=3 / 5, seeds=(0, 1, 2))
+    assert sweep(5).choose(model) == []
+
+
+def test_a_scan_takes_the_best_layer_of_its_curve_for_one_run(model: Recorded) -> None:
+    first, second = (run for run in model.tuned.scans if run.weighting == "falling")
+    curves = [np.array(run.validation, dtype=float) for run in (first, second)]
+    assert list(scan("falling").choose(model)) == [
+        Choice(layer=int(curve.argmax()), cost=pytest.approx(7 / FULL)) for curve in curves
+    ]
+    (both,) = scan("falling", seeds=2).choose(model)
+    assert both == Choice(layer=int(np.mean(curves, axis=0).argmax()), cost=pytest.approx(14 / FULL))
+    half = scan("falling", epochs=0.5).choose(model)[0]
+    assert half.cost == pytest.approx(3.5 / FULL)
+    assert half.layer == int(np.array(first.epochs[0], dtype=float).argmax())
+    own = scan("falling", own=True).choose(model)[0]
+    assert own.score == first.test[own.layer]
+    assert scan("sandwich").choose(model) == []
+
+
+def test_a_scan_with_a_failed_layer_is_none(model: Recorded) -> None:
+    (tuned,) = model.entry.budgets.values()
+    broken = [replace(run, test=(None, *run.test[1:])) for run in tuned.scans]
+    assert scan("falling").choose(replace(model, tuned=replace(tuned, scans=tuple(broken)))) == []
+
+
+def test_a_climb_ends_at_the_best_of_the_layers_that_it_reaches() -> None:
+    scores = np.array([1.0, 5.0, 2.0, 3.0, 4.0, 2.0])
+    assert climbed(scores, 2, reach=1) == (1, (0, 1, 2, 3))
+    assert climbed(scores, 3, reach=1) == (4, (2, 3, 4, 5))
+    assert climbed(scores, 3, reach=2) == (1, (0, 1, 2, 3, 4, 5))
+    assert climbed(np.ones(4), 2, reach=1) == (2, (1, 2, 3)), "expected no move where none is better"
+
+
+def test_a_climb_pays_for_what_it_looked_at(model: Recorded) -> None:
+    validation = np.array(model.tuned.validation)
+    from_readings = climb("readings", reach=1).choose(model)
+    for seed, choice in enumerate(from_readings):
+        layer, looked = climbed(validation[:, seed], 1, reach=1)
+        assert choice == Choice(layer=layer, cost=pytest.approx(sum(each + 1 for each in looked) / FULL), seeds=(seed,))
+    from_scan = climb("scan", reach=1).choose(model)
+    assert all(choice.cost > 7 / FULL for choice in from_scan)
+    assert climb("readings", reach=1).choose(replace(model, start=None)) == []
+
+
+def test_halving_keeps_the_better_half_each_time() -> None:
+    scores = np.array([[1, 1, 9, 9], [4, 4, 4, 4], [3, 5, 5, 6], [2, 2, 2, 2], [0, 9, 9, 9]], dtype=float)
+    layer, epochs = halved(scores)
+    # three of five go on to two epochs, two of them to four
+    assert layer == 2
+    assert epochs.tolist() == [1, 4, 4, 2, 1]
+
+
+def test_halving_costs_parts_of_runs(model: Recorded) -> None:
+    choice = halving().choose(model)[0]
+    _, epochs = halved(np.array(model.tuned.epochs)[:, 0])
+    assert choice.cost == pytest.approx((epochs / 2 * np.arange(1, 8)).sum() / FULL)
+    assert choice.seeds == (0,)
+    without = replace(model.tuned, epochs=())
+    assert halving().choose(replace(model, tuned=without)) == []
+
+
+def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
+    """And the decisions that a larger budget leaves do not change what a smaller one finds."""
+    assert model.replay is not None
+    fresh = [replace(model.replay, decisions={}).found(share * FULL, first=1) for share in (0.05, 0.1, 0.2)]
+    kept = [model.replay.found(share * FULL, first=1) for share in (0.2, 0.1, 0.05)]
+    assert fresh == kept[::-1]
+    settings = SearchSettings(budget=0.1 * 5 / 2, seeds=2)
+    runs: tuple[tuple[int, int, bool], ...] = ()
+    while (run := next_run(model.replay.evidence(runs, first=1), settings).run) is not None:
+        layers = range(7) if run.scan else [run.layer]
+        runs += tuple((layer, run.seed, run.scan) for layer in layers)
+    found = fresh[1]
+    assert found is not None
+    assert found.spent == model.replay.evidence(runs).spent <= 0.1 * FULL
+    assert found == model.replay.answered(runs, settings, first=1)
+    assert found.layer in found.stated
+
+
+def test_a_search_has_the_numbers_of_scans_and_runs(model: Recorded) -> None:
+    assert model.replay is not None
+    names = (*((layer, 0, True) for layer in range(7)), (4, 1, False))
+    evidence = model.replay.evidence(names)
+    first = next(run for run in model.tuned.scans if run.weighting == "falling")
+    assert [score.value for score in evidence.scores] == [*first.validation, model.tuned.validation[4][1]]
+    assert model.tuned.validation_errors is not None
+    np.testing.assert_allclose(evidence.item_covariance, model.tuned.validation_errors.covariance(names))
+    assert (evidence.n_items, evidence.spent) == (400, 7 + 5)
+    turned = model.replay.evidence(names, first=2)
+    assert turned.scores[0].value == first.validation[0], "expected the first of two scans again"
+    assert turned.scores[-1].value == model.tuned.validation[4][0], "expected the first of three seeds after the last"
+
+
+def test_find_says_what_it_spent_and_states_a_set(model: Recorded) -> None:
+    choices = find(0.15).choose(model)
+    assert len(choices) == 3, "expected one for each seed to begin with"
+    for choice in choices:
+        assert 1 / FULL <= choice.cost <= 0.15
+        assert choice.stated is not None
+        assert choice.layer in choice.stated
+        assert len(choice.seeds) <= 2, "expected a seed that is left to score on"
+        assert choice.sufficient is None or choice.sufficient <= choice.layer
+    assert all(first in each.seeds for first, each in enumerate(choices))
+    assert all(each.cost >= 7 / FULL for each in find(0.15, scan=True).choose(model))
+    assert find(0.01).choose(model) == [], "expected nothing for less than one run"
+
+
+def test_distances_between_layers_are_read_off_their_cka(model: Recorded) -> None:
+    made = recorded("m", "a", DROPPING, metrics={"self CKA": (1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)})
+    replay = records(made).replay
+    assert replay is not None
+    assert replay.steps == pytest.approx((0.0, np.log(2), 0.0, 0.0, 0.0, 0.0))
+    assert model.replay is not None
+    assert model.replay.steps is None
+
+
+def test_infonce_says_where_a_search_looks_first(model: Recorded) -> None:
+    read = recorded("m", "a", RISING, metrics={"InfoNCE": (9.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5)})
+    replay = records(read).replay
+    assert replay is not None
+    assert replay.infonce == (9.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
+    first = next_run(replay.evidence(())).run
+    assert first is not None
+    assert first.layer == 6
+    assert model.replay is not None
+    assert model.replay.infonce is None
+
+
+def test_without_errors_or_scans_there_is_no_search() -> None:
+    old = records(entry("old", "a", RISING))
+    assert old.replay is None
+    for strategy in training_strategies():
+        assert bool(strategy.choose(old)) == (strategy.name in ("sweep, 1 seed", "sweep, 3 seeds")), strategy.name
+    alone = records(recorded("alone", "a", RISING, scans=()))
+    assert find(0.2, scan=True).choose(alone) == []
+    assert find(0.2).choose(alone)
+    assert isinstance(alone.replay, Replay)
+
+
+def test_a_smoothed_sweep_reads_all_runs(model: Recorded) -> None:
+    (choice,) = smoothed_sweep().choose(model)
+    assert choice.cost == pytest.approx(3 / 5)
+    assert choice.stated is not None
+    assert 4 in choice.stated
+
+
+def test_a_rule_costs_nothing(model: Recorded) -> None:
+    strategy = rule_strategy("r", {"m": (2, 3)}, source="s", needs="readings")
+    assert strategy.choose(model) == [Choice(layer=2, cost=0.0), Choice(layer=3, cost=0.0)]
+
+
+def test_every_strategy_has_a_name_of_its_own_and_a_source() -> None:
+    names = [strategy.name for strategy in training_strategies()]
+    assert len(set(names)) == len(names)
+    assert all(strategy.source for strategy in training_strategies())

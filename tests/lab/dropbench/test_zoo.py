@@ -1,0 +1,200 @@
+"""A zoo in a file: the same when it is read again, and refused in one line where it is none."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.errors import DataError, StoreError
+from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.dropbench import zoo as module
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.tuned import tuned_rules
+from layerprobe.lab.dropbench.values import TunedLayers, Zoo, ZooEntry, ZooProvenance
+from layerprobe.lab.dropbench.zoo import put_together, read_kept_out, read_searched, read_zoo, write_zoo
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.studies.values import LANGUAGE
+from layerprobe.readings.values import LayerCurve
+from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE
+
+from .zoos import RISING, entry, known_zoo, tuned, zoo
+
+
+def test_a_zoo_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
+    data = zoo(entry("ä", "a", RISING, cka=RISING, metrics={"curvature": RISING}), *known_zoo().entries)
+    write_zoo(data, tmp_path / "zoo.json")
+    assert read_zoo(tmp_path / "zoo.json") == data
+    assert len((tmp_path / "zoo.json").read_text().splitlines()) == 1
+
+
+def test_several_zoos_are_put_together(tmp_path: Path) -> None:
+    first, second = zoo(entry("x", "a", RISING)), replace(known_zoo(), provenance=provenance("2026-02-01", "again"))
+    write_zoo(first, tmp_path / "1.json")
+    write_zoo(second, tmp_path / "2.json")
+    both = read_zoo(tmp_path / "1.json", tmp_path / "2.json")
+    assert both.entries == (*first.entries, *second.entries)
+    assert both.provenance.command == f"{first.provenance.command}; again"
+    assert both.provenance.created == "2026-02-01"
+    assert both.provenance.notes == (*first.provenance.notes, "again it is")
+    with pytest.raises(DataError, match="expected models with names of their own, got x more than once"):
+        read_zoo(tmp_path / "1.json", tmp_path / "1.json")
+    with pytest.raises(DataError, match="expected at least one zoo, got none"):
+        put_together([])
+
+
+def provenance(created: str, command: str) -> ZooProvenance:
+    return ZooProvenance(layerprobe="1", created=created, command=command, notes=(f"{command} it is",))
+
+
+SHIPPED = sorted(module.SHIPPED.rglob("*.json"))
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=[file.stem for file in SHIPPED])
+def test_a_shipped_zoo_is_what_its_study_asks_for(file: Path) -> None:
+    study, result = load_lab(file.with_suffix(".toml")), read_zoo(file)
+    jobs = {study.entry_name(model, task): model for model in study.models for task in study.tasks}
+    asked = {name: (model.family, model.size, model.seed) for name, model in jobs.items()}
+    assert {each.name: (each.family, each.size, each.seed) for each in result.entries} == asked
+    for each in result.entries:
+        assert {budget: tuned.protocol for budget, tuned in each.budgets.items()} == study.budgets
+        assert {tuned.seeds for tuned in each.budgets.values()} == {study.finetuning_seeds}
+        scanned = {(scan.weighting, scan.seed) for tuned in each.budgets.values() for scan in tuned.scans}
+        assert scanned == {(weighting, seed) for weighting, seeds in study.scans.items() for seed in seeds}
+        assert set(each.cka) == set(study.references(jobs[each.name]))
+        assert all(0 <= value <= 1.01 for curve in each.cka.values() for value in curve.values)
+    curves = {frozenset(replace(each, cka={}).curves) for each in result.entries}
+    assert len(curves) == 1, "expected the same numbers of every model"
+
+
+def test_the_shipped_zoos_have_six_objectives_seeds_and_two_sizes() -> None:
+    language = [each for each in read_zoo().entries if each.corpus == LANGUAGE]
+    assert len(language) >= 24
+    counts = Counter((each.family, each.size) for each in language)
+    assert {family for family, _ in counts} == set(OBJECTIVES) - {"electric"}
+    assert len({size for _, size in counts}) == 2
+    assert len(set(counts.values())) == 1, "expected as many seeds of every objective and size"
+
+
+def test_no_rule_is_tuned_on_the_models_that_were_kept_out() -> None:
+    kept_out = read_kept_out().entries
+    assert not {each.name for each in kept_out} & {each.name for each in read_zoo().entries}
+    assert not {each.size for each in kept_out} & {each.size for each in read_zoo().entries}
+    assert {each.n_blocks for each in kept_out} == {12}
+
+
+def test_searches_can_be_played_on_the_searched_models() -> None:
+    """Two seeds an objective: 12 blocks on two corpora, 6 and 8 on three; none of them in another zoo."""
+    searched = read_searched().entries
+    elsewhere = (*read_zoo().entries, *read_kept_out().entries)
+    assert not {each.name for each in searched} & {each.name for each in elsewhere}
+    assert not {each.size for each in searched} & {each.size for each in elsewhere}
+    captions, reviews = "captions.en.txt.gz", "movie_reviews.en.txt.gz"
+    assert Counter((each.corpus, each.n_blocks, each.family) for each in searched) == {
+        **{(corpus, 12, family): 2 for corpus in (LANGUAGE, captions) for family in ("mlm", "rtd")},
+        **{
+            (corpus, n_blocks, family): 2
+            for corpus in (LANGUAGE, captions, reviews)
+            for n_blocks in (6, 8)
+            for family in ("mlm", "rtd", *(("electra-15", "random") if corpus == LANGUAGE else ()))
+        },
+    }
+    for each in searched:
+        for runs in each.budgets.values():
+            assert runs.epochs
+            assert runs.validation_errors is not None
+            assert {run.weighting for run in runs.scans} == {"falling", "equal", "random", "sandwich"}
+
+
+def test_the_default_held_on_the_models_that_were_kept_out() -> None:
+    """As the README says: F1 of 0.9, less regret than the effective rank, and under a quarter of the cost."""
+    for budget in bench_predictors(read_kept_out(), rules=tuned_rules(), strategies=(), draws=1).budgets:
+        scores = {rule.rule: rule for rule in budget.rules}
+        result = scores[DEFAULT_RULE]
+        assert result.f1 is not None
+        assert result.f1.value > 0.9
+        assert result.cost.value < 0.25
+        assert result.mean_regret.value < min(1.0, scores[WORDLESS_RULE].mean_regret.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": []}', '{"provenance": 3, "entries": []}'])
+def test_what_is_no_zoo_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "zoo.json").write_text(text)
+    with pytest.raises(DataError, match=r"zoo.json holds no zoo: expected a Zoo as JSON") as caught:
+        read_zoo(tmp_path / "zoo.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read .*none.json as a zoo: No such file"):
+        read_zoo(tmp_path / "none.json")
+    with pytest.raises(DataError, match="as a zoo: Is a directory"):
+        read_zoo(tmp_path)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(DataError, match="holds no zoo: expected a Zoo as JSON: it is no UTF-8"):
+        read_zoo(tmp_path / "bytes.json")
+    with pytest.raises(StoreError, match="cannot write"):
+        write_zoo(known_zoo(), tmp_path / "nowhere" / "zoo.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_blocks": 5}, "expected 'gentle' at layers 0 to 5 of m, got 7 layers"),
+        ({"n_blocks": 0}, "expected at least one block of m, got 0"),
+        ({"budgets": {}}, "expected at least one budget of fine-tuning of m, got none"),
+        ({"cka": (1.0, 2.0)}, "expected 'CKA, twin' at layers 0 to 6 of m, got 2 layers"),
+        (
+            {name: {"probe": RISING} for name in ("metrics", "labelled")},
+            "expected every curve of m under a name of its own",
+        ),
+    ],
+)
+def test_an_entry_holds_together(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        entry("m", "f", RISING, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": ()}, "for each of 0 seeds"),
+        ({"seeds": (0, 1)}, "for each of 2 seeds, got rows of"),
+        ({"seeds": (0, 0, 1)}, "expected distinct seeds, got 0, 0, 1"),
+        ({"test": ((1.0, 2.0, 3.0),)}, "expected a validation and a test score of every layer"),
+        ({"test": (), "validation": ()}, "expected a validation and a test score of every layer"),
+    ],
+)
+def test_scores_hold_together(changes: dict[str, Any], message: str) -> None:
+    good = tuned(RISING)
+    fields = {"protocol": Protocol(), "steps": 1, "seeds": good.seeds}
+    fields |= {"validation": good.validation, "test": good.test}
+    with pytest.raises(DataError, match=message):
+        TunedLayers(**{**fields, **changes})
+
+
+def test_models_have_names_of_their_own() -> None:
+    first: ZooEntry = known_zoo().entries[0]
+    with pytest.raises(DataError, match="expected models with names of their own, got a0 more than once"):
+        zoo(first, first)
+    with pytest.raises(DataError, match="expected at least one model in a zoo, got none"):
+        Zoo(provenance=known_zoo().provenance, entries=())
+    with pytest.raises(DataError, match="expected 2 standard errors, got 1"):
+        LayerCurve(values=(1.0, 2.0), standard_errors=(0.1,))
+
+
+def test_numbers_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
+    data = zoo(entry("m", "f", RISING, cka=[float("nan")] * 7))
+    with pytest.raises(DataError, match="expected finite numbers in a Zoo"):
+        write_zoo(data, tmp_path / "zoo.json")
+    assert not list(tmp_path.iterdir())
+    write_zoo(known_zoo(), tmp_path / "zoo.json")
+    text = (tmp_path / "zoo.json").read_text().replace(json.dumps(80.0), "NaN")
+    (tmp_path / "zoo.json").write_text(text)
+    with pytest.raises(DataError, match="finite number"):
+        read_zoo(tmp_path / "zoo.json")

@@ -1,0 +1,101 @@
+"""The embedded pair: how it is made, and the task that comes with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from layerprobe.embedded import pair as embedded
+from layerprobe.embedded.language import Language
+from layerprobe.embedded.pair import RECIPE, embedded_model, embedded_task, make
+from layerprobe.lab.pretraining.tokenizers import SPECIAL_TOKENS, word_tokenizer
+from layerprobe.lab.pretraining.values import EncoderSize
+
+N_BLOCKS, HIDDEN = 2, 16
+
+
+@pytest.fixture(scope="module")
+def language() -> Language:
+    return Language(seed=embedded.LANGUAGE_SEED)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both models, made with three steps on 100 sentences."""
+    directory = tmp_path_factory.mktemp("weights")
+    size = EncoderSize(n_blocks=N_BLOCKS, hidden_size=HIDDEN, heads=2, intermediate_size=32)
+    for name in ("mlm", "rtd"):
+        make(name, directory, dataclasses.replace(RECIPE, size=size, steps=3, batch_size=16), corpus_size=100)
+    return directory
+
+
+def parameters_without_pooler(model: torch.nn.Module) -> int:
+    return sum(p.numel() for name, p in model.named_parameters() if not name.startswith("pooler."))
+
+
+@pytest.mark.parametrize("name", ["mlm", "rtd"])
+def test_a_checkpoint_loads_and_embeds(checkpoints: Path, name: str, language: Language) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoints / name)
+    model = AutoModel.from_pretrained(checkpoints / name, dtype=torch.float32)
+    assert (model.config.num_hidden_layers, model.config.hidden_size) == (N_BLOCKS, HIDDEN)
+    texts = list(language.sentences(4, seed=9))
+    with torch.inference_mode():
+        output = model(**tokenizer(texts, padding=True, return_tensors="pt"), output_hidden_states=True)
+    assert len(output.hidden_states) == N_BLOCKS + 1
+    assert torch.isfinite(output.last_hidden_state).all()
+
+
+def test_checkpoints_hold_float16_and_no_pickle(checkpoints: Path) -> None:
+    for name in ("mlm", "rtd"):
+        assert AutoModel.from_pretrained(checkpoints / name, dtype="auto").dtype == torch.float16
+        files = {path.name for path in (checkpoints / name).iterdir()}
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= files
+        assert not any(file.endswith((".bin", ".pt")) for file in files)
+
+
+def test_both_encoders_have_equal_parameter_counts(checkpoints: Path) -> None:
+    mlm, rtd = (AutoModel.from_pretrained(checkpoints / name) for name in ("mlm", "rtd"))
+    assert mlm.config.model_type == rtd.config.model_type == "electra"
+    assert parameters_without_pooler(mlm) == parameters_without_pooler(rtd)
+
+
+def test_only_a_pooler_may_be_missing_from_a_checkpoint(checkpoints: Path) -> None:
+    for name in ("mlm", "rtd"):
+        _, info = AutoModel.from_pretrained(checkpoints / name, output_loading_info=True)
+        assert all(key.startswith("pooler.") for key in info["missing_keys"])
+        assert not info["unexpected_keys"]
+
+
+def test_both_models_read_the_same_tokens(checkpoints: Path, language: Language) -> None:
+    texts = list(language.sentences(20, seed=9))
+    ids = [AutoTokenizer.from_pretrained(checkpoints / name)(texts)["input_ids"] for name in ("mlm", "rtd")]
+    assert ids[0] == ids[1]
+
+
+def test_every_word_is_one_known_token(language: Language) -> None:
+    tokenizer = word_tokenizer(language, max_length=RECIPE.max_length)
+    assert len(tokenizer) == len(language.vocabulary) + len(SPECIAL_TOKENS)
+    for text in language.sentences(200, seed=9):
+        ids = tokenizer(text)["input_ids"]
+        assert len(ids) == len(text.split()) + 2
+        assert (ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
+        assert tokenizer.unk_token_id not in ids
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+        assert len(ids) <= RECIPE.max_length
+    assert tokenizer("no-such-word")["input_ids"][1] == tokenizer.unk_token_id
+
+
+def test_the_task_is_the_same_every_time() -> None:
+    task = embedded_task(train=30, validation=20, test=10)
+    assert [len(split) for split in (task.train, task.validation, task.test)] == [30, 20, 10]
+    assert task.digest == embedded_task(train=30, validation=20, test=10).digest
+    assert all(0 <= score <= 1 for score in task.train.targets)
+    assert not set(task.train.first) & set(task.test.first)
+
+
+def test_models_live_in_the_package() -> None:
+    assert embedded_model("mlm").parent == embedded_model("rtd").parent == Path(embedded.__file__).parent / "weights"

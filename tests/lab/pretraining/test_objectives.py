@@ -1,0 +1,392 @@
+"""What the pretraining objectives compute, on batches made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
+from layerprobe.lab.pretraining.objectives import generators
+from layerprobe.lab.pretraining.objectives.all_tokens import CopyLogits
+from layerprobe.lab.pretraining.objectives.generators import sample
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.tokenizers import train_tokenizer
+from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.training.masking import MaskedBatch, Masking
+from layerprobe.training.objective import Objective, ReplacedLogits
+
+PAD, CLS, SEP, MASK = 0, 1, 2, 3
+VOCAB = 60
+SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
+TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
+# that of Electric is of another kind: test_electric.py
+WITH_GENERATOR = tuple(name for name, row in OBJECTIVES.items() if row.has_generator and name != "electric")
+MASKING = Masking(mask_id=MASK, vocab_size=VOCAB, special_ids=(PAD, CLS, SEP, MASK))
+
+
+def rng_of(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def objective_for(name: Any, *, seed: int = 0, **changes: Any) -> Objective:
+    protocol = PretrainingProtocol(
+        **{"objective": name, "size": SIZE, "max_length": 16, "generator_size": 0.5, **changes}
+    )
+    encoder = build_encoder(protocol, vocab_size=VOCAB, pad_id=PAD, seed=seed)
+    objective = build_objective(encoder, protocol, MASKING, seed=seed).eval()
+    assert sum(p.numel() for p in objective.parameters()) < 12_000
+    return objective
+
+
+@pytest.fixture
+def ids() -> Tensor:
+    """Eight sentences between CLS and SEP, the last four padded."""
+    ids = torch.randint(4, VOCAB, (8, 12), generator=rng_of())
+    ids[:, 0] = CLS
+    ids[:4, -1] = SEP
+    ids[4:, 8] = SEP
+    ids[4:, 9:] = PAD
+    return ids
+
+
+@pytest.fixture
+def batch(ids: Tensor) -> MaskedBatch:
+    """The sentences with some tokens masked, as every objective masks them."""
+    masked = MASKING.mask(ids, (ids != PAD).long(), rng_of(3))
+    assert 3 <= len(masked.targets) <= 30
+    return masked
+
+
+def with_shares(share: float) -> Masking:
+    """Return the masking with as many random as kept tokens."""
+    return dataclasses.replace(MASKING, random_share=share, kept_share=share)
+
+
+def fixed_samples(monkeypatch: pytest.MonkeyPatch, samples: Tensor) -> None:
+    """Let generators sample these words, and see that none gets a gradient."""
+
+    def fixed(logits: Tensor, rng: torch.Generator) -> Tensor:
+        assert not logits.requires_grad
+        return samples
+
+    monkeypatch.setattr(generators, "sample", fixed)
+
+
+# ---- masking ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.1, 0.0])
+def test_special_tokens_are_never_selected(ids: Tensor, share: float) -> None:
+    special = ids < 4
+    assert special.sum() == 8 * 2 + 4 * 3
+    ever = torch.zeros_like(special)
+    for seed in range(100):
+        ever |= with_shares(share).mask(ids, (ids != PAD).long(), rng_of(seed)).selected
+    assert_close(ever, ~special)
+
+
+def test_an_unknown_word_is_selected_like_any_other() -> None:
+    tokenizer = train_tokenizer(["one two three"] * 5, vocab_size=60, max_length=32)
+    tokens = tokenizer(["one 한 two"], return_tensors="pt")
+    ids, mask = tokens["input_ids"], tokens["attention_mask"]
+    assert (ids == tokenizer.unk_token_id).sum() == 1
+    batch = masking_of(PretrainingProtocol(masking_rate=0.999), tokenizer).mask(ids, mask, rng_of())
+    words = (ids != tokenizer.cls_token_id) & (ids != tokenizer.sep_token_id)
+    assert_close(batch.selected, words)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.0])
+def test_only_selected_tokens_change_and_are_the_targets(ids: Tensor, share: float) -> None:
+    before = ids.clone()
+    masked = with_shares(share).mask(ids, (ids != PAD).long(), rng_of())
+    assert_close(ids, before)
+    assert 0 < masked.selected.sum() < ids.numel() / 2
+    assert_close(masked.input_ids[~masked.selected], ids[~masked.selected])
+    assert_close(masked.targets, ids[masked.selected])
+
+
+def test_selected_tokens_are_masked_replaced_and_kept_80_10_10() -> None:
+    ids = torch.randint(4, 5000, (300, 300), generator=rng_of())
+    masking = Masking(mask_id=MASK, vocab_size=5000, special_ids=())
+    masked = masking.mask(ids, torch.ones_like(ids), rng_of(1))
+    read = masked.input_ids[masked.selected]
+    shares = [masked.selected, read == MASK, read == masked.targets, (read != MASK) & (read != masked.targets)]
+    # 90 000 tokens: five standard errors are 0.006 of all and 0.017 of the selected ones.
+    for share, expected, tolerance in zip(shares, (0.15, 0.8, 0.1, 0.1), (0.006, 0.02, 0.015, 0.015), strict=True):
+        assert share.float().mean().item() == pytest.approx(expected, abs=tolerance)
+
+
+def test_without_shares_every_selected_token_is_masked(ids: Tensor) -> None:
+    masked = with_shares(0.0).mask(ids, (ids != PAD).long(), rng_of())
+    assert_close(masked.input_ids == MASK, masked.selected)
+
+
+def test_masking_is_drawn_from_the_seed(ids: Tensor) -> None:
+    def selected(seed: int) -> Tensor:
+        return MASKING.mask(ids, (ids != PAD).long(), rng_of(seed)).selected
+
+    assert_close(selected(1), selected(1))
+    assert not torch.equal(selected(1), selected(2))
+
+
+# ---- sampling -----------------------------------------------------------------------------------------
+
+
+def test_samples_follow_the_softmax() -> None:
+    shares = torch.tensor([0.5, 0.3, 0.2, 1e-9])
+    found = sample(shares.log().expand(10_000, 4), rng_of())
+    assert_close(torch.bincount(found, minlength=4) / 10_000, shares, rtol=0, atol=0.025)
+
+
+def test_samples_are_drawn_from_the_seed_and_carry_no_gradient() -> None:
+    logits = torch.zeros(50, 20, requires_grad=True)
+    first, again, other = (sample(logits, rng_of(seed)) for seed in (1, 1, 2))
+    assert_close(first, again)
+    assert not torch.equal(first, other)
+    assert not first.requires_grad
+
+
+# ---- what all objectives share ------------------------------------------------------------------------
+
+
+def test_all_objectives_begin_with_the_same_encoder() -> None:
+    first, *others = (objective_for(name).model.base_model.state_dict() for name in TRAINED)
+    other_seed = objective_for("mlm", seed=1).model.base_model.state_dict()
+    for name, weight in first.items():
+        assert all(torch.equal(weight, other[name]) for other in others), name
+    assert not torch.equal(first["embeddings.word_embeddings.weight"], other_seed["embeddings.word_embeddings.weight"])
+
+
+def test_all_generators_begin_the_same_and_not_as_the_encoder() -> None:
+    first, *others = (objective_for(name, generator_size=1.0).generator for name in WITH_GENERATOR)
+    for name, weight in first.state_dict().items():
+        assert all(torch.equal(weight, other.state_dict()[name]) for other in others), name
+    block = "encoder.layer.0.attention.self.query.weight"
+    encoder = objective_for("rtd", generator_size=1.0).model.base_model
+    assert not torch.equal(first.base_model.get_parameter(block), encoder.get_parameter(block))
+
+
+def test_all_objectives_mask_the_same_tokens(ids: Tensor) -> None:
+    first, *others = (objective_for(name).masking.mask(ids, (ids != PAD).long(), rng_of(5)) for name in TRAINED)
+    for other in others:
+        assert_close(other.selected, first.selected)
+
+
+@pytest.mark.parametrize(("fraction", "hidden", "heads"), [(0.125, 16, 1), (0.25, 32, 1), (0.5, 64, 2), (1.0, 128, 4)])
+def test_a_generator_is_narrower_and_as_deep(fraction: float, hidden: int, heads: int) -> None:
+    size = PretrainingProtocol(objective="rtd", generator_size=fraction).generator
+    assert size == EncoderSize(n_blocks=8, hidden_size=hidden, heads=heads, intermediate_size=4 * hidden)
+
+
+def test_heads_of_a_generator_divide_its_width() -> None:
+    size = EncoderSize(n_blocks=1, hidden_size=24, heads=6, intermediate_size=10).scaled(0.7)
+    assert (size.hidden_size, size.heads) == (17, 1)
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_the_generator_reads_masks_only_and_fills_them_in(
+    name: str, batch: MaskedBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loss is that of transformers with labels of -100 elsewhere."""
+    objective: Any = objective_for(name)
+    read = []
+    forward = objective.generator.forward
+    monkeypatch.setattr(objective.generator, "forward", lambda **inputs: read.append(inputs) or forward(**inputs))
+    found = objective(batch, rng_of())["generator"].loss()
+    selected = batch.selected
+    assert_close(read[0]["input_ids"], batch.ids.masked_fill(selected, MASK))
+    labels = batch.ids.masked_fill(~selected, -100)
+    expected = forward(**read[0], labels=labels).loss
+    assert_close(found / selected.sum(), expected)
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_the_encoder_reads_samples_at_masked_positions_only(
+    name: str, batch: MaskedBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective: Any = objective_for(name)
+    samples = torch.arange(4, 4 + len(batch.targets))
+    fixed_samples(monkeypatch, samples)
+    read = []
+    objective.model.base_model.embeddings.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(kwargs["input_ids"]), with_kwargs=True
+    )
+    objective(batch, rng_of())
+    assert_close(read[-1], batch.ids.masked_scatter(batch.selected, samples))
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_no_gradient_flows_through_the_sampling(name: str, batch: MaskedBatch) -> None:
+    """The generator's own weights learn from its own loss alone, the encoder's blocks from theirs."""
+    objective: Any = objective_for(name)
+    generator, encoder = dict(objective.generator.named_parameters()), dict(objective.model.named_parameters())
+    shared = {id(p) for p in objective.generator.base_model.embeddings.parameters()}
+    for part, output in objective(batch, rng_of()).items():
+        objective.zero_grad()
+        output.loss().backward()
+        own, others = (generator, encoder) if part == "generator" else (encoder, generator)
+        trained = {key for key, p in own.items() if p.grad is not None and p.grad.abs().sum() > 0}
+        assert any("encoder.layer.0" in key for key in trained), part
+        assert all(p.grad is None for p in others.values() if id(p) not in shared), part
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_embeddings_are_tied_and_stay_tied(name: str, batch: MaskedBatch) -> None:
+    objective: Any = objective_for(name)
+    ours, theirs = objective.generator.base_model.embeddings, objective.model.base_model.embeddings
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
+    objective(batch, rng_of())["generator"].loss().backward()
+    optimizer.step()
+    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
+        assert ours.get_submodule(table).weight is theirs.get_submodule(table).weight, table
+    assert objective.generator.generator_lm_head.weight is theirs.word_embeddings.weight
+
+
+@pytest.mark.parametrize("name", ["mlm", "replace-mlm", "all-tokens-mlm"])
+def test_the_words_that_are_scored_are_those_that_are_read(name: str) -> None:
+    model = objective_for(name).model
+    assert model.generator_lm_head.weight is model.base_model.embeddings.word_embeddings.weight
+
+
+# ---- replaced token detection -------------------------------------------------------------------------
+
+
+def one_batch() -> MaskedBatch:
+    """CLS 5 6 7 8 SEP PAD with 6 and 8 masked."""
+    ids = torch.tensor([[CLS, 5, 6, 7, 8, SEP, PAD]])
+    selected = torch.tensor([[False, False, True, False, True, False, False]])
+    return MaskedBatch(
+        ids=ids,
+        attention_mask=(ids != PAD).long(),
+        input_ids=ids.masked_fill(selected, MASK),
+        selected=selected,
+        targets=ids[selected],
+    )
+
+
+def test_rtd_scores_every_token_and_a_right_guess_counts_as_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, batch = objective_for("rtd"), one_batch()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))  # the first is the original word
+    flags: Any = objective(batch, rng_of())["discriminator"]
+    assert flags.replaced.tolist() == [False, False, False, False, True, False]
+    assert objective.counts(batch) == {"generator": 2, "discriminator": 6}
+    assert dict(objective.weights) == {"generator": 1.0, "discriminator": 50.0}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    labels = (corrupted != batch.ids).long()
+    expected = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask, labels=labels).loss
+    assert_close(flags.loss() / 6, expected)
+
+
+def test_electra_15_scores_masked_tokens_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, batch = objective_for("electra-15", discriminator_weight=20.0), one_batch()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    flags: Any = objective(batch, rng_of())["discriminator"]
+    assert flags.replaced.tolist() == [False, True]
+    assert objective.counts(batch) == {"generator": 2, "discriminator": 2}
+    assert dict(objective.weights) == {"generator": 1.0, "discriminator": 20.0}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    logits = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask).logits[0, [2, 4]]
+    assert_close(flags.loss(), -(F.logsigmoid(-logits[0]) + F.logsigmoid(logits[1])))
+
+
+def test_what_is_counted_of_replaced_tokens() -> None:
+    logits = torch.tensor([2.0, -1.0, 3.0, -2.0, 1.0])
+    replaced = torch.tensor([True, True, False, False, True])
+    flags = ReplacedLogits(logits=logits, replaced=replaced)
+    tallies = {name: int(value) for name, value in flags.tallies().items()}
+    assert tallies == {"n": 5, "hits": 3, "flagged": 3, "replaced": 3, "caught": 2}
+
+
+def test_padding_does_not_change_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, batch = objective_for("rtd"), one_batch()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    wider = MaskedBatch(
+        ids=F.pad(batch.ids, (0, 4), value=PAD),
+        input_ids=F.pad(batch.input_ids, (0, 4), value=PAD),
+        selected=F.pad(batch.selected, (0, 4)),
+        targets=batch.targets,
+        attention_mask=F.pad(batch.attention_mask, (0, 4)),
+    )
+    for part, output in objective(batch, rng_of()).items():
+        assert_close(objective(wider, rng_of())[part].loss(), output.loss())
+
+
+# ---- masked language modelling and what replaces it ---------------------------------------------------
+
+
+def test_mlm_fills_in_the_selected_positions(batch: MaskedBatch) -> None:
+    objective = objective_for("mlm")
+    found = objective(batch, rng_of())["mlm"].loss()
+    assert objective.counts(batch) == {"mlm": int(batch.selected.sum())}
+    labels = batch.ids.masked_fill(~batch.selected, -100)
+    masked, mask = batch.input_ids, batch.attention_mask
+    expected = objective.model(input_ids=masked, attention_mask=mask, labels=labels).loss
+    assert_close(found / len(batch.targets), expected)
+
+
+def test_replace_mlm_predicts_the_original_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, batch = objective_for("replace-mlm"), one_batch()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    words: Any = objective(batch, rng_of())["mlm"]
+    assert words.targets.tolist() == [6, 8]
+    assert objective.counts(batch) == {"generator": 2, "mlm": 2}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    labels = torch.tensor([[-100, -100, 6, -100, 8, -100, -100]])
+    expected = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask, labels=labels).loss
+    assert_close(words.loss() / 2, expected)
+
+
+def test_all_tokens_mlm_predicts_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, batch = objective_for("all-tokens-mlm"), one_batch()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    words: Any = objective(batch, rng_of())["mlm"]
+    assert words.targets.tolist() == [CLS, 5, 6, 7, 8, SEP]
+    assert words.read.tolist() == [CLS, 5, 6, 7, 9, SEP]
+    assert words.masked.tolist() == [False, False, True, False, True, False]
+    assert objective.counts(batch) == {"generator": 2, "mlm": 6}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    whole: Any = objective.model(input_ids=corrupted, attention_mask=batch.attention_mask)
+    assert_close(words.logits, whole.logits[0, :6])
+
+
+def test_the_copy_mechanism_mixes_the_token_that_is_read_with_the_softmax() -> None:
+    """D = sigmoid(copy): p = D [x is read] + (1 - D) softmax, computed here with all words at once."""
+    rng = rng_of()
+    read, targets = torch.tensor([4, 1, 2, 3]), torch.tensor([4, 0, 2, 1])
+    logits, copy = torch.randn(4, 5, generator=rng), torch.tensor([0.3, -1.0, 4.0, 2.0])
+    words = CopyLogits(copy=copy, logits=logits, read=read, targets=targets, masked=read != targets)
+    weight = copy.sigmoid().unsqueeze(1)
+    mixed = weight * F.one_hot(read, 5) + (1 - weight) * logits.softmax(dim=1)
+    assert_close(mixed.sum(dim=1), torch.ones(4))
+    assert_close(words.log_likelihood().exp(), mixed[torch.arange(4), targets])
+    assert_close(words.loss(), -mixed[torch.arange(4), targets].log().sum())
+    hits = mixed.argmax(dim=1) == targets
+    tallies = {name: int(value) for name, value in words.tallies().items()}
+    assert tallies == {"n": 4, "hits": int(hits.sum()), "masked": 2, "masked_hits": int(hits[[1, 3]].sum())}
+
+
+def test_a_sure_copy_costs_nothing_where_the_token_is_the_original() -> None:
+    read, targets = torch.tensor([4, 1]), torch.tensor([4, 0])
+    words = CopyLogits(
+        copy=torch.full((2,), 60.0), logits=torch.zeros(2, 5), read=read, targets=targets, masked=read != targets
+    )
+    assert_close(words.log_likelihood(), torch.tensor([0.0, -60.0 - torch.tensor(5.0).log().item()]))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_batch_without_a_masked_token_has_finite_losses(name: str) -> None:
+    ids = torch.tensor([[CLS, SEP], [CLS, SEP]])
+    objective = objective_for(name)
+    batch = objective.masking.mask(ids, torch.ones_like(ids), rng_of())
+    assert len(batch.targets) == 0
+    outputs = objective(batch, rng_of())
+    total = torch.stack([output.loss() for output in outputs.values()]).sum()
+    total.backward()
+    assert torch.isfinite(total)
+    assert all(torch.isfinite(p.grad).all() for p in objective.parameters() if p.grad is not None)

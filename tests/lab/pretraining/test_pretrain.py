@@ -1,0 +1,460 @@
+"""From texts and an objective to a folder: what is written, interrupted, refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, TrainingError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import from_json
+from layerprobe.lab.adaptation.run import adapt
+from layerprobe.lab.pretraining.models import build_encoder
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.run import plan_pretraining, pretrain
+from layerprobe.lab.pretraining.training import prepare
+from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.values import TextFile
+from layerprobe.training.loop import Trainer
+from layerprobe.training.masking import MaskedBatch
+from layerprobe.versions import __version__, versions
+from tests.lab.adaptation.jobs import TEXTS
+from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, SIZE, STEPS, job, protocol_of
+
+TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
+WITH_GENERATOR = tuple(name for name, row in OBJECTIVES.items() if row.has_generator and row.generator_kept)
+Made = dict[str, tuple[Pretraining, Path]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """An encoder by every objective, without an interruption."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    return {name: (job(name, folder / name), folder / name) for name in OBJECTIVES}
+
+
+def numbers(found: Pretraining) -> Pretraining:
+    """Without what differs from run to run."""
+    return dataclasses.replace(found, seconds=0.0, tokens_per_second=0.0, created="")
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    files = [path.relative_to(first) for path in first.rglob("*.safetensors")]
+    assert files
+    for file in files:
+        ours, theirs = load_file(first / file), load_file(second / file)
+        assert ours.keys() == theirs.keys()
+        for name, tensor in ours.items():
+            assert torch.equal(tensor, theirs[name]), f"{file}: {name}"
+
+
+def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the run when it begins the step after."""
+    advance = Trainer.advance
+
+    def interrupted(self: Trainer) -> None:
+        if self.step == step:
+            raise KeyboardInterrupt
+        advance(self)
+
+    monkeypatch.setattr(Trainer, "advance", interrupted)
+
+
+# ---- what is written ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(OBJECTIVES))
+def test_the_folder_is_an_ordinary_checkpoint(name: str, made: Made, tmp_path: Path) -> None:
+    found, out = made[name]
+    assert from_json(Pretraining, (out / "pretraining.json").read_text()) == found
+    model, info = AutoModel.from_pretrained(out, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert (model.config.num_hidden_layers, model.config.hidden_size) == (2, 16)
+    assert sum(p.numel() for p in model.parameters()) == found.encoder_parameters
+    assert (out / "generator").is_dir() == (name in WITH_GENERATOR)
+    encoder = load_encoder(str(out), device="cpu")
+    assert (encoder.description.architecture, encoder.description.n_blocks) == ("electra", 2)
+    stored = extract(out, TEXTS[:8], options=Options(device="cpu", cache_dir=tmp_path))
+    assert stored.n_layers == 3
+    card = (out / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers")
+    assert f"- {name}\n" in card
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_the_generator_is_a_model_of_its_own(name: str, made: Made) -> None:
+    out = made[name][1]
+    generator, info = AutoModel.from_pretrained(out / "generator", output_loading_info=True)
+    encoder = AutoModel.from_pretrained(out)
+    assert not info["missing_keys"]
+    assert (generator.config.num_hidden_layers, generator.config.hidden_size) == (2, 8)
+    words = [model.embeddings.word_embeddings.weight for model in (generator, encoder)]
+    assert torch.equal(*words)
+    assert (
+        AutoTokenizer.from_pretrained(out / "generator").get_vocab() == AutoTokenizer.from_pretrained(out).get_vocab()
+    )
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_part_is_measured_and_its_loss_falls(name: str, made: Made) -> None:
+    found = made[name][0]
+    assert [each.step for each in found.metrics] == [0, 4, 8, STEPS]
+    first, last = found.metrics[0], found.metrics[-1]
+    assert first.train == {}
+    for part in last.train:
+        before, after = first.held_out[part], last.held_out[part]
+        assert before is not None
+        assert after is not None
+        assert after < before, part
+    assert set(last.held_out) == {
+        "mlm": {"mlm_loss", "mlm_accuracy"},
+        "replace-mlm": {"mlm_loss", "mlm_accuracy", "generator_loss", "generator_accuracy"},
+        "all-tokens-mlm": {
+            *("mlm_loss", "mlm_accuracy", "mlm_masked_accuracy", "generator_loss", "generator_accuracy"),
+        },
+    }.get(
+        name,
+        {
+            *("generator_loss", "generator_accuracy", "discriminator_loss", "discriminator_accuracy"),
+            *("discriminator_precision", "discriminator_recall", "discriminator_replaced"),
+        },
+    )
+    assert (found.n_texts, found.n_held_out) == (54, 6)
+    assert found.n_tokens > 0
+    assert found.tokens_per_second > 0
+
+
+def test_every_weight_of_an_encoder_is_trained(made: Made) -> None:
+    before = AutoModel.from_pretrained(made["random"][1]).state_dict()
+    for name in TRAINED:
+        after = AutoModel.from_pretrained(made[name][1]).state_dict()
+        still = [key for key, tensor in after.items() if torch.equal(tensor, before[key])]
+        assert still == [], name
+
+
+def test_a_random_encoder_is_where_the_others_began(made: Made) -> None:
+    found, out = made["random"]
+    assert (found.metrics, found.n_tokens, found.trained_parameters) == ((), 0, 0)
+    fresh = build_encoder(protocol_of("mlm"), vocab_size=found.vocab_size, pad_id=0, seed=0).state_dict()
+    for name, tensor in AutoModel.from_pretrained(out).state_dict().items():
+        assert torch.equal(tensor, fresh[name]), name
+
+
+def test_versions_are_those_of_every_other_result(made: Made) -> None:
+    assert made["mlm"][0].versions == {"layerprobe": __version__, **versions()}
+
+
+def test_all_objectives_share_a_tokenizer_and_a_budget(made: Made) -> None:
+    first = made["mlm"][0]
+    for name in OBJECTIVES:
+        found = made[name][0]
+        assert found.tokenizer_digest == first.tokenizer_digest
+        assert found.corpus_digest == first.corpus_digest
+        assert found.n_tokens == (0 if name == "random" else first.n_tokens)
+    assert len({found.fingerprint for found, _ in made.values()}) == len(OBJECTIVES)
+
+
+@pytest.mark.parametrize("name", TRAINED[1:])
+def test_two_objectives_see_the_same_batches_with_the_same_masks(name: str) -> None:
+    from layerprobe.lab.pretraining.tokenizers import train_tokenizer
+
+    tokenizer = train_tokenizer(TEXTS, vocab_size=60, max_length=32)
+    seen: list[list[MaskedBatch]] = []
+    for objective in ("mlm", name):
+        run = prepare(
+            TEXTS, tokenizer, protocol_of(objective, steps=9), seed=3, device=torch.device("cpu"), autocast=None
+        )
+        assert run.trainer is not None
+        batches: list[MaskedBatch] = []
+        mask = run.trainer.masked_batch
+        run.trainer.masked_batch = (  # type: ignore[method-assign]
+            lambda rows, rng, mask=mask, batches=batches: batches.append(mask(rows, rng)) or batches[-1]
+        )
+        for _ in range(9):  # more than an epoch
+            run.trainer.advance()
+        seen.append(batches)
+    assert len(seen[0]) == len(seen[1]) == 9
+    for first, second in zip(*seen, strict=True):
+        assert torch.equal(first.ids, second.ids)
+        assert torch.equal(first.selected, second.selected)
+
+
+def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    from layerprobe.lab.pretraining.tokenizers import train_tokenizer
+
+    tokenizer = train_tokenizer(TEXTS, vocab_size=60, max_length=32)
+    protocol = protocol_of("rtd", dropout=0.0, discriminator_weight=7.0, accumulation=2)
+    run = prepare(TEXTS, tokenizer, protocol, seed=0, device=torch.device("cpu"), autocast=None)
+    assert run.trainer is not None
+    batches: list[MaskedBatch] = []
+    mask = run.trainer.masked_batch
+    run.trainer.masked_batch = lambda rows, rng: batches.append(mask(rows, rng)) or batches[-1]  # type: ignore[method-assign]
+    run.trainer.advance()  # the first step of the warm-up has rate 0: no weight moves
+    rng = torch.Generator().manual_seed(0)
+    outputs = [run.trainer.objective(batch, rng) for batch in batches]
+    assert len(outputs) == 2
+    masked = sum(len(batch.targets) for batch in batches)
+    real = sum(batch.n_tokens for batch in batches)
+    generator = sum(output["generator"].loss().item() for output in outputs) / masked
+    discriminator = sum(output["discriminator"].loss().item() for output in outputs) / real
+    assert run.trainer.last_loss == pytest.approx(generator + 7 * discriminator, rel=1e-5)
+
+
+def test_the_head_is_kept_for_adapting(made: Made, tmp_path: Path) -> None:
+    from layerprobe.lab.adaptation.values import AdaptationProtocol
+
+    protocol = AdaptationProtocol(max_steps=1, batch_size=8, accumulation=1)
+    found = adapt(made["mlm"][1], TEXTS, tmp_path / "out", protocol=protocol, options=Options(device="cpu"))
+    assert found.head == "own"
+
+
+def test_seeds_differ_and_are_repeated(made: Made, tmp_path: Path) -> None:
+    assert numbers(job("rtd", tmp_path / "same")) == numbers(made["rtd"][0])
+    assert_same_weights(tmp_path / "same", made["rtd"][1])
+    assert job("rtd", tmp_path / "other", seed=1).metrics != made["rtd"][0].metrics
+
+
+def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    job("rtd", tmp_path / "out", steps=2)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_bfloat16_is_autocast_over_float32_weights(made: Made, tmp_path: Path) -> None:
+    found = job("all-tokens-mlm", tmp_path / "out", dtype="bfloat16", dropout=0.0)
+    exact = job("all-tokens-mlm", tmp_path / "exact", dropout=0.0)
+    assert (found.computed_on, exact.computed_on) == ("cpu bfloat16", "cpu float32")
+    assert found.metrics != exact.metrics
+    losses = [[each.held_out["mlm_loss"] for each in run.metrics] for run in (found, exact)]
+    np.testing.assert_allclose(np.array(losses[0], float), np.array(losses[1], float), atol=0.1)
+    assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.float32}
+
+
+def test_progress_shows_loss_and_speed(tmp_path: Path) -> None:
+    told: list[str] = []
+    job("rtd", tmp_path / "out", steps=3, progress=lambda task, done, total: told.append(task))
+    assert told[-4] == "pretraining"
+    assert all(re.fullmatch(r"pretraining loss \d+\.\d{3}, [\d,]+ tokens/s", text) for text in told[-3:])
+
+
+# ---- corpora ------------------------------------------------------------------------------------------
+
+
+def test_the_language_is_as_long_as_the_run_and_has_no_unknown_words(tmp_path: Path) -> None:
+    found = job("mlm", tmp_path / "out", texts="language", steps=4, batch_size=16, held_out=5)
+    assert found.corpus == "language"
+    assert found.n_held_out == 5
+    assert 64 <= found.n_texts <= 72
+    assert found.warnings == ()
+    again = job("mlm", tmp_path / "again", texts="language", steps=4, batch_size=16, held_out=5)
+    assert numbers(again) == numbers(found)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_language_has_sentences_enough_to_hold_out(tmp_path: Path, packed: bool) -> None:
+    found = job("mlm", tmp_path / "out", texts="language", steps=4, batch_size=16, held_out=50, packed=packed)
+    assert found.n_held_out == 50
+    assert found.n_texts > 0.9 * 4 * 16, "expected as many as the steps read"
+
+
+def test_texts_that_are_called_language_are_texts(made: Made, tmp_path: Path) -> None:
+    found = job("mlm", tmp_path / "out", texts=TextFile(name="language", texts=TEXTS))
+    assert found.tokenizer_digest == made["mlm"][0].tokenizer_digest
+    assert_same_weights(tmp_path / "out", made["mlm"][1])
+
+
+def test_packed_sequences_are_longer(tmp_path: Path) -> None:
+    plain, packed = (job("mlm", tmp_path / str(p), packed=p, batch_size=4, steps=4) for p in (False, True))
+    assert packed.n_texts < plain.n_texts
+    assert packed.n_tokens > 1.5 * plain.n_tokens
+
+
+def test_a_data_set_of_the_hub_is_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"train": datasets.Dataset.from_dict({"id": [1, 2], "text": ["one two", "three"]})}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *arguments: datasets.DatasetDict(rows))
+    assert load_corpus(["org/texts"]).texts == ("one two", "three")
+    rows["train"] = datasets.Dataset.from_dict({"a": ["x y", "z"], "b": ["u", "v"]})
+    assert load_corpus(["org/texts:part"], columns="b").texts == ("u", "v")
+
+
+def test_few_texts_give_few_words(tmp_path: Path) -> None:
+    found = job("mlm", tmp_path / "out", steps=1, vocab_size=5000)
+    assert found.vocab_size < 5000
+    assert f"the vocabulary has {found.vocab_size} words, not 5,000: the texts hold no more" in found.warnings
+    assert "1 copies of texts were left out" in found.warnings
+    letters = job("mlm", tmp_path / "letters", steps=1, vocab_size=10)
+    assert any("not 10: the texts have so many letters alone" in warning for warning in letters.warnings)
+
+
+def test_a_plan_writes_nothing(made: Made) -> None:
+    plan = plan_pretraining(TEXTS, protocol=protocol_of("rtd"), device="cpu")
+    found = made["rtd"][0]
+    assert (plan.encoder_parameters, plan.trained_parameters) == (found.encoder_parameters, found.trained_parameters)
+    assert (plan.n_texts, plan.n_held_out, plan.vocab_size) == (54, 6, found.vocab_size)
+    assert plan.epochs == pytest.approx(STEPS * 8 / 54)
+    assert plan.n_tokens == pytest.approx(found.n_tokens, rel=0.2)
+    assert plan.seconds > 0
+    assert plan_pretraining(TEXTS, protocol=protocol_of("random"), device="cpu").seconds == 0
+
+
+# ---- interrupted --------------------------------------------------------------------------------------
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(made: Made, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.lab.pretraining.jobs", "rtd", str(out), "0.05"],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("pretraining 8 of"):
+                break
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+    assert not out.exists()
+    assert [path.name for path in (tmp_path / "out.pretraining").glob("step-*")] == ["step-000000006"]
+    steps: list[float] = []
+    told = lambda task, done, total: steps.append(done) if task.startswith("pretraining") else None  # noqa: E731
+    found = job("rtd", out, progress=told)
+    assert steps == [6, 7, 8, 9, 10, 11, 12]
+    assert numbers(found) == numbers(made["rtd"][0])
+    assert_same_weights(out, made["rtd"][1])
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(("name", "step"), [("mlm", 1), ("all-tokens-mlm", 7), ("electra-15", STEPS - 1)])
+def test_it_can_be_interrupted_anywhere(
+    name: str, step: int, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        stop_after(step, patched)
+        with pytest.raises(KeyboardInterrupt):
+            job(name, tmp_path / "out")
+    assert (tmp_path / "out.pretraining").exists() == (step >= CHECKPOINT_EVERY)
+    assert numbers(job(name, tmp_path / "out")) == numbers(made[name][0])
+    assert_same_weights(tmp_path / "out", made[name][1])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"size": dataclasses.replace(SIZE, n_blocks=3)}, {"generator_size": 1.0}, {"seed": 1}]
+)
+def test_an_unfinished_run_is_not_mixed_with_another(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        stop_after(5, patched)
+        with pytest.raises(KeyboardInterrupt):
+            job("rtd", tmp_path / "out")
+    with pytest.raises(DataError, match="holds an unfinished run with another model, other texts or other settings"):
+        job("rtd", tmp_path / "out", **changes)
+    assert (tmp_path / "out.pretraining").is_dir()
+    assert job("rtd", tmp_path / "out", overwrite=True, **changes).metrics[0].step == 0
+    assert not (tmp_path / "out.pretraining").exists()
+
+
+# ---- finished, in the way, refused ----------------------------------------------------------------------
+
+
+def test_a_finished_folder_is_not_made_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.lab.pretraining.run.prepare", None)
+    assert job("mlm", made["mlm"][1]) == made["mlm"][0]
+    with pytest.raises(DataError, match=r"pretrained on other texts or with other settings.*--overwrite"):
+        job("mlm", made["mlm"][1], seed=1)
+
+
+def test_nothing_else_is_ever_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(DataError, match="holds no pretrained model, so it is not replaced"):
+            job("mlm", tmp_path, overwrite=overwrite)
+    with pytest.raises(DataError, match=r"got the file .*thesis.tex"):
+        job("mlm", tmp_path / "thesis.tex")
+
+
+def test_a_generator_larger_than_the_encoder_is_warned_of(tmp_path: Path) -> None:
+    found = job("rtd", tmp_path / "out", steps=1, generator_size=1.5)
+    assert any("the generator is larger than the encoder" in warning for warning in found.warnings)
+    assert AutoModel.from_pretrained(tmp_path / "out" / "generator").config.hidden_size == 24
+    assert not any("generator" in warning for warning in job("mlm", tmp_path / "m", generator_size=1.5).warnings)
+
+
+def test_too_few_texts(tmp_path: Path) -> None:
+    for texts in ([], ["a", "a"], TextFile(name="none", texts=())):
+        with pytest.raises(DataError, match="expected at least two distinct texts"):
+            job("mlm", tmp_path / "out", texts=texts)
+    with pytest.raises(DataError, match=r"at least 8 sequences to train on, a whole batch, got 7: .* --batch-size"):
+        job("mlm", tmp_path / "out", texts=TEXTS[:8])
+    with pytest.raises(DataError, match='what load_corpus gave, or "language", got the text'):
+        job("mlm", tmp_path / "out", texts="captions.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loss_that_is_not_finite_stops_with_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses_of = Trainer.losses_of
+
+    def broken(self: Trainer, batch: MaskedBatch) -> dict[str, torch.Tensor]:
+        factor = float("nan") if self.step == 4 else 1
+        return {part: factor * loss for part, loss in losses_of(self, batch).items()}
+
+    monkeypatch.setattr(Trainer, "losses_of", broken)
+    with pytest.raises(TrainingError, match=r"the loss became nan at step 5 of 12: .* lower the learning rate"):
+        job("rtd", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected a pretraining objective, one of mlm, rtd.* got 'bert'"):
+        protocol_of("bert")
+    with pytest.raises(DataError, match="a generator size above 0"):
+        PretrainingProtocol(generator_size=0)
+    with pytest.raises(DataError, match="a hidden size that 3 attention heads divide, got 16"):
+        dataclasses.replace(SIZE, heads=3)
+    with pytest.raises(DataError, match="expected dtype auto, float32 or bfloat16 to train in, got 'float16'"):
+        job("mlm", tmp_path / "out", dtype="float16")
+    with pytest.raises(DataError, match="got checkpoint_every=0"):
+        pretrain(tmp_path / "out", TEXTS, checkpoint_every=0)
+
+
+# ---- real sentences -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mlm", "rtd"])
+def test_captions_are_learnt(name: str, shared_data: Path, tmp_path: Path) -> None:
+    texts = load_corpus([shared_data / "corpus" / "captions.en.txt.gz"]).texts[:20_000]
+    size = dataclasses.replace(SIZE, n_blocks=4, hidden_size=64, heads=2, intermediate_size=256)
+    found = job(name, tmp_path / "out", texts=texts, size=size, steps=300, learning_rate=1e-3, vocab_size=4000)
+    part = "mlm" if name == "mlm" else "generator"
+    first, last = (found.metrics[i].held_out[f"{part}_loss"] for i in (0, -1))
+    assert first is not None
+    assert last is not None
+    assert last < first - 2
+
+
+def test_a_negative_seed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected seeds from 0 to 2\^63 - 1, at least one, got \[-1\]"):
+        job("mlm", tmp_path / "out", seed=-1)

@@ -1,0 +1,90 @@
+"""`layerprobe pretrain` as a command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from layerprobe.files.serialisation import unsealed
+from tests.cli.conftest import Layerprobe, layerprobe
+from tests.lab.adaptation.jobs import TEXTS
+
+__all__ = ["layerprobe"]
+
+SMALL = ("--blocks", "2", "--hidden-size", "16", "--heads", "2", "--generator-size", "0.5")
+QUICK = (*SMALL, "--steps", "4", "--batch-size", "8", "--learning-rate", "1e-2", "--device", "cpu")
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS))
+    return path
+
+
+def test_the_folders_are_models_of_every_other_command(layerprobe: Layerprobe, texts: Path, tmp_path: Path) -> None:
+    for name in ("rtd", "mlm"):
+        arguments = (tmp_path / name, "--objective", name, "--corpus", texts, "--vocab-size", "60", *QUICK)
+        done = layerprobe("pretrain", *arguments, "--evaluate-every", "2")
+        assert done.code == 0, done.err
+        lines = done.out.splitlines()
+        assert [line.split()[0] for line in lines[:5]] == ["step", "----", "0", "2", "4"]
+        assert lines[-1].startswith(f"Folder: {tmp_path / name}")
+        assert (", generator: " in lines[-1]) == (name == "rtd")
+        again = layerprobe("pretrain", *arguments, "--json", "--quiet")
+        assert again.json == unsealed(json.loads((tmp_path / name / "pretraining.json").read_text()))[0]
+        assert again.err == ""
+    found = layerprobe("compare", tmp_path / "rtd", tmp_path / "mlm", "--texts", texts, "--json").json
+    values = found["comparisons"][0]["curve"]["values"]
+    assert len(values) == 3
+    assert values[2] < values[0]
+
+
+def test_a_dry_run_writes_nothing(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    arguments = ("pretrain", tmp_path / "out", "--objective", "rtd", "--corpus", "language", *QUICK, "--dry-run")
+    done = layerprobe(*arguments)
+    assert done.code == 0, done.err
+    first, second, third = done.out.splitlines()
+    assert first.startswith("rtd: 2 blocks of 16 features, ")
+    assert second.startswith("2,778 words; ")
+    assert third.startswith("4 steps: ")
+    assert layerprobe(*arguments, "--json").json["protocol"]["objective"] == "rtd"
+    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_presets_and_overrides(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    few = ("--corpus", "language", "--steps", "2", "--batch-size", "8", "--device", "cpu", "--dry-run", "--json")
+    small = layerprobe("pretrain", tmp_path / "out", *few, "--size", "small").json["protocol"]["size"]
+    assert small == {"n_blocks": 12, "hidden_size": 256, "heads": 4, "intermediate_size": 1024}
+    narrow = layerprobe("pretrain", tmp_path / "out", *few, "--size", "mini", "--hidden-size", "64").json
+    assert narrow["protocol"]["size"] == {"n_blocks": 8, "hidden_size": 64, "heads": 4, "intermediate_size": 256}
+
+
+def test_refusals_are_one_line(layerprobe: Layerprobe, texts: Path, tmp_path: Path) -> None:
+    def refused(*arguments: str | Path) -> str:
+        done = layerprobe("pretrain", *QUICK, *arguments)
+        assert done.code == 1
+        return done.error
+
+    assert "expected a folder for the pretrained model, got the file" in refused(texts, "--corpus", texts)
+    assert "does not exist" in refused(tmp_path / "out", "--corpus", tmp_path / "none.txt")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("\n \n")
+    assert "has no texts" in refused(tmp_path / "out", "--corpus", empty)
+    few = tmp_path / "few.txt"
+    few.write_text("a b\nc d\ne f\n")
+    assert "a whole batch, got 2" in refused(tmp_path / "out", "--corpus", few)
+    assert "a hidden size that 3 attention heads divide" in refused(tmp_path / "out", "--corpus", texts, "--heads", "3")
+    assert layerprobe("pretrain", tmp_path / "out", "--corpus", "language", "--column", "a", *QUICK).code == 2
+
+
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+def test_a_seed_that_no_generator_takes_is_one_line(
+    layerprobe: Layerprobe, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    found = layerprobe("pretrain", tmp_path / "out", "--corpus", "language", *QUICK, "--seed", str(10**20), *arguments)
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "expected seeds from 0 to 2^63 - 1, at least one, got [100000000000000000000]" in found.err

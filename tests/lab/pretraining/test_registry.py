@@ -1,0 +1,141 @@
+"""Objectives are rows: those that come with layerprobe, and one of another package through the command line."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.values import PretrainingProtocol
+from tests.plugins import install
+
+ROOT = Path(__file__).parents[3]
+# a default, the twin of every other objective and a study of both, the shipped pair and the demo of it
+MAY_NAME = {
+    "layerprobe/lab/pretraining/values.py": {"mlm"},
+    "layerprobe/training/objective.py": {"mlm"},
+    "layerprobe/lab/dropbench/values.py": {"mlm"},
+    "layerprobe/lab/studies/values.py": {"rtd"},
+    "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
+    "layerprobe/lab/dropbench/strategies.py": {"random"},
+    "cli/layerprobe_cli/options.py": {"random"},
+    "layerprobe/embedded/pair.py": {"mlm", "rtd"},
+    "cli/layerprobe_cli/commands/pretrain.py": {"mlm"},
+    "cli/layerprobe_cli/commands/demo.py": {"mlm", "rtd"},
+}
+SHUFFLED = """
+import dataclasses
+
+from layerprobe.lab.pretraining.models import with_token_head
+from layerprobe.lab.pretraining.objectives.registry import PretrainingObjective
+from layerprobe.training.objective import MaskedLanguageModelling
+
+class Shuffled(MaskedLanguageModelling):
+    def forward(self, batch, rng):
+        return super().forward(dataclasses.replace(batch, input_ids=batch.input_ids.roll(1, dims=1)), rng)
+
+def build(encoder, protocol, masking):
+    return Shuffled(with_token_head(encoder), masking)
+
+SHUFFLED = PretrainingObjective(about="trained to fill in masked tokens of moved texts", builder="toy_plugin:build")
+"""
+STUDY = """
+objectives = ["mlm", "shuffled"]
+finetuning_seeds = 1
+[sizes]
+s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
+[pretraining]
+steps = 2
+batch_size = 8
+max_length = 64
+held_out = 20
+[task]
+source = "language"
+examples = [24, 20, 20]
+[budget.one]
+epochs = 1
+"""
+
+
+@pytest.fixture
+def shuffled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An objective of another package."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    install(monkeypatch, folder, OBJECTIVES, SHUFFLED, {"shuffled": "SHUFFLED"})
+    yield
+    monkeypatch.undo()
+    OBJECTIVES.reload()
+
+
+def layerprobe(folder: Path, *arguments: str) -> str:
+    """Run the command in a process of its own; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "layerprobe_cli.main", *arguments],
+        cwd=folder,
+        env={**os.environ, "LAYERPROBE_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_else_names_an_objective() -> None:
+    for file in [*ROOT.glob("layerprobe/**/*.py"), *ROOT.glob("cli/**/*.py")]:
+        path = file.relative_to(ROOT).as_posix()
+        if path.startswith("layerprobe/lab/pretraining/objectives/"):
+            continue
+        texts = {node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)}
+        assert texts & set(OBJECTIVES) <= MAY_NAME.get(path, set()), path
+
+
+def test_every_row_says_what_it_is() -> None:
+    assert list(OBJECTIVES) == ["mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "electric", "random"]
+    for objective in OBJECTIVES.values():
+        assert objective.about.startswith(("trained ", "not trained"))
+        assert not objective.has_generator or objective.builder is not None
+
+
+def test_names_and_rows_need_no_torch() -> None:
+    code = (
+        "import sys; from layerprobe.lab.pretraining.values import PretrainingProtocol as P; "
+        "assert P(objective='rtd').has_generator; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_unknown_objective_is_refused_with_the_nearest() -> None:
+    with pytest.raises(DataError, match=r"expected a pretraining objective, one of mlm, .*did you mean 'replace-mlm'"):
+        PretrainingProtocol(objective="replace-mln")
+
+
+def test_an_objective_of_another_package(shuffled: None, tmp_path: Path) -> None:
+    assert "all-tokens-mlm, electric, random, shuffled" in layerprobe(tmp_path, "pretrain", "--help")
+    shape = ("--blocks", "2", "--hidden-size", "8", "--heads", "2", "--steps", "2", "--batch-size", "8")
+    arguments = ("--corpus", "language", *shape, "--device", "cpu", "--json")
+    losses = {}
+    for name in ("mlm", "shuffled"):
+        result = json.loads(layerprobe(tmp_path, "pretrain", name, "--objective", name, *arguments))
+        assert result["protocol"]["objective"] == name
+        losses[name] = result["metrics"][0]["held_out"]["mlm_loss"]
+    assert losses["mlm"] != losses["shuffled"]
+    card = (tmp_path / "shuffled" / "README.md").read_text()
+    assert "It was trained to fill in masked tokens of moved texts." in card
+    assert not (tmp_path / "shuffled" / "generator").exists()
+
+
+def test_a_lab_study_of_it(shuffled: None, tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY)
+    result = json.loads(layerprobe(tmp_path, "lab", "run", "study.toml", "--device", "cpu", "--json", "--quiet"))
+    assert {effect["family"] for effect in result["effects"]} == {"shuffled"}
+    assert [entry["family"] for entry in result["zoo"]["entries"]] == ["mlm", "mlm", "shuffled", "shuffled"]

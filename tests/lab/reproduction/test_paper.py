@@ -1,0 +1,17 @@
+"""The paper's figures are those that were checked against the paper."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+
+
+def test_the_figures_are_those_that_were_checked() -> None:
+    # test_reproduce.py compares them with a transcript of the paper, where there is one: change this only after that
+    figures = json.loads((resources.files("layerprobe.lab.reproduction") / "paper.json").read_text(encoding="utf-8"))
+    canonical = json.dumps(figures, sort_keys=True, separators=(",", ":"))
+    assert (
+        hashlib.sha256(canonical.encode()).hexdigest()
+        == "c22f0ce075600dc94b013503ff4c5b5c0d6cda6bcf8377fed00c0907818a782a"
+    )

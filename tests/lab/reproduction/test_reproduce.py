@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.lab.reproduction.paper import (
+    PaperScores,
+    experiment,
+    experiment_names,
+    notes_on,
+    read_paper,
+    run_models,
+)
+from layerprobe.lab.reproduction.run import ReproducedScore, nearness, reproduce, reproduced_score
+from layerprobe.metrics.seeds import seed_scores
+from layerprobe.tasks.loading import load_task
+from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
+from tests.models import save_tiny
+
+ELECTRA = "google/electra-base-discriminator"
+BERT = "google-bert/bert-base-cased"
+KO_ELECTRA = "monologg/koelectra-base-v3-discriminator"
+KLUE = "klue/bert-base"
+
+
+def figures() -> dict[str, Any]:
+    file = Path(__file__).parents[4] / "shared" / "reference" / "paper_2402_13130.json"
+    if not file.is_file():
+        pytest.skip(f"the paper's figures are not at {file}")
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result
+
+
+def test_table_2_is_the_paper_s() -> None:
+    rows = figures()["table_2_stsb"]["rows"]
+    ours = [
+        [
+            score.model,
+            score.layer,
+            read_paper().model(score.model).millions(score.layer),
+            *score.validation.values(),
+            *score.test.values(),
+        ]
+        for score in experiment("table2").scores
+    ]
+    assert ours == [row[1:] for row in rows]
+
+
+def test_mrpc_sick_and_the_best_layer_are_the_paper_s() -> None:
+    others = figures()["other_figures"]
+    names = ("mrpc", "sick", "figure2a")
+    test = {(name, s.model, s.layer): dict(s.test) for name in names for s in experiment(name).scores}
+    electra, generator = "google/electra-base-discriminator", "google/electra-base-generator"
+    mrpc, sick = others["mrpc F1"], others["sick macro F1"]["ELECTRA generator base"]
+    expected = {
+        ("mrpc", electra, 9): {"f1": mrpc["ELECTRA discriminator base"]["layer 9"]},
+        ("mrpc", electra, 12): {"f1": mrpc["ELECTRA discriminator base"]["last"]},
+        ("mrpc", "microsoft/deberta-v3-base", 10): {"f1": mrpc["DeBERTaV3 base"]["layer 10"]},
+        ("mrpc", "microsoft/deberta-v3-base", 12): {"f1": mrpc["DeBERTaV3 base"]["last"]},
+        ("sick", generator, 11): {"macro f1": sick["layer 11"]},
+        ("sick", generator, 12): {"macro f1": sick["last"]},
+        ("figure2a", electra, 9): {"spearman": others["stsb ELECTRA discriminator best test layer"]["base"][1]},
+    }
+    assert {key: test[key] for key in expected} == expected
+
+
+def test_table_1_and_the_languages_are_the_paper_s() -> None:
+    result, columns = figures(), {"tmft": None, "word_similarity_then_tmft": "word similarity"}
+    columns["dapt_then_tmft"] = "domain adaptation"
+    names = {model.hub_id: model.name for model in read_paper().models}
+    ours = {(s.before, names[s.model]): [s.layer, s.test["spearman"]] for s in experiment("table1").scores}
+    expected = {
+        (before, name): [int(str(layer).rstrip("*")), score]
+        for column, before in columns.items()
+        for name, (layer, _, score) in result["table_1_stsb"][column].items()
+    }
+    assert ours == expected
+    for language in ("ko", "de", "es"):
+        flat = [
+            score
+            for value in result["other_figures"][f"stsb {language}"].values()
+            for score in (value.values() if isinstance(value, dict) else (value,))
+        ]
+        assert sorted(s.test["spearman"] for s in experiment(language).scores) == sorted(flat)
+
+
+def test_the_layers_of_table_1_have_the_paper_s_parameters() -> None:
+    names = {model.hub_id: model.name for model in read_paper().models}
+    columns = {None: "tmft", "word similarity": "word_similarity_then_tmft", "domain adaptation": "dapt_then_tmft"}
+    table = figures()["table_1_stsb"]
+    for score in experiment("table1").scores:
+        _, millions, _ = table[columns[score.before]][names[score.model]]
+        assert read_paper().model(score.model).millions(score.layer) == pytest.approx(millions, abs=0.01)
+
+
+def test_the_scores_beside_cka_are_the_paper_s() -> None:
+    best = figures()["other_figures"]["stsb ELECTRA discriminator best test layer"]
+    last = {(row[1], row[2]): row[6] for row in figures()["table_2_stsb"]["rows"]}
+    for pair in experiment("figure3").pairs:
+        assert pair.last == last[pair.model, pair.last_layer]
+        size = pair.model.split("-")[1]
+        if "discriminator" in pair.model:
+            assert [pair.best_layer, pair.best] == best[size]
+        else:
+            assert (pair.best_layer, pair.best) == (pair.last_layer, pair.last)
+
+
+def test_what_was_chosen_here_is_reported() -> None:
+    named = {row[1] for row in figures()["table_2_stsb"]["rows"]}
+    assert {model.hub_id for model in read_paper().models if model.chosen is None} == named
+    planned = run_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
+    chosen, replaced = [note for note in notes_on(experiment("ko"), planned) if "electra" in note or "klue" in note]
+    assert chosen.startswith(f"{KLUE} is chosen here")
+    assert replaced == f"folder was run in place of {KO_ELECTRA}"
+
+
+def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
+    printed = layerprobe("reproduce", "figure2a", "--dry-run", "--seeds", "3", "--json").json
+    assert (printed["runs"], printed["steps"]) == (39, 39 * 1800)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_says_what_it_costs(layerprobe: Layerprobe, name: str) -> None:  # noqa: F811
+    printed = layerprobe("reproduce", name, "--dry-run", "--json").json
+    assert printed["gpu_hours"] > 0
+    assert {layer["model"] for layer in printed["layers"]} == set(experiment(name).models)
+    text = layerprobe("reproduce", name, "--dry-run").out
+    assert all(note in text for note in printed["notes"])
+
+
+def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerprobe) -> None:  # noqa: F811
+    printed = layerprobe("reproduce", "table1", "--dry-run", "--json").json["layers"]
+    alone, words, adapted = [layer for layer in printed if layer["model"] == BERT]
+    assert (words["runs"], words["steps"]) == (10, 5 * (1800 + 50 * 25))
+    assert adapted["gpu_hours"] == pytest.approx(alone["gpu_hours"] + 7)
+    assert adapted["steps"] == alone["steps"]
+
+
+def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
+    model = save_tiny("electra", tmp_path / "model", num_hidden_layers=12)
+    arguments = ("reproduce", "table2", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={model}")
+    done = layerprobe(*arguments, "--json").json
+    assert [score["layer"] for score in done["scores"]] == [3] * 4 + [12] * 4
+    for score in done["scores"]:
+        assert score["difference"] == pytest.approx(score["ours"]["mean"] - score["paper"])
+    assert "82.15" in layerprobe(*arguments).out
+
+
+def test_one_line_for_what_is_wrong(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
+    model = save_tiny("electra", tmp_path / "model")
+    assert "random, pareto, got 'x'" in layerprobe("reproduce", "x").error
+    assert "got nobody/x" in layerprobe("reproduce", "table2", "--dry-run", "--models", "nobody/x").error
+    outside = layerprobe("reproduce", "table2", "-t", pairs_file, "--models", f"{ELECTRA}={model}")
+    assert "from 0 to 3" in outside.error
+
+
+def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedScore:
+    scores = seed_scores(test)
+    ours = LayerOutcome(
+        layer=3,
+        parameters=10,
+        seeds=tuple(range(len(test))),
+        primary="spearman",
+        test={"spearman": test},
+        validation={"spearman": tuple(reversed(test))},
+        mean=scores.mean,
+        std=scores.std,
+        interval=scores.interval,
+    )
+    figures = PaperScores(model=ELECTRA, layer=3, validation={}, test={} if paper is None else {"spearman": paper})
+    return reproduced_score(figures, ELECTRA, ours, "test", "spearman")
+
+
+def test_a_difference_is_judged_by_the_deviation_of_our_seeds() -> None:
+    near, far = reproduced((74.0, 75.0, 76.0), 76.9), reproduced((74.0, 75.0, 76.0), 77.1)
+    assert far.ours is not None
+    assert (far.ours.mean, far.ours.std, far.deviations) == (75.0, 1.0, pytest.approx(-2.1))
+    assert nearness([near, far]) == (
+        "1 of 2 test scores lie within 2 standard deviations of our seeds; "
+        f"the farthest is {ELECTRA} at layer 3, by -2.10."
+    )
+
+
+def test_one_seed_is_not_judged() -> None:
+    assert nearness([reproduced((74.0,), 75.0)]).startswith("With one seed, or equal ones, no difference")
+    assert nearness([reproduced((74.0, 75.0), None)]) == "The paper gives no figure to compare with."
+
+
+# ---- each runs on tiny models -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    return str(save_tiny("electra", tmp_path / "model", num_hidden_layers=12))
+
+
+def test_table_1_runs_tmft_alone_and_names_the_rest(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+) -> None:
+    arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
+    done = layerprobe(*arguments, "--json").json
+    test = [score for score in done["scores"] if score["split"] == "test"]
+    assert [(score["before"], score["layer"], score["paper"], score["ours"] is None) for score in test] == [
+        (None, 3, 75.29, False),
+        ("word similarity", 3, 76.71, True),
+        ("domain adaptation", 7, 79.9, True),
+    ]
+    shown = layerprobe(*arguments)
+    assert "Not run: word similarity, then TMFT; give the data with --words FOLDER." in shown.out
+    assert "Not run: domain adaptation, then TMFT; give the data with --corpus FILE." in shown.out
+    assert any("76.71" in line and line.endswith("not run") for line in shown.out.splitlines())
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    folder = tmp_path / "words"
+    folder.mkdir()
+    lines = [f"{first},{second},{number % 11}" for number, (first, second) in enumerate(WORDS)]
+    (folder / "pairs.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("".join(f"{first} {second} and {first}.\n" for first, second in WORDS))
+    return path
+
+
+WORDS = list(itertools.combinations(("cab", "bead", "fade", "cage", "face", "head", "bad", "edge"), 2))
+
+
+def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+    words: Path,
+    corpus: Path,
+    tmp_path: Path,
+) -> None:
+    arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
+    scores = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["scores"]
+    _, after_words, _ = test = [score for score in scores if score["split"] == "test"]
+    assert [(score["before"], score["layer"], score["paper"]) for score in test] == [
+        (None, 3, 75.29),
+        ("word similarity", 3, 76.71),
+        ("domain adaptation", 7, 79.9),
+    ]
+    assert all(len(score["ours"]["values"]) == 2 for score in scores)
+    # runs of their own: each chain fine-tunes what its first step left
+    protocols = [json.loads(file.read_text())["protocol"] for file in (tmp_path / "cache").rglob("result.json")]
+    assert sorted((how["epochs"], how["batch_size"]) for how in protocols) == [(10, 32)] * 6 + [(50, 128)] * 2
+    (adaptation,) = (tmp_path / "cache").rglob("adaptation.json")
+    how = json.loads(adaptation.read_text())["protocol"]
+    assert (how["epochs"], how["masking_rate"]) == (10, 0.15)
+
+    # only one of them, and nothing is done again
+    shown = layerprobe(*arguments, "--words", words)
+    row = next(line for line in shown.out.splitlines() if "word similarity, then TMFT" in line and " test " in line)
+    figures = [f"{after_words['paper']:.2f}", f"{after_words['ours']['mean']:.2f}"]
+    assert figures == row.split(" test ")[1].split()[:2]
+    assert "give the data with --corpus FILE" in shown.out
+    assert "--words FOLDER" not in shown.out
+
+
+def test_steps_of_word_similarity_are_those_of_the_pairs_given(layerprobe: Layerprobe, words: Path) -> None:  # noqa: F811
+    arguments = ("reproduce", "table1", "--dry-run", "--seeds", "2", "--models", BERT, "--words", words)
+    _, after_words, _ = layerprobe(*arguments, "--json").json["layers"]
+    assert (after_words["runs"], after_words["steps"]) == (4, 2 * (1800 + 50))
+
+
+def test_other_experiments_take_no_step_before(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    words: Path,
+) -> None:
+    outcome = layerprobe("reproduce", "table2", "--dry-run", "--words", words)
+    assert "expected no data for word similarity, which table2 does not have" in outcome.error
+    task = load_task(pairs_file)
+    with pytest.raises(DataError, match="expected no data for word similarity, which random does not have"):
+        reproduce("random", task, words=task)
+
+
+def test_what_cannot_be_adapted_is_reported_before_any_training(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    corpus: Path,
+    tmp_path: Path,
+) -> None:
+    model = save_tiny("gpt2", tmp_path / "gpt2", num_hidden_layers=7)
+    arguments = ("-t", pairs_file, "--models", f"{ELECTRA}={model}", "--corpus", corpus)
+    assert "cannot be trained by masked language modelling" in layerprobe("reproduce", "table1", *arguments).error
+    assert not list((tmp_path / "cache").rglob("result.json"))
+
+
+@pytest.mark.parametrize(("name", "model"), [("ko", KO_ELECTRA), ("de", "deepset/gelectra-base")])
+def test_a_language_says_seeds_interval_and_how_far(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+    name: str,
+    model: str,
+) -> None:
+    arguments = ("reproduce", name, "-t", pairs_file, "--seeds", "2", "--models", f"{model}={tiny}")
+    done = layerprobe(*arguments, "--json").json
+    for ours in (score["ours"] for score in done["scores"]):
+        low, high = ours["interval"]
+        assert low <= ours["mean"] <= high
+        assert len(ours["values"]) == 2
+    text = layerprobe(*arguments).out
+    assert done["sentence"] in text
+    assert f"{tiny} was run in place of {model}" in text
+
+
+def test_random_weights_are_others_than_the_trained_ones(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+) -> None:
+    common = ("-t", pairs_file, "--seeds", "1", "--models", f"{ELECTRA}={tiny}", "--json")
+    random = layerprobe("reproduce", "random", *common).json
+    trained = layerprobe("reproduce", "table2", *common).json
+    assert [score["random_init"] for score in random["scores"]] == [0] * 6
+    assert random["sentence"] == "The paper gives no figure to compare with."
+    of_random, of_trained = (
+        {score["layer"]: score["ours"]["mean"] for score in done["scores"] if score["split"] == "validation"}
+        for done in (random, {"scores": [s for s in trained["scores"] if s["metric"] == "spearman"]})
+    )
+    assert set(of_trained) == {3, 12}
+    assert all(of_random[layer] != mean for layer, mean in of_trained.items())
+
+
+def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
+    small = save_tiny("bert", tmp_path / "small", num_hidden_layers=2)
+    models = f"{ELECTRA}={tiny},google/bert_uncased_L-2_H-128_A-2={small}"
+    arguments = ("reproduce", "pareto", "-t", pairs_file, "--seeds", "1", "--models", models)
+    front = layerprobe(*arguments, "--json").json["front"]
+    assert front["paper"] == [["google/bert_uncased_L-2_H-128_A-2", 2], [ELECTRA, 3]]
+    assert front["ours"]
+    assert "by the paper: google/bert_uncased_L-2_H-128_A-2 at layer 2" in layerprobe(*arguments).out
+
+
+def test_figure_3_compares_curves_with_the_paper_s_scores(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+    tmp_path: Path,
+) -> None:
+    reference = save_tiny("bert", tmp_path / "reference", num_hidden_layers=12, seed=3)
+    models = f"{ELECTRA}={tiny},{BERT}={reference}"
+    arguments = ("reproduce", "figure3", "-t", pairs_file, "--models", models)
+    done = layerprobe(*arguments, "--json").json
+    (pair,) = done["pairs"]
+    assert len(pair["curve"]) == len(pair["biased"]) == 13
+    assert all(
+        low <= value <= high for low, value, high in zip(pair["lower"], pair["curve"], pair["upper"], strict=True)
+    )
+    assert pair["bears_out"] == bool(pair["drop_layers"])
+    text = layerprobe(*arguments).out
+    assert done["sentence"] == f"{int(pair['bears_out'])} of 1 pairs bear out the paper's claim."
+    assert done["sentence"] in text
+    assert "78.14" in text
+
+
+def test_figure_3_needs_a_pair(layerprobe: Layerprobe, pairs_file: Path, tiny: str) -> None:  # noqa: F811
+    outcome = layerprobe("reproduce", "figure3", "-t", pairs_file, "--models", f"{ELECTRA}={tiny}")
+    assert f"expected a model and its reference for figure3, such as {ELECTRA} and {BERT}" in outcome.error
+
+
+def test_korean_needs_a_copy(layerprobe: Layerprobe) -> None:  # noqa: F811
+    assert "expected --task with a copy of kor-sts" in layerprobe("reproduce", "ko").err

@@ -1,0 +1,50 @@
+"""A lab study that takes seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from layerprobe.encoders.options import Options
+from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.lab.studies.values import LabStudy, LabTask
+
+OPTIONS = Options(device="cpu")
+SIZE = EncoderSize(n_blocks=2, hidden_size=8, heads=2, intermediate_size=16)
+SMALL = LabStudy(
+    name="small",
+    objectives=("mlm", "rtd", "random"),
+    sizes={"s": SIZE},
+    generator_sizes=(0.5,),
+    pretraining=PretrainingProtocol(steps=3, batch_size=8, max_length=64, held_out=20),
+    tasks=(LabTask(examples=(24, 20, 20)),),
+    budgets={"gentle": Protocol(epochs=1), "fast": Protocol(epochs=1, learning_rate=1e-2)},
+    finetuning_seeds=(0, 1),
+)
+
+TOML = """
+objectives = ["mlm", "rtd", "random"]
+generator_sizes = [0.5]
+finetuning_seeds = 2
+[sizes]
+s = { n_blocks = 2, hidden_size = 8, heads = 2, intermediate_size = 16 }
+[pretraining]
+steps = 3
+batch_size = 8
+max_length = 64
+held_out = 20
+[task]
+source = "language"
+examples = [24, 20, 20]
+[budget.gentle]
+epochs = 1
+[budget.fast]
+epochs = 1
+learning_rate = 1e-2
+"""
+
+
+def changed(**values: Any) -> LabStudy:
+    """Return the study with other fields."""
+    return dataclasses.replace(SMALL, **values)

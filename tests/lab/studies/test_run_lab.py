@@ -1,0 +1,278 @@
+"""A study is done, done again for nothing, interrupted, shared, and goes on without what fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from layerprobe.embedded.pair import embedded_task
+from layerprobe.errors import DataError, LayerProbeError, TrainingError
+from layerprobe.files.serialisation import from_json
+from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.zoo import read_zoo
+from layerprobe.lab.studies import run as module
+from layerprobe.lab.studies.page import lab_page
+from layerprobe.lab.studies.run import plan_lab, run_lab
+from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
+from layerprobe.results.page import render
+from layerprobe.tasks.values import TaskSettings
+from tests.lab.studies.studies import OPTIONS, SMALL, changed
+
+
+def test_every_model_becomes_an_entry(result: LabResult, folder: Path) -> None:
+    assert [entry.name for entry in result.zoo.entries] == [model.name for model in SMALL.models]
+    assert {entry.family for entry in result.zoo.entries} == {"mlm", "rtd", "random"}
+    by_name = {entry.name: entry for entry in result.zoo.entries}
+    assert set(by_name["s-rtd-seed0"].cka) == {"mlm twin, same seed", "mlm twin, other seed"}
+    assert set(by_name["s-mlm-seed0"].cka) == {"mlm twin, other seed"}
+    assert set(by_name["s-random-seed1"].budgets) == {"gentle", "fast"}
+    assert result.failures == ()
+    assert {each.family for each in result.effects} == {"rtd", "random"}
+    assert result.pretrainings["s-rtd-seed1"].protocol.objective == "rtd"
+
+
+def test_the_noise_floor_is_the_same_from_both_sides(result: LabResult) -> None:
+    """CKA of two MLM models is symmetric, so with two seeds both have one floor."""
+    first, second = (e.cka["mlm twin, other seed"].values for e in result.zoo.entries if e.family == "mlm")
+    assert first == pytest.approx(second, abs=1e-6)
+
+
+def test_files_read_back(result: LabResult, folder: Path) -> None:
+    assert read_zoo(folder / "zoo.json").entries == result.zoo.entries
+    written = from_json(LabResult, (folder / "lab.json").read_text())
+    assert (written.effects, written.zoo.entries) == (result.effects, result.zoo.entries)
+    assert written.pretrainings == result.pretrainings
+    assert len(bench_predictors(read_zoo(folder / "zoo.json"), draws=5).budgets) == 2
+
+
+def test_sentences_answer_for_every_objective_and_budget(result: LabResult) -> None:
+    assert len(result.sentences) == 4
+    assert result.sentences[0].startswith("rtd, gentle: ")
+    assert "95% interval (2 pairs)." in result.sentences[0]
+
+
+def test_a_second_time_nothing_is_made(result: LabResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "zoo_entry", None)
+    monkeypatch.setattr("layerprobe.lab.pretraining.run.train", None)
+    again = run_lab(SMALL, folder, options=OPTIONS)
+    assert (again.zoo.entries, again.effects) == (result.zoo.entries, result.effects)
+
+
+def test_a_plan_says_what_is_there(result: LabResult, folder: Path, tmp_path: Path) -> None:
+    done = plan_lab(SMALL, folder, options=OPTIONS)
+    # three layers, two seeds, two budgets
+    assert [(each.pretrained, each.runs, each.stored) for each in done.models] == [(True, 12, 12)] * 6
+    more = changed(finetuning_seeds=(0, 1, 2))
+    assert [(each.runs, each.stored) for each in plan_lab(more, folder, options=OPTIONS).models] == [(18, 12)] * 6
+    nothing = plan_lab(SMALL, tmp_path / "none", options=OPTIONS)
+    assert [(each.pretrained, each.stored) for each in nothing.models] == [(False, 0)] * 6
+    assert not (tmp_path / "none").exists()
+
+
+def test_another_study_in_the_folder_is_refused(result: LabResult, folder: Path) -> None:
+    other = changed(pretraining=dataclasses.replace(SMALL.pretraining, steps=4))
+    with pytest.raises(DataError, match=r"s-mlm-seed0 holds a model that was pretrained .* with other settings"):
+        run_lab(other, folder, options=OPTIONS)
+
+
+def test_more_budgets_keep_the_models(result: LabResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.lab.pretraining.run.train", None)
+    fewer = changed(budgets={"fast": SMALL.budgets["fast"]}, objectives=("mlm", "rtd"))
+    found = run_lab(fewer, folder, options=OPTIONS)
+    expected = {entry.name: entry.budgets["fast"] for entry in result.zoo.entries}
+    assert {e.name: e.budgets for e in found.zoo.entries} == {
+        name: {"fast": tuned} for name, tuned in expected.items() if "random" not in name
+    }
+
+
+def test_after_an_interruption_only_what_is_missing_is_made(
+    result: LabResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: Counter[str] = Counter()
+    whole = module.zoo_entry
+
+    def counted(*arguments: Any, **values: Any) -> Any:
+        if values["name"] == "s-rtd-seed0" and not made["s-rtd-seed0"]:
+            made[values["name"]] += 1
+            raise KeyboardInterrupt
+        made[values["name"]] += 1
+        return whole(*arguments, **values)
+
+    monkeypatch.setattr(module, "zoo_entry", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run_lab(SMALL, tmp_path, options=OPTIONS)
+    # the unfinished zoo can be used
+    assert [entry.name for entry in read_zoo(tmp_path / "zoo.json").entries] == ["s-mlm-seed0", "s-mlm-seed1"]
+    found = run_lab(SMALL, tmp_path, options=OPTIONS)
+    assert made.pop("s-rtd-seed0") == 2
+    assert set(made.values()) == {1}
+    assert found.zoo.entries == result.zoo.entries
+
+
+def test_a_garbled_entry_is_made_again(result: LabResult, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / "entries" / "s-rtd-seed1.json").write_text("{")
+    assert run_lab(SMALL, folder, options=OPTIONS).zoo.entries == result.zoo.entries
+    assert "s-rtd-seed1.json cannot be read" in caplog.text
+
+
+def exploding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Give the model of this name a learning rate with which its loss is not finite."""
+    whole = module.pretrain
+
+    def pretrain(out: Path, *arguments: Any, protocol: Any, **values: Any) -> Any:
+        if out.name == name:
+            protocol = dataclasses.replace(protocol, learning_rate=1e38, steps=30, warmup=0.0)
+        return whole(out, *arguments, protocol=protocol, **values)
+
+    monkeypatch.setattr(module, "pretrain", pretrain)
+
+
+def test_a_loss_that_is_not_finite_leaves_out_that_model_alone(
+    result: LabResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exploding(monkeypatch, "s-rtd-seed0")
+    found = run_lab(SMALL, tmp_path, options=OPTIONS)
+    assert [each.model for each in found.failures] == ["s-rtd-seed0"]
+    assert found.failures[0].reason.startswith("the loss became nan at step ")
+    assert found.zoo.entries == tuple(entry for entry in result.zoo.entries if entry.name != "s-rtd-seed0")
+    assert json.loads((tmp_path / "lab.json").read_text())["failures"][0]["model"] == "s-rtd-seed0"
+
+
+def test_without_a_twin_its_models_have_one_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exploding(monkeypatch, "s-mlm-seed1")
+    found = run_lab(changed(objectives=("mlm", "rtd")), tmp_path, options=OPTIONS)
+    assert [each.model for each in found.failures] == ["s-mlm-seed1"]
+    references = {entry.name: set(entry.cka) for entry in found.zoo.entries}
+    assert references == {
+        "s-mlm-seed0": set(),
+        "s-rtd-seed0": {"mlm twin, same seed"},
+        "s-rtd-seed1": {"mlm twin, other seed"},
+    }
+    assert [each.models for each in found.effects if each.measure == "drop"] == [("s-rtd-seed0",)] * 4
+
+
+def test_a_corpus_smaller_than_a_batch_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"line {number}" for number in range(7)))
+    with pytest.raises(DataError, match="expected at least 8 distinct texts, a batch, got 7"):
+        run_lab(changed(corpus=(str(texts),)), tmp_path / "out", options=OPTIONS)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabStudy, Path, LabResult]:
+    """A study of two tasks, one of whose test pairs are all that are not used otherwise, with scans."""
+    root = tmp_path_factory.mktemp("both")
+    pairs, told = root / "pairs.csv", embedded_task(train=60).train
+    assert told.second is not None
+    rows = zip(told.first, told.second, told.targets, strict=True)
+    pairs.write_text("\n".join(f"{first},{second},{5 * target}" for first, second, target in rows))
+    settings = TaskSettings(source=str(pairs), score_range=(0.0, 5.0))
+    study = changed(
+        objectives=("mlm", "rtd"),
+        tasks=(
+            LabTask(name="words", examples=(24, 20, 20)),
+            LabTask(name="pairs", settings=settings, examples=(20, 10, None)),
+        ),
+        budgets={"fast": SMALL.budgets["fast"]},
+        scans={"falling": (0, 1), "sandwich": (0,)},
+    )
+    return study, root / "out", run_lab(study, root / "out", options=OPTIONS)
+
+
+def test_every_model_and_task_becomes_an_entry(both: tuple[LabStudy, Path, LabResult]) -> None:
+    study, _, result = both
+    names = [f"{model.name}-{task}" for model in study.models for task in ("words", "pairs")]
+    assert [entry.name for entry in result.zoo.entries] == names
+    assert [entry.task for entry in result.zoo.entries[:2]] == ["words", "pairs"]
+    assert set(result.pretrainings) == {model.name for model in study.models}
+    for entry in result.zoo.entries:
+        tuned = entry.budgets["fast"]
+        assert [(scan.weighting, scan.seed) for scan in tuned.scans] == [
+            *(("falling", seed) for seed in (0, 1)),
+            ("sandwich", 0),
+        ]
+        assert tuned.validation_errors is not None
+        assert tuned.test_errors is not None
+        assert (tuned.validation_errors.n_items, tuned.test_errors.n_items) == ((10, 30), (20, 20))[
+            entry.task == "words"
+        ]
+        assert tuned.test_errors.weighting == "falling"
+        np.testing.assert_allclose(np.array(tuned.epochs).max(axis=2), tuned.validation)
+        assert len(tuned.halves) == 2
+
+
+def test_tasks_are_told_apart(both: tuple[LabStudy, Path, LabResult]) -> None:
+    _, _, result = both
+    assert {(each.task, len(each.values)) for each in result.effects} == {("words", 2), ("pairs", 2)}
+    assert len(result.sentences) == 2
+    assert result.sentences[1].startswith("rtd, fast, pairs: ")
+    page = render(lab_page(result))
+    assert "Test Spearman after fine-tuning, size s, budget fast, pairs." in page
+    assert "4 models: 2 objectives" in page
+    assert "<dd>words, pairs</dd>" in page
+
+
+def test_a_plan_counts_scans_and_tasks(both: tuple[LabStudy, Path, LabResult]) -> None:
+    study, out, _ = both
+    # two tasks, of three layers and two seeds and three scans each
+    assert [(each.runs, each.stored) for each in plan_lab(study, out, options=OPTIONS).models] == [(18, 18)] * 4
+
+
+def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
+    texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.csv"
+    texts.write_text("\n".join(f"the {number} dogs of number {number}" for number in range(60)))
+    pairs.write_text("\n".join(f"{n} dogs,dogs of number {n + n % 3},{n % 6}" for n in range(60)))
+    study = changed(
+        corpus=(str(texts),),
+        tasks=(LabTask(settings=TaskSettings(source=str(pairs), score_range=(0.0, 5.0)), examples=(20, 4, 5)),),
+        objectives=("mlm",),
+        budgets={"one": Protocol(epochs=1)},
+        finetuning_seeds=(0,),
+    )
+    zoo = run_lab(study, tmp_path / "out", options=OPTIONS).zoo
+    assert {(entry.corpus, entry.task) for entry in zoo.entries} == {("texts.txt", "pairs.csv")}
+    assert "fine-tuned on pairs.csv: 20 training, 4 validation and 5 test examples" in zoo.provenance.notes
+    assert str(tmp_path) not in (tmp_path / "out" / "zoo.json").read_text()
+
+
+def test_no_process_and_no_level(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected at least one process, got 0"):
+        run_lab(SMALL, tmp_path, workers=0)
+    with pytest.raises(LayerProbeError, match="level"):
+        run_lab(SMALL, tmp_path, level=2)
+
+
+def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """True for a model that is made, the reason for one that is left out, None for one that another process makes."""
+    exploding(monkeypatch, "s-mlm-seed0")
+    (tmp_path / "entries").mkdir()
+    worker = module._Worker((changed(objectives=("mlm",)), tmp_path, OPTIONS, None, 1))
+    failed = worker("s-mlm-seed0")
+    assert isinstance(failed, TrainingError)
+    assert str(failed).startswith("the loss became nan at step ")
+    assert worker("s-mlm-seed1") is True
+    with FileLock(tmp_path / "locks" / "s-mlm-seed1.lock"):
+        assert worker("s-mlm-seed1") is None
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_same(result: LabResult, tmp_path: Path) -> None:
+    found = run_lab(SMALL, tmp_path, workers=2, options=OPTIONS)
+    assert found.zoo.entries == result.zoo.entries
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray opens what it closes when its process ends
+def test_ray_gives_the_same(result: LabResult, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    found = run_lab(SMALL, tmp_path, ray="local", workers=2, options=OPTIONS)  # of one thread each
+    assert found.zoo.entries == result.zoo.entries
