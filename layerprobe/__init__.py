@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from layerprobe.extraction.embeddings import extract as extract
     from layerprobe.files.serialisation import from_json as from_json
     from layerprobe.files.serialisation import to_json as to_json
-    from layerprobe.finetuning.tuning import confirm as confirm
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from layerprobe.scoring.zero_shot import score as score
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
+    from layerprobe.study.confirmation import confirm as confirm
     from layerprobe.study.find import find as find
     from layerprobe.study.predict import predict as predict
     from layerprobe.study.run import run as run
@@ -54,13 +54,14 @@ _MODULES = {
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",
-    "finetuning.tuning": "confirm finetune scan",
+    "finetuning.tuning": "finetune scan",
     "finetuning.values": "Protocol",
     "embedded.pair": "embedded_model embedded_task",
     "report.page": "write_report",
     "scoring.zero_shot": "score",
     "files.serialisation": "from_json to_json",
     "similarity.cka": "cka_interval linear_cka",
+    "study.confirmation": "confirm",
     "study.find": "find",
     "study.predict": "predict",
     "study.run": "run",

@@ -5,6 +5,7 @@ Knows names and where they lead, imports nothing before it is asked for.
 
 import functools
 import logging
+import pkgutil
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
@@ -29,17 +30,29 @@ class Registry(Mapping[str, T], Generic[T]):
         group: Of the entry points, such as layerprobe.readings.
         kind: The type of what is registered.
         what: What one of them is called in messages, such as reading.
-        own: By name, `module:attribute` of those that come with layerprobe.
+        own: By name, `module:attribute` of those that come with layerprobe; or `module:attribute` of such a mapping,
+            where those who have the registry are not to know them.
     """
 
-    def __init__(self, group: str, kind: type[T], *, what: str, own: Mapping[str, str]) -> None:
+    def __init__(self, group: str, kind: type[T], *, what: str, own: Mapping[str, str] | str) -> None:
         self.group, self.kind, self.what = group, kind, what
-        self._own = {name: EntryPoint(name=name, value=value, group=group) for name, value in own.items()}
+        self._rows = own
         self._loaded: dict[str, T] = {}
 
     @functools.cached_property
+    def own(self) -> dict[str, EntryPoint]:
+        """Those that come with layerprobe, by name."""
+        rows = pkgutil.resolve_name(self._rows) if isinstance(self._rows, str) else self._rows
+        return {name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()}
+
+    def add(self, rows: Mapping[str, str]) -> None:
+        """Add things of layerprobe that those who have the registry are not to know."""
+        self.own.update({name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()})
+        self.__dict__.pop("_entries", None)
+
+    @functools.cached_property
     def _entries(self) -> dict[str, EntryPoint]:
-        entries = dict(self._own)
+        entries = dict(self.own)
         for entry in sorted(entry_points(group=self.group), key=lambda entry: entry.name):
             if entries.setdefault(entry.name, entry) != entry:
                 logger.warning(
@@ -87,7 +100,7 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             value = entry.load()
         except Exception as error:
-            if entry.name in self._own:
+            if entry.name in self.own:
                 raise
             raise DataError(f"the {self.what} {entry.name!r} of {entry.value} cannot be loaded: {error}") from error
         if not isinstance(value, self.kind):

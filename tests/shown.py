@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 
-from layerprobe.display import Shown, make_page
+from layerprobe.results.shown import Shown, make_page
 
 
 def assert_shows_itself(result: Shown, folder: Path) -> None:

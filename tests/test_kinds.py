@@ -19,7 +19,7 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.tuning import confirm, finetune
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.report.data import layer_rows
@@ -28,6 +28,7 @@ from layerprobe.results.page import render
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import score, zero_shot
 from layerprobe.store.store import Store
+from layerprobe.study.confirmation import confirm
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.kind import KINDS, OWN

@@ -125,17 +125,17 @@ class Report:
     ] = None
     plotly: PlotlyFrom = "embedded"
 
-    def write(self, output: Output, function: str, *results: object, **about: Any) -> None:
-        """Write the page that a function makes of results, where one was asked for, and say where it is."""
-        self.save(function, *results, **about)
+    def write(self, output: Output, result: object, *further: object, page: str | None = None, **about: Any) -> None:
+        """Write the page of a result where one was asked for, see `layerprobe.results.shown.make_page`; say where."""
+        self.save(result, *further, page=page, **about)
         self.name(output)
 
-    def save(self, function: str, *results: object, **about: Any) -> None:
-        """Write the page; the function is named `module:function`, and imported only where a page was asked for."""
+    def save(self, result: object, *further: object, page: str | None = None, **about: Any) -> None:
+        """Write the page of a result where one was asked for."""
         if self.report is not None:
-            from layerprobe.display import save_page
+            from layerprobe.results.shown import save_page
 
-            save_page(self.report, function, *results, plotly=self.plotly, **about)
+            save_page(self.report, result, *further, plotly=self.plotly, page=page, **about)
 
     def name(self, output: Output) -> None:
         """Say where the page is."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.plan import TuningPlan
     from layerprobe.lab.adaptation.values import AdaptationPlan
     from layerprobe.progress import Progress
+    from layerprobe.results.table import Table
     from layerprobe.tasks.values import Task
     from layerprobe_cli.options import LoadedTexts
 
@@ -35,12 +36,14 @@ class Output:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
     traceback: Annotated[bool, typer.Option("--traceback", help="Where an error comes from, before its line.")] = False
 
-    def result(self, value: T, table: Callable[[T], None], *, as_json: object = None) -> None:
-        """Print a result, as JSON, which can be of another value, or by `table`."""
+    def result(self, value: T, table: Table | Callable[[T], None], *, as_json: object = None) -> None:
+        """Print a result: as JSON, which can be of another value, or its table; or by a function that prints it."""
         if self.json:
             print_json(value if as_json is None else as_json)
-        else:
+        elif callable(table):
             table(value)
+        else:
+            typer.echo(table.text())
 
     def plan(self, plan: TuningPlan | AdaptationPlan | ExtractionPlan, *, dry_run: bool) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""

@@ -12,12 +12,11 @@ from layerprobe_cli.output import print_table
 
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparison, Comparisons
-    from layerprobe.encoders.values import ModelDescription
     from layerprobe.finetuning.values import LayerOutcome
     from layerprobe.kinds.retrieval.values import RetrievalScores
     from layerprobe.prediction.values import DropPrediction
     from layerprobe.report.data import LayerRow
-    from layerprobe.scoring.values import LayerMeans, LayerScores
+    from layerprobe.scoring.values import LayerMeans
     from layerprobe.study.values import Finding, Study
 
 
@@ -203,7 +202,7 @@ def print_maps(comparisons: Comparisons) -> None:
 
 
 def _print_matrix(values: Sequence[Sequence[float]], first: tuple[int, int]) -> None:
-    from layerprobe.display import from_cell
+    from layerprobe.results.shown import from_cell
 
     header = ("layer", *(str(layer) for layer in range(len(values[0]))))
     rows = enumerate(from_cell(first, values))
@@ -220,19 +219,6 @@ def fail_check(said: str) -> None:
     """Leave with exit code 3 and a line on stderr: what a build checks does not hold."""
     typer.echo(f"failed: {said}", err=True)
     raise typer.Exit(CHECK_FAILED)
-
-
-def print_scores(scores: LayerScores, model: ModelDescription) -> None:
-    """Print what each layer scores before fine-tuning."""
-    from layerprobe.metrics.names import metric_title
-
-    header = ("layer", "parameters", *map(metric_title, scores.metrics), "flag")
-    rows = []
-    for layer, parameters in enumerate(model.parameters):
-        measured = layer >= scores.first_layer
-        values = [f"{by_layer[layer]:.2f}" if measured else "" for by_layer in scores.metrics.values()]
-        rows.append([str(layer), millions(parameters), *values, "best" if layer == scores.best_layer else ""])
-    print_table(header, rows)
 
 
 def print_layer_means(result: LayerMeans) -> None:
@@ -344,8 +330,8 @@ def _print_next(commands: Sequence[str]) -> None:
 
 def print_study(study: Study, report: Path) -> None:
     """Print the answer, what a study says of every layer, its sentences, where the report is, and what comes next."""
-    from layerprobe.display import from_layer
     from layerprobe.report.data import layer_rows
+    from layerprobe.results.shown import from_layer
     from layerprobe.study.commands import next_commands
 
     rows, finding = layer_rows(study), study.finding

@@ -1,21 +1,18 @@
 """Models compared on the same texts, and how surely."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
 from layerprobe.names import plural, short_names
+from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison(Shown):
     """Two models compared on the same texts."""
-
-    page_function: ClassVar[str] = "layerprobe.report.comparison:comparison_page"
 
     model: ModelDescription
     """The model under study."""
@@ -84,8 +81,6 @@ class Comparison(Shown):
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparisons(Shown):
     """One model compared with any number of others on the same texts."""
-
-    page_function: ClassVar[str] = "layerprobe.report.comparison:comparison_page"
 
     comparisons: tuple[Comparison, ...]
     """One a reference."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.errors import DataError, ModelError
+from layerprobe.results.table import Column, millions
 
 Pooling = Literal["mean", "cls", "max", "last"]
 Backend = Literal["auto", "torch", "openvino", "onnx"]
@@ -57,6 +58,11 @@ class ModelDescription:
     def n_layers(self) -> int:
         """Blocks and the embedding output."""
         return self.n_blocks + 1
+
+    @property
+    def parameters_column(self) -> Column:
+        """The parameters of the model truncated at each layer, for the table of a result."""
+        return Column("parameters", self.parameters, form=millions, meaning="Of the truncated model, without pooler.")
 
 
 def check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str) -> None:

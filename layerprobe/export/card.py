@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from huggingface_hub import ModelCardData
 
-from layerprobe.display import from_layer
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.export.layout import Layout
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.names import short_name
+from layerprobe.results.shown import from_layer
 from layerprobe.search.sentence import percents
 from layerprobe.study.sentence import expectation_sentence, proof_sentence
 from layerprobe.study.values import Study

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from layerprobe.checks import LEVEL, check_level, check_seeds
+from layerprobe.checks import check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, computed_on, load, settled
@@ -18,13 +18,11 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster, same_model
 from layerprobe.errors import DataError, LayerProbeError, StoreError, TrainingError, WorkerError
 from layerprobe.files.serialisation import digest
-from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
+from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
 from layerprobe.jobs.processes import Lost
 from layerprobe.jobs.ray_cluster import ray_pooled
-from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import Progress, notebook_bar, part_of, silent
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Task, check_task
@@ -210,58 +208,6 @@ def scan_models(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
     return [folders[run.protocol].joint_path(run.weighting, run.seed) for run in runs]
-
-
-def confirm(
-    model: ModelLike,
-    prediction: DropPrediction,
-    task: Task,
-    *,
-    layers: Sequence[int] = (),
-    seeds: Sequence[int] = PAPER_SEEDS,
-    protocol: Protocol | None = None,
-    level: float = LEVEL,
-    all_seeds: bool = False,
-    documents: Mapping[str, str] | None = None,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
-) -> Confirmation:
-    """Fine-tune at the recommended and the last layer, and say what that shows.
-
-    Fine-tunes as `finetune`, with the same arguments; the verdict, see `confirmation`, does not use the further
-    `layers`. Where no drop is predicted, the best zero-shot layer is held against the last.
-
-    Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
-    the third on, and the intervals are so much wider that all looks together err no more often than the level says.
-    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one. Intervals
-    are over other test items and other seeds; items that share a text, or, where `documents` says where each text comes
-    from, a document, are not independent.
-
-    Raises:
-        DataError: If it is no task, or a layer does not exist.
-        TrainingError: If a run fails.
-    """
-    check_task(task)
-    check_level(level)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    n_blocks = count_blocks(checkpoint.config)
-    planned = None if all_seeds else len(set(seeds))
-
-    def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
-        items = items_of(checkpoint, runs, task, documents=documents, options=options)
-        return confirmation(prediction, runs, n_blocks, items=items, level=level, planned=planned)
-
-    runs = finetune(
-        checkpoint,
-        sorted({*layers, *layers_to_confirm(prediction, n_blocks)}),
-        task,
-        seeds=seeds,
-        protocol=protocol,
-        options=options,
-        enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
-        progress=progress,
-    )
-    return confirmed(runs)
 
 
 def saved_models(

@@ -2,9 +2,8 @@
 
 import typing
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from layerprobe.display import Shown, brief
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
@@ -12,6 +11,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.results.shown import Shown, brief
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -98,8 +98,6 @@ class EpochMetrics:
 class FineTuningRun(Shown):
     """One truncated model, fine-tuned with one seed; scores are those of the best epoch by validation."""
 
-    page_function: ClassVar[str] = "layerprobe.report.tuning:run_page"
-
     layer: int
     seed: int
     protocol: Protocol
@@ -156,8 +154,6 @@ class FailedLayer:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JointRun(Shown):
     """One model, fine-tuned at every layer at once with one seed; scores are those of its best epoch."""
-
-    page_function: ClassVar[str] = "layerprobe.report.tuning:joint_page"
 
     seed: int
     weighting: Weighting
@@ -314,8 +310,6 @@ class SavedSeeds:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Confirmation(Shown):
     """What fine-tuning says about a prediction."""
-
-    page_function: ClassVar[str] = "layerprobe.report.tuning:confirmation_page"
 
     verdict: Verdict
     """confirmed, refuted or undecided."""

@@ -1,1 +1,17 @@
 """Kinds of tasks, a folder each: what is learnt, its items, how files of it look, its loss and its metrics."""
+
+KINDS = {
+    "sts": "layerprobe.kinds.sentences.sts:STS",
+    "paraphrase": "layerprobe.kinds.sentences.paraphrase:PARAPHRASE",
+    "entailment": "layerprobe.kinds.sentences.entailment:ENTAILMENT",
+    "regression": "layerprobe.kinds.sentences.regression:REGRESSION",
+    "classification": "layerprobe.kinds.sentences.classification:CLASSIFICATION",
+    "summarization": "layerprobe.kinds.summaries.kind:SUMMARIZATION",
+    "image classification": "layerprobe.kinds.images.kind:IMAGE_CLASSIFICATION",
+    "entities": "layerprobe.kinds.tokens.entities:ENTITIES",
+    "tags": "layerprobe.kinds.tokens.tags:TAGS",
+    "retrieval": "layerprobe.kinds.retrieval.kind:RETRIEVAL",
+    "triplets": "layerprobe.kinds.triplets.kind:TRIPLETS",
+    "question answering": "layerprobe.kinds.answers.kind:QUESTION_ANSWERING",
+}
+"""By name; the order in which a file is offered to them."""

@@ -1,1 +1,12 @@
 """Research: what was found out for the tool, and by what. Uses everything; only the command line uses it."""
+
+from layerprobe.results.shown import PAGES
+
+PAGES.add(
+    {
+        "Bench": "layerprobe.lab.dropbench.page:bench_page",
+        "ChainResult": "layerprobe.lab.chains.page:chain_page",
+        "Ensemble": "layerprobe.lab.ensembles.page:ensemble_page",
+        "LabResult": "layerprobe.lab.studies.page:lab_page",
+    }
+)

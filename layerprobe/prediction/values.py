@@ -1,12 +1,11 @@
 """Which layers are expected to drop, and why."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from layerprobe.checks import check_level
-from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.results.shown import Shown
 from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"
@@ -97,8 +96,6 @@ class Record:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DropPrediction(Shown):
     """Which layers are expected to score lower after fine-tuning than an earlier one."""
-
-    page_function: ClassVar[str] = "layerprobe.report.prediction:drop_page"
 
     drop_layers: tuple[int, ...]
     """The final run of flagged layers; empty where no drop is expected."""

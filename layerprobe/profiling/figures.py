@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.profiling.values import Cost, Profile
-from layerprobe.results.charts import bars, cost_points, front_line, line
+from layerprobe.report.charts import bars, cost_points, front_line, line
 from layerprobe.results.style import COLOURS, DASHES, SYMBOLS, layer_axis, styled
 
 Scores = Sequence[Mapping[int, LayerOutcome]]

@@ -17,7 +17,7 @@ from layerprobe.results import numbers
 from layerprobe.results.markup import Markup
 from layerprobe.results.numbers import significant
 from layerprobe.results.parts import Row, facts_table, folded, section, table
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Card, Figure, Page, Section
 from layerprobe.study.values import Study
 

@@ -2,15 +2,14 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
+from layerprobe.results.shown import Shown, brief
 
 Shape = tuple[int, int]
 """Tokens a text and texts a batch; of images likewise, here and below."""
@@ -141,8 +140,6 @@ class LayerProfile:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profile(Shown):
     """What a model costs to serve, truncated at each of some layers."""
-
-    page_function: ClassVar[str] = "layerprobe.profiling.page:profile_of"
 
     model: ModelDescription
     layers: tuple[LayerProfile, ...]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from layerprobe.display import Shown, brief, from_layer
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.similarity.values import CurveUncertainty
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ class Views:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerCurve(Shown):
     """A number for every layer, and how surely it is known."""
-
-    page_function: ClassVar[str] = "layerprobe.report.scores:curve_page"
 
     values: tuple[float, ...]
     """By layer."""

@@ -1,1 +1,27 @@
-"""A study as figures and as one self-contained HTML page. Knows results and Plotly, not models and not maths."""
+"""Studies, comparisons, predictions, scores and runs as figures, each as one HTML page."""
+
+PAGES = {
+    "Comparison": "layerprobe.report.comparison:comparison_page",
+    "Comparisons": "layerprobe.report.comparison:comparison_page",
+    "SimilarityMap": "layerprobe.report.comparison:map_page",
+    "RetrievalScores": "layerprobe.report.scores:retrieval_page",
+    "LayerScores": "layerprobe.report.scores:scores_page",
+    "LayerMeans": "layerprobe.report.scores:layer_means_page",
+    "SummaryScores": "layerprobe.report.scores:summaries_page",
+    "AcrossTasks": "layerprobe.report.scores:across_page",
+    "LayerCurve": "layerprobe.report.scores:curve_page",
+    "retrieval": "layerprobe.report.scores:retrieval_page",
+    "outcomes": "layerprobe.report.tuning:outcomes_page",
+    "readings": "layerprobe.report.scores:readings_page",
+    "FineTuningRun": "layerprobe.report.tuning:run_page",
+    "JointRun": "layerprobe.report.tuning:joint_page",
+    "Confirmation": "layerprobe.report.tuning:confirmation_page",
+    "Finding": "layerprobe.report.tuning:finding_page",
+    "DropPrediction": "layerprobe.report.prediction:drop_page",
+    "Prediction": "layerprobe.report.prediction:prediction_page",
+    "Study": "layerprobe.report.page:study_page",
+    "Profile": "layerprobe.profiling.page:profile_of",
+    "profiles": "layerprobe.profiling.page:profile_page",
+    "SweepResult": "layerprobe.sweeps.page:sweep_page",
+}
+"""By the name of a result's class, or of what is not one result."""

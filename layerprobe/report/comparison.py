@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.display import from_cell
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import distinct_names, plural
@@ -17,7 +16,8 @@ from layerprobe.report.sections.similarity import ALIGNMENTS, shades, steps
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup, element, join
 from layerprobe.results.parts import Row, definitions, facts_table, folded, section, table
-from layerprobe.results.tables import csv_text
+from layerprobe.results.shown import from_cell
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.search.sentence import listed
 from layerprobe.similarity.values import Difference, Matrix, SimilarityMap

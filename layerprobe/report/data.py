@@ -4,10 +4,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from layerprobe.display import from_layer
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, seed_scores
-from layerprobe.results.tables import csv_text
+from layerprobe.results.shown import from_layer
+from layerprobe.results.table import csv_text
 from layerprobe.study.values import Study
 
 SeedSplit = Literal["validation", "test"]

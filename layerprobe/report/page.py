@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from layerprobe.display import PlotlySource
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
@@ -19,6 +18,7 @@ from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_ru
 from layerprobe.results import glossary, numbers
 from layerprobe.results.markup import Markup, element
 from layerprobe.results.page import write_page
+from layerprobe.results.shown import PlotlySource
 from layerprobe.results.values import Card, Figure, Page, Section
 from layerprobe.search.sentence import listed
 from layerprobe.study.sentence import headline, proof_sentence, summary

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import plotly.graph_objects as go
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.display import from_layer
 from layerprobe.files.serialisation import to_json
 from layerprobe.prediction.sentence import highest_and_last, record_sentence
 from layerprobe.prediction.values import DropPrediction
@@ -15,8 +14,9 @@ from layerprobe.report.sections.similarity import ALIGNMENTS, shades
 from layerprobe.results import numbers
 from layerprobe.results.markup import element, join
 from layerprobe.results.parts import Row, definitions, section, table
+from layerprobe.results.shown import from_layer
 from layerprobe.results.style import CHOSEN, DROP, MODEL, layer_axis, shade_drop, styled
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.study.values import Prediction
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from layerprobe.display import from_layer
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.files.serialisation import to_json
 from layerprobe.kinds.retrieval.values import RetrievalScores
@@ -16,14 +15,15 @@ from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve
+from layerprobe.report.charts import Look, area, line
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.results import numbers
-from layerprobe.results.charts import Look, area, line
 from layerprobe.results.markup import element
-from layerprobe.results.parts import Row, definitions, facts_table, section, table
+from layerprobe.results.parts import Row, definitions, facts_table, section, table, table_of
+from layerprobe.results.shown import from_layer
 from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, layer_axis, styled, text
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Part
 from layerprobe.scoring.values import FORMS, AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.sentence import listed
@@ -40,20 +40,10 @@ METHODS = {
 def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, task: str = "") -> Page:
     """Return the page of what every layer scores before fine-tuning, with what is known of where it comes from."""
     name = "Every layer" if model is None else short_name(model.name)
-    columns = ("layer", *scores.metrics)
-    layers, first = range(len(scores.scores)), scores.first_layer
-    metrics = {name: from_layer(first, by) for name, by in scores.metrics.items()}
+    shown = scores.table if model is None else scores.table.with_columns(model.parameters_column, after="layer")
     figure = go.Figure([zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)])
-    layer_axis(figure, len(layers))
+    layer_axis(figure, len(scores.scores))
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(scores.primary))} × 100")
-    rows = (
-        (
-            ("Layer", str(layer)),
-            *((metric_title(name), numbers.number(by[layer])) for name, by in metrics.items()),
-        )
-        for layer in layers
-    )
-    kinds = ("chosen" if layer == scores.best_layer else None for layer in layers)
     return Page(
         title=f"{name}{f' on {task}' if task else ''} before fine-tuning",
         overline=" · ".join(("layerprobe", "scores before fine-tuning", *filter(None, [task]))),
@@ -63,16 +53,15 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
             section(
                 "scores",
                 "Scores by layer",
-                Figure("scores", styled(figure), _course(scores.scores, first), METHODS[scores.method]),
+                Figure("scores", styled(figure), _course(scores.scores, scores.first_layer), METHODS[scores.method]),
             ),
-            section("layers", "Table of layers", table("Table of layers", rows, kinds)),
+            section("layers", "Table of layers", table_of(shown)),
         ),
         provenance=_model(model),
         terms=("Layer", "Zero-shot"),
         data=to_json(scores),
         data_label="Scores",
-        table=csv_text(columns, ((layer, *(by[layer] for by in metrics.values())) for layer in layers)),
-        table_label="Table of layers",
+        table=shown,
         stem="layerprobe-scores",
     )
 

@@ -10,15 +10,15 @@ from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, 
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
 from layerprobe.report import words
+from layerprobe.report.charts import Look, line, mean_and_std, seeds_and_mean, seeds_reading
 from layerprobe.report.figures.search import of_finding
 from layerprobe.report.page import BADGES
 from layerprobe.report.sections.search import run_rows, search_terms
 from layerprobe.results import numbers
-from layerprobe.results.charts import Look, line, seeds_and_mean, seeds_reading
 from layerprobe.results.markup import element
 from layerprobe.results.parts import Row, folded, section, table
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
@@ -123,7 +123,7 @@ def outcomes_page(outcomes: Sequence[LayerOutcome], *, model: str, task: str, le
     """Return the page of fine-tuned layers; what names how, such as TMFT."""
     best, last = max(outcomes, key=lambda outcome: outcome.mean), outcomes[-1]
     title = metric_title(best.primary)
-    lead = f"Layer {best.layer} scores best: test {title} {numbers.mean_and_std(best.tested)}"
+    lead = f"Layer {best.layer} scores best: test {title} {mean_and_std(best.tested)}"
     if best.layer != last.layer:
         lead += f", {numbers.number(best.mean - last.mean)} above layer {last.layer}"
     return Page(
@@ -147,12 +147,12 @@ def _outcomes(outcomes: Sequence[LayerOutcome], level: float) -> Section:
     layer_axis(figure, outcomes[-1].layer + 1)
     figure.update_yaxes(title=f"Test {title} × 100")
     best = max(outcomes, key=lambda outcome: outcome.mean)
-    finding = f"Fine-tuned, layer {best.layer} scores highest: {numbers.mean_and_std(best.tested)}."
+    finding = f"Fine-tuned, layer {best.layer} scores highest: {mean_and_std(best.tested)}."
     rows = (
         (
             ("Layer", str(each.layer)),
             ("Parameters", numbers.millions(each.parameters)),
-            (f"Test {title}", numbers.mean_and_std(each.tested)),
+            (f"Test {title}", mean_and_std(each.tested)),
             ("Interval of the mean", numbers.interval(each.interval)),
             ("By seed", numbers.by_seed(each.scores)),
             ("Best seed", str(each.best_seed)),

@@ -8,13 +8,13 @@ from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import short_name, short_names
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
+from layerprobe.report.charts import mean_and_std
 from layerprobe.report.data import outcomes_by_layer
 from layerprobe.results.numbers import (
     capitalised,
     counted_layers,
     interval,
     label,
-    mean_and_std,
     millions,
     number,
     percent,

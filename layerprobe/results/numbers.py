@@ -1,8 +1,7 @@
 """Numbers, layers and names as a page shows them. Knows no HTML and no plots."""
 
+import re
 from collections.abc import Sequence
-
-from layerprobe.metrics.seeds import SeedScores
 
 LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
@@ -13,6 +12,16 @@ def number(value: float | None, digits: int = 2) -> str:
     if value is None:
         return "–"
     return f"{value:z.{digits}f}".replace("-", "−")
+
+
+def typeset(cell: str) -> str:
+    r"""Return a cell of a table with true minus signs and units that do not break from their numbers; a dash for none.
+
+    Examples:
+        >>> typeset("-0.50"), typeset("12 %"), typeset("")
+        ('−0.50', '12\xa0%', '–')
+    """
+    return re.sub(r"(?<=\d) (?=[%M]\b|%)", "\u00a0", re.sub(r"(?<![\w.])-(?=[\d.])", "−", cell)) or "–"
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -84,12 +93,6 @@ def by_seed(values: Sequence[float]) -> str:
         '70.12 71.50'
     """
     return " ".join(number(value) for value in values)
-
-
-def mean_and_std(scores: SeedScores) -> str:
-    """Return mean ± standard deviation and the number of seeds."""
-    spread = "" if scores.std is None else f" ± {number(scores.std)}"
-    return f"{number(scores.mean)}{spread} ({counted(len(scores.values), 'seed')})"
 
 
 def counted(n: int, what: str) -> str:

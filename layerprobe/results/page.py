@@ -13,12 +13,12 @@ from string import Template
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from layerprobe.checks import check_choice
-from layerprobe.display import PlotlySource
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.atomic import replace_file
 from layerprobe.results.glossary import terms
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.parts import definitions, listed, section
+from layerprobe.results.shown import PlotlySource
 from layerprobe.results.style import DARK
 from layerprobe.results.values import Card, Figure, Page, Section
 
@@ -60,7 +60,7 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         style=_asset("style.css"),
         body=join(_header(page), *map(_section, _sections(page))),
         study=script_json(_compact(page.data)),
-        table=script_json(json.dumps(page.table)),
+        table=script_json(json.dumps(page.table if isinstance(page.table, str) else page.table.csv())),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
         plotly=_from_cdn() if plotly == "cdn" else _carried(),
@@ -149,7 +149,12 @@ def _downloads(page: Page) -> Markup:
         element("button", label, type="button", data_source=source, data_filename=f"{page.stem}.{end}", data_kind=kind)
         for source, label, end, kind in (
             ("study", f"{page.data_label} (JSON)", "json", "application/json"),
-            ("table", f"{page.table_label} (CSV)", "csv", "text/csv"),
+            (
+                "table",
+                f"{page.table_label if isinstance(page.table, str) else page.table.title} (CSV)",
+                "csv",
+                "text/csv",
+            ),
         )
     )
     return element("p", *buttons, class_="downloads")

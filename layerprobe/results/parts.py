@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.numbers import typeset
+from layerprobe.results.table import Table
 from layerprobe.results.values import Part, Section
 
 Row = Iterable[tuple[str, str]]
@@ -48,6 +50,21 @@ def table(caption: str, rows: Iterable[Row], kinds: Iterable[str | None] = ()) -
     )
     whole = element("table", header, element("tbody", *body))
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def table_of(shown: Table) -> Markup | None:
+    """Return a result's table; None without rows. Its first column names the row."""
+    if not len(shown):
+        return None
+    columns, marks = shown.shown, shown.marks or (None,) * len(shown)
+    header = element("tr", *(element("th", each.head, scope="col", title=each.meaning or None) for each in columns))
+    body = (
+        element("tr", element("th", name, scope="row"), *(element("td", typeset(cell)) for cell in cells), class_=mark)
+        for (name, *cells), mark in zip(shown.lines, marks, strict=True)
+    )
+    whole = element("table", element("thead", header), element("tbody", *body))
+    scroll = element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=shown.title)
+    return join(scroll, *(element("p", note) for note in shown.notes))
 
 
 def folded(summary: str, *children: str | None, opened: bool = False) -> Markup:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import plotly.graph_objects as go
 
 from layerprobe.results.markup import Markup
+from layerprobe.results.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,8 @@ class Page:
     data: str
     """The whole result as JSON."""
     data_label: str = "Everything"
-    table: str
-    """The numbers as CSV."""
+    table: Table | str
+    """The numbers, which the page offers as CSV."""
     table_label: str = "Table"
     stem: str
     """Name of downloaded files, without ending."""

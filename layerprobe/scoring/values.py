@@ -2,9 +2,8 @@
 
 import itertools
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
@@ -12,6 +11,8 @@ from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import short_name
+from layerprobe.results.shown import Shown, brief, from_layer
+from layerprobe.results.table import Column, Table
 
 MeanForm = Literal["unit", "plain"]
 """Of the embeddings of two layers: each divided by its norm, so that both count alike, or as they are."""
@@ -24,8 +25,6 @@ Centrality = Literal["degree", "centroid"]
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerScores(Shown):
     """How well untrained embeddings do a task, layer by layer."""
-
-    page_function: ClassVar[str] = "layerprobe.report.scores:scores_page"
 
     split: str
     """validation or test."""
@@ -60,6 +59,22 @@ class LayerScores(Shown):
         return self.first_layer + best_of(self.scores[self.first_layer :])
 
     @property
+    def table(self) -> Table:
+        """A row a layer: its scores by every metric."""
+        layers = range(len(self.scores))
+        return Table(
+            columns=(
+                Column("layer", tuple(layers), meaning="Blocks kept."),
+                *(
+                    Column(name, from_layer(self.first_layer, by_layer), title=metric_title(name), form=".2f")
+                    for name, by_layer in self.metrics.items()
+                ),
+                Column("flag", tuple("best" if layer == self.best_layer else None for layer in layers)),
+            ),
+            marks=tuple("chosen" if layer == self.best_layer else None for layer in layers),
+        )
+
+    @property
     def summary(self) -> str:
         """What it says, in one line."""
         what = f"{metric_title(self.primary)} x 100 by {self.method} on {self.split}"
@@ -85,8 +100,6 @@ class LayerMean:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerMeans(Shown):
     """Means of every two layers as embeddings, without fine-tuning, held against the best single layer."""
-
-    page_function: ClassVar[str] = "layerprobe.report.scores:layer_means_page"
 
     model: ModelDescription
     task: str
@@ -154,8 +167,6 @@ class SummaryMethod:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SummaryScores(Shown):
     """Extractive summaries from frozen sentence embeddings, beside the first sentences and the oracle."""
-
-    page_function: ClassVar[str] = "layerprobe.report.scores:summaries_page"
 
     model: ModelDescription
     task: str
@@ -233,8 +244,6 @@ class LayerAcross:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AcrossTasks(Shown):
     """Every layer of a model on several tasks."""
-
-    page_function: ClassVar[str] = "layerprobe.report.scores:across_page"
 
     model: ModelDescription
     tasks: tuple[TaskScores, ...]

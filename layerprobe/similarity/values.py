@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from layerprobe.checks import check_choice
-from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.results.shown import Shown
 from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:
@@ -235,8 +235,6 @@ class PermutationNull:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SimilarityMap(Shown):
     """Every layer of one model against every layer of another."""
-
-    page_function: ClassVar[str] = "layerprobe.report.comparison:map_page"
 
     measure: Measure
     """What the values are."""

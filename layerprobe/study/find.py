@@ -22,8 +22,8 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, load
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
-from layerprobe.finetuning.confirmation import differences, outcomes
 from layerprobe.finetuning.items import RunItems, run_items
+from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly, loaded_once
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, with_prompt

@@ -8,15 +8,8 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
-from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import (
-    agreed,
-    check_layers,
-    check_precision,
-    finetune,
-    items_of,
-    pooled_alike,
-)
+from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of, pooled_alike
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.zero_shot import score

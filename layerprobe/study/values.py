@@ -3,11 +3,9 @@
 import itertools
 import statistics
 from dataclasses import dataclass
-from typing import ClassVar
 
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
-from layerprobe.display import Shown
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
@@ -15,6 +13,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import short_name
 from layerprobe.prediction.values import DropPrediction
+from layerprobe.results.shown import Shown
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.sentence import (
     doubt_sentence,
@@ -68,8 +67,6 @@ class Provenance:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Prediction(Shown):
     """What is expected of a model before anything is trained, and what that rests on."""
-
-    page_function: ClassVar[str] = "layerprobe.report.prediction:prediction_page"
 
     comparisons: tuple[Comparison, ...]
     """One a reference; without one, the model with itself, each layer with the one before."""
@@ -174,8 +171,6 @@ class AgainstLast:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding(Shown):
     """Which layer to keep, and the runs that say so."""
-
-    page_function: ClassVar[str] = "layerprobe.report.tuning:finding_page"
 
     answer: SearchAnswer
     """By validation."""
@@ -340,8 +335,6 @@ class Finding(Shown):
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Study(Shown):
     """The whole pipeline's result: what the report shows."""
-
-    page_function: ClassVar[str] = "layerprobe.report.page:study_page"
 
     comparison: Comparison
     prediction: DropPrediction

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from layerprobe.metrics.names import metric_title
-from layerprobe.results.charts import Look, seeds_and_mean, side_by_side
+from layerprobe.report.charts import Look, seeds_and_mean, side_by_side
 from layerprobe.results.style import COLOURS, DASHES, SYMBOLS, layer_axis, styled
 from layerprobe.sweeps.values import SweepCurve
 

@@ -7,10 +7,10 @@ from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
 from layerprobe.progress import duration
+from layerprobe.report.charts import seeds_reading
 from layerprobe.results import numbers
-from layerprobe.results.charts import seeds_reading
 from layerprobe.results.parts import section, table
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.sweeps.figures import sweep_curves
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names

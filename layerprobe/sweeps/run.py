@@ -32,8 +32,8 @@ from layerprobe.errors import (
     TrainingError,
     WorkerError,
 )
-from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.items import run_items
+from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import agreed, check_layers, run_folder, with_prompt
 from layerprobe.finetuning.values import FailedRun, FineTuningRun

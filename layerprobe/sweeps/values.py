@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from layerprobe.checks import check_seeds
-from layerprobe.display import Shown
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
@@ -13,6 +12,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_preci
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
 from layerprobe.metrics.names import METRICS
 from layerprobe.names import distinct_names
+from layerprobe.results.shown import Shown
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
@@ -53,8 +53,6 @@ class SweepCurve:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult(Shown):
     """What a sweep left, or has so far."""
-
-    page_function: ClassVar[str] = "layerprobe.sweeps.page:sweep_page"
 
     curves: tuple[SweepCurve, ...]
     """A model and task each, in the order of models, then tasks."""

@@ -93,6 +93,11 @@ class Kind:
     """What an item is called; by default pair or text."""
     loader: str | None = None
     """What loads a task from a source that is not tables of texts and targets, see `layerprobe.tasks.loading`."""
+    unlabelled: str | None = None
+    """What loads items without targets from a source that `recognises` knows, see `load_texts` of `tasks.loading`;
+    None where items are texts."""
+    merged: str | None = None
+    """What loads several data sets as one task; None where that is not done."""
     prompts: bool = False
     """Whether items are queries with documents, which can have a prompt each."""
     recognises: Callable[[Path], bool] = _never
@@ -146,6 +151,24 @@ class Kind:
         """
         return None if self.loader is None else _load(self.loader)
 
+    def load_unlabelled(self) -> Any:
+        """Return what loads items without targets; None where they are texts.
+
+        Raises:
+            DataError: If it cannot be loaded.
+        """
+        return None if self.unlabelled is None else _load(self.unlabelled)
+
+    def load_merged(self) -> Any:
+        """Return what loads several data sets as one task.
+
+        Raises:
+            DataError: If it cannot be loaded, or this kind has none.
+        """
+        if self.merged is None:
+            raise DataError(f"expected a kind of task whose data sets can be merged, got {self.name}")
+        return _load(self.merged)
+
     def load_untrained(self) -> Any:
         """Return what scores frozen embeddings; None where cosines or the probe do.
 
@@ -170,21 +193,7 @@ def _load(reference: str) -> Any:
         raise DataError(f"{reference} cannot be loaded: {error}") from error
 
 
-OWN = {
-    "sts": "layerprobe.kinds.sentences.sts:STS",
-    "paraphrase": "layerprobe.kinds.sentences.paraphrase:PARAPHRASE",
-    "entailment": "layerprobe.kinds.sentences.entailment:ENTAILMENT",
-    "regression": "layerprobe.kinds.sentences.regression:REGRESSION",
-    "classification": "layerprobe.kinds.sentences.classification:CLASSIFICATION",
-    "summarization": "layerprobe.kinds.summaries.kind:SUMMARIZATION",
-    "image classification": "layerprobe.kinds.images.kind:IMAGE_CLASSIFICATION",
-    "entities": "layerprobe.kinds.tokens.entities:ENTITIES",
-    "tags": "layerprobe.kinds.tokens.tags:TAGS",
-    "retrieval": "layerprobe.kinds.retrieval.kind:RETRIEVAL",
-    "triplets": "layerprobe.kinds.triplets.kind:TRIPLETS",
-    "question answering": "layerprobe.kinds.answers.kind:QUESTION_ANSWERING",
-}
-KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
+KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own="layerprobe.kinds:KINDS")
 
 
 def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
@@ -195,5 +204,5 @@ def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
         ('paraphrase', 'sts', 'entailment')
     """
     distinct = {label_cell(cell).lower() for cell in targets} - {""}
-    kinds = [KINDS[name] for name in (*(name for name in KINDS if name not in OWN), *OWN)]
+    kinds = [KINDS[name] for name in (*(name for name in KINDS if name not in KINDS.own), *KINDS.own)]
     return next(kind.name for kind in kinds if kind.pairs == pairs and kind.detects(distinct))

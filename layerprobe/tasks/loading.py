@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
@@ -163,6 +163,12 @@ def _recognised(source: object) -> str | None:
     return next((name for name, kind in KINDS.items() if kind.loader and kind.recognises(path)), None)
 
 
+def _unlabelled(path: Path) -> Any:
+    """Return what loads the items of a file that are no texts; None where they are texts."""
+    kinds = (kind for kind in KINDS.values() if kind.unlabelled is not None)
+    return next((kind.load_unlabelled() for kind in kinds if kind.recognises(path)), None)
+
+
 def load_texts(
     source: object,
     *,
@@ -195,12 +201,11 @@ def load_texts(
         TaskError: If the file or a column is not what it should be, or texts are empty, or there are none.
     """
     file = from_home(source) if isinstance(source, (str, Path)) else None
-    from layerprobe.kinds.images.loading import load_images, recognises  # which load tasks by what is here
-
-    if file is not None and not is_on_hub(file) and recognises(file):
+    of_items = None if file is None or is_on_hub(file) else _unlabelled(file)
+    if of_items is not None:
         if documents is not None:
             raise TaskError(f"expected no documents with images, got {documents}: those of one image are one document")
-        return load_images(
+        items: TextFile = of_items(
             file,
             columns=columns,
             format=format,
@@ -208,6 +213,7 @@ def load_texts(
             skip_empty=skip_empty,
             name=name or str(source),
         )
+        return items
     if file is None or is_on_hub(file):
         check_format(name or source, format or Format(), ("decimal",))
         tables = tables_of(source, name or DATA) if file is None else hub_tables(str(source))

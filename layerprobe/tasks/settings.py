@@ -1,8 +1,8 @@
 """Where a task is and how it is read -> the task. Knows which loader takes the settings."""
 
-from layerprobe.kinds.sentences.word_similarity import load_word_similarity
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.values import Task, TaskSettings
+from layerprobe.tasks.values import MERGED_KIND, Task, TaskSettings
 
 
 def load_settings(settings: TaskSettings) -> Task:
@@ -12,9 +12,10 @@ def load_settings(settings: TaskSettings) -> Task:
         TaskError: If it is not what it should be.
     """
     if settings.merge:
-        return load_word_similarity(
+        merged: Task = KINDS[MERGED_KIND].load_merged()(
             settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty
         )
+        return merged
     return load_task(
         settings.source,
         columns=settings.columns,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.options import Options
-from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.items import NO_ITEMS, run_items
+from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import OUTPUTS, read_outputs
 from layerprobe.finetuning.tuning import finetune, items_of, saved_models, scan, scan_models
 from layerprobe.finetuning.values import FineTuningRun, Protocol

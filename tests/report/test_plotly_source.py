@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from layerprobe.display import PlotlySource
 from layerprobe.errors import DataError
 from layerprobe.report.page import study_page
 from layerprobe.results.page import CDN, render, write_page
+from layerprobe.results.shown import PlotlySource
 from layerprobe.study.values import Study
 
 from .conftest import STUDIES

@@ -16,7 +16,6 @@ import pytest
 
 import layerprobe
 from layerprobe.comparison.values import Comparisons
-from layerprobe.display import Shown, make_page
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
@@ -28,6 +27,7 @@ from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
 from layerprobe.report.scores import readings_page, scores_page
 from layerprobe.results.page import render
+from layerprobe.results.shown import Shown, make_page
 from layerprobe.scoring.across import across_tasks
 from layerprobe.scoring.values import AcrossTasks, TaskScores
 from layerprobe.similarity.measures.rsa import RSA

@@ -9,13 +9,13 @@ import json
 from pathlib import Path
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.finetuning.confirmation import outcomes
+from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.values import FailedRun
 from layerprobe.results.page import render, write_page
 from layerprobe.sweeps.figures import sweep_curves
 from layerprobe.sweeps.page import CSV_COLUMNS, sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
-from tests.finetuning.test_confirmation import run_of
+from tests.study.test_confirmation import run_of
 
 from .conftest import HOSTILE
 from .test_page import Page

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 
 FORMULAS = [
     "=cmd|' /C calc'!A0",

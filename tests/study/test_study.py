@@ -23,7 +23,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.tuning import PAPER_SEEDS, confirm, finetune
+from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.diagnostics import rank_curve
@@ -35,6 +35,7 @@ from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
+from layerprobe.study.confirmation import confirm
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, drop_cautions, predict, predict_drop
 from layerprobe.study.run import run
 from layerprobe.study.values import Study

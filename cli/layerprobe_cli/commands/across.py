@@ -61,7 +61,7 @@ def across(
     notes, warnings = ([line for task in loaded for line in getattr(task, name)] for name in ("notes", "warnings"))
     output.notes(notes, warnings)
     output.result(result, _print_across)
-    report.write(output, "layerprobe.report.scores:across_page", result)
+    report.write(output, result)
     if mteb is not None:
         from layerprobe.scoring.mteb import write_mteb
 

@@ -77,7 +77,7 @@ def bench_predictors(
         rules = tuned_rules() if tuned else None
         table = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
     output.result(table, functools.partial(_print_bench, tuned=tuned, everything=everything))
-    report.write(output, "layerprobe.lab.dropbench.page:bench_page", table)
+    report.write(output, table)
 
 
 def _print_bench(table: Bench, *, tuned: bool, everything: bool) -> None:

@@ -56,7 +56,7 @@ def chain(
         done = run_chain(wanted, level=level, options=options, progress=progress)
     output.notes(done.notes, done.warnings)
     output.result(done, _print_result)
-    report.write(output, "layerprobe.lab.chains.page:chain_page", done)
+    report.write(output, done)
 
 
 def _print_plan(plan: ChainPlan) -> None:

@@ -122,7 +122,7 @@ def compare(
         functools.partial(_print, show_map=show_map),
         as_json=measured[0] if len(measured) == 1 else measured,
     )
-    report.write(output, "layerprobe.report.comparison:comparison_page", *measured)
+    report.write(output, *measured)
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)

@@ -50,7 +50,7 @@ def confirm(
 
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.plan import plan_tuning
-    from layerprobe.finetuning.tuning import confirm as confirm_prediction
+    from layerprobe.study.confirmation import confirm as confirm_prediction
     from layerprobe.study.predict import predict
 
     checkpoint, references, options = extraction.resolve(model), reference.resolve(extraction), extraction.options()
@@ -97,4 +97,4 @@ def confirm(
         print_outcomes(confirmation.outcomes)
         print_sentence(prediction.drop)
         typer.echo(confirmation.sentence)
-    report.write(output, "layerprobe.report.tuning:confirmation_page", confirmation)
+    report.write(output, confirmation)

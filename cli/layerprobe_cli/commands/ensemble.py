@@ -67,7 +67,7 @@ def ensemble(
             progress=progress,
         )
     output.result(result, _print)
-    report.write(output, "layerprobe.lab.ensembles.page:ensemble_page", result)
+    report.write(output, result)
 
 
 def _print(result: Ensemble) -> None:

@@ -77,4 +77,4 @@ def find(
     output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
     output.result(finding, functools.partial(print_finding, commands=commands))
-    report.write(output, "layerprobe.report.tuning:finding_page", finding, model=checkpoint.label, task=task.name)
+    report.write(output, finding, model=checkpoint.label, task=task.name)

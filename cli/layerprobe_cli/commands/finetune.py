@@ -42,7 +42,7 @@ def finetune(
 
     # only now: an error in the data needs no torch
     from layerprobe.files.serialisation import to_dict
-    from layerprobe.finetuning.confirmation import outcomes
+    from layerprobe.finetuning.outcomes import outcomes
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import finetune as finetune_layers
     from layerprobe.finetuning.tuning import items_of, saved_models
@@ -78,7 +78,7 @@ def finetune(
     else:
         _print(layer_outcomes, directories)
     about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "TMFT"}
-    report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
+    report.write(output, layer_outcomes, **about, page="outcomes")
 
 
 def _print(outcomes: Sequence[LayerOutcome], directories: Sequence[Path]) -> None:

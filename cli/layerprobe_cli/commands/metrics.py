@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from layerprobe.display import from_layer
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.results.shown import from_layer
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import Extraction, Model, Report, TextSource
 from layerprobe_cli.output import Output, print_table
@@ -72,7 +72,7 @@ def metrics(
         left_out.append(left_out_layer(checkpoint.label, settled(checkpoint, extraction.options()).pooling))
     output.notes(data.notes, (*data.warnings, *left_out))
     output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
-    report.write(output, "layerprobe.report.scores:readings_page", curves, model=model)
+    report.write(output, curves, model=model, page="readings")
 
 
 def _print_curves(curves: dict[str, LayerCurve]) -> None:

@@ -62,7 +62,7 @@ def predict(
         for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
     ]
     output.result(prediction, _print_predictions, as_json=listed)
-    report.write(output, "layerprobe.report.prediction:prediction_page", prediction)
+    report.write(output, prediction)
     if fail_on_drop and prediction.drop.drops:
         fail_check(f"a drop is predicted from layer {prediction.drop.onset} on")
 

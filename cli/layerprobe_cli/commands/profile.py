@@ -106,7 +106,7 @@ def profile(
         ]
     output.notes((), [warning for each in profiles for warning in each.warnings])
     output.result(profiles, functools.partial(_print, studies=studies), as_json={"profiles": profiles})
-    report.write(output, "layerprobe.profiling.page:profile_page", profiles, studies)
+    report.write(output, profiles, studies, page="profiles")
 
 
 def _print(profiles: list[Profile], studies: list[Study]) -> None:

@@ -64,4 +64,4 @@ def retrieve(
     warnings = [warning for each in scores for warning in each.warnings]
     output.notes(task.notes, (*task.warnings, *warnings))
     output.result(scores, print_retrieval, as_json={"retrieval": scores})
-    report.write(output, "layerprobe.report.scores:retrieval_page", *scores)
+    report.write(output, *scores, page="retrieval")

@@ -44,8 +44,8 @@ def scan(
 
     # only now: an error in the data needs no torch
     from layerprobe.files.serialisation import to_dict
-    from layerprobe.finetuning.confirmation import outcomes
     from layerprobe.finetuning.items import run_items
+    from layerprobe.finetuning.outcomes import outcomes
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import scan as scan_layers
     from layerprobe.finetuning.tuning import scan_models
@@ -88,7 +88,7 @@ def scan(
     else:
         _print(layer_outcomes, directories if save_models else [])
     about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "scan"}
-    report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
+    report.write(output, layer_outcomes, **about, page="outcomes")
 
 
 def _print(outcomes: Sequence[LayerOutcome], directories: Sequence[Path]) -> None:

@@ -1,13 +1,12 @@
 """layerprobe score."""
 
-import functools
 from typing import Annotated, Literal
 
 import typer
 
 from layerprobe_cli.options import Extraction, FailBelow, Model, Report, TaskSource
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import check_threshold, print_layer_means, print_scores
+from layerprobe_cli.tables import check_threshold, print_layer_means
 
 
 def score(
@@ -48,12 +47,12 @@ def score(
         means = average_layers(checkpoint, task, options=options, progress=progress) if layer_means else None
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
+    table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")
+    output.result(scores, table, as_json=about if means is None else about | {"means": means})
     if means is None:
-        output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about)
-        report.write(output, "layerprobe.report.scores:scores_page", scores, model=embeddings.model, task=task.name)
+        report.write(output, scores, model=embeddings.model, task=task.name)
     else:
-        output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about | {"means": means})
         if not output.json:
             print_layer_means(means)
-        report.write(output, "layerprobe.report.scores:layer_means_page", means)
+        report.write(output, means)
     check_threshold(fail_below, scores.scores[-1], f"the last layer scores {scores.scores[-1]:.2f}")

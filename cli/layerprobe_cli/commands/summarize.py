@@ -38,7 +38,7 @@ def summarize(
         result = score(extraction.resolve(model), task, level=level, options=extraction.options(), progress=progress)
     output.notes(task.notes, task.warnings)
     output.result(result, _print)
-    report.write(output, "layerprobe.report.scores:summaries_page", result)
+    report.write(output, result)
 
 
 def _print(result: SummaryScores) -> None:

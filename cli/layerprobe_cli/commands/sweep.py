@@ -174,7 +174,7 @@ class _Rewritten:
     def update(self, result: SweepResult) -> None:
         if result.n_left and time.monotonic() - self.written < REWRITE:
             return
-        self.report.save("layerprobe.sweeps.page:sweep_page", result)
+        self.report.save(result)
         self.written = time.monotonic()
 
 

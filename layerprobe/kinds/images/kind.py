@@ -28,4 +28,5 @@ IMAGE_CLASSIFICATION = Kind(
     averages="probabilities",
     loader="layerprobe.kinds.images.loading:load_image_task",
     recognises=_recognises,
+    unlabelled="layerprobe.kinds.images.loading:load_images",
 )

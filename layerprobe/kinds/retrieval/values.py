@@ -2,15 +2,15 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
 from layerprobe.names import short_name
+from layerprobe.results.shown import Shown, brief
 from layerprobe.similarity.values import Difference, Interval
 
 Ranking = Literal["cosine", "dot"]
@@ -101,8 +101,6 @@ def _words(text: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RetrievalScores(Shown):
     """How well the embeddings of a model find documents, layer by layer."""
-
-    page_function: ClassVar[str] = "layerprobe.report.scores:retrieval_page"
 
     model: ModelDescription
     task: str

@@ -41,4 +41,5 @@ STS = Kind(
     target_columns=(*SCORE_COLUMNS, *LABEL_COLUMNS),
     detects=_are_scores,
     averages="values",
+    merged="layerprobe.kinds.sentences.word_similarity:load_word_similarity",
 )

@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 
 from layerprobe.lab.chains.values import ChainCurve, ChainResult, ChainSimilarities, ChainSimilarity
 from layerprobe.metrics.names import metric_title
+from layerprobe.report.charts import Look, area, bars, line, seeds_and_mean, side_by_side
 from layerprobe.results import numbers
-from layerprobe.results.charts import Look, area, bars, line, seeds_and_mean, side_by_side
 from layerprobe.results.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, layer_axis, styled, text
 
 _LOOKS = (

@@ -11,11 +11,11 @@ from layerprobe.lab.chains.toml import chain_to_toml
 from layerprobe.lab.chains.values import AdaptStep, ChainResult, ChainSimilarity
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
+from layerprobe.report.charts import mean_and_std, seeds_reading
 from layerprobe.results import numbers
-from layerprobe.results.charts import seeds_reading
 from layerprobe.results.markup import Markup, element
 from layerprobe.results.parts import Row, definitions, folded, listed, section, table
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Card, Figure, Page, Section
 
 CSV_COLUMNS = (
@@ -31,7 +31,7 @@ def chain_page(result: ChainResult) -> Page:
         title=f"{result.chain.name}: a chain of trainings from {short_name(result.trail.model)}",
         overline="layerprobe · a chain of trainings",
         heading=numbers.label(short_name(result.trail.model)),
-        lead=(result.effect_sentence or f"Layer {best.layer} scores best: {numbers.mean_and_std(best.tested)}.",),
+        lead=(result.effect_sentence or f"Layer {best.layer} scores best: {mean_and_std(best.tested)}.",),
         remarks=tuple(filter(None, [result.cka_sentence])),
         cards={"": tuple(_cards(result))},
         warnings=result.warnings,
@@ -78,14 +78,14 @@ def _runs(result: ChainResult) -> Iterator[tuple[object, ...]]:
 
 def _cards(result: ChainResult) -> Iterator[Card]:
     best = _best(result)
-    beside = f"test {metric_title(result.primary)} × 100, {numbers.mean_and_std(best.tested)}"
+    beside = f"test {metric_title(result.primary)} × 100, {mean_and_std(best.tested)}"
     yield Card(f"Best layer, {best.layer}", numbers.number(best.mean), beside)
     for effect in result.effects:
         if effect.layer == best.layer:
             yield Card("Added there", numbers.signed(effect.value), numbers.interval(effect.interval))
     for control in result.controls[:1]:
         (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
-        yield Card("From random weights", numbers.number(there.mean), numbers.mean_and_std(there.tested))
+        yield Card("From random weights", numbers.number(there.mean), mean_and_std(there.tested))
     for each in _cut_at(result, best.layer):
         ends = each.to_start.interval(-1)
         detail = f"{numbers.interval(ends, 3)}, seed {each.seed}" if ends else f"seed {each.seed}"
@@ -136,10 +136,10 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
 
 def _scores(result: ChainResult) -> Section:
     best = _best(result)
-    finding = f"After the whole chain, layer {best.layer} scores best: {numbers.mean_and_std(best.tested)}."
+    finding = f"After the whole chain, layer {best.layer} scores best: {mean_and_std(best.tested)}."
     for direct in result.direct:
         if direct.layer == best.layer:
-            finding += f" The last step alone gives {numbers.mean_and_std(direct.tested)} there."
+            finding += f" The last step alone gives {mean_and_std(direct.tested)} there."
     reading = seeds_reading(result.outcomes, result.level)
     figure = Figure("chain-scores", chain_scores(result), finding, reading)
     return section("scores", "Scores of the last step", figure)

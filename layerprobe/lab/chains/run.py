@@ -23,8 +23,8 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, l
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
-from layerprobe.finetuning.confirmation import differences, outcomes
 from layerprobe.finetuning.items import NO_ITEMS, RunItems, run_items
+from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.saved import MODEL, has_model
 from layerprobe.finetuning.tuning import check_layers, check_precision, finetune, run_folder, saved_models
 from layerprobe.finetuning.values import FineTuningRun

@@ -6,12 +6,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome, Protocol
@@ -20,6 +18,7 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.results.shown import Shown, brief
 from layerprobe.similarity.values import Measure
 from layerprobe.tasks.values import TaskSettings
 
@@ -306,8 +305,6 @@ class ChainSimilarities:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ChainResult(Shown):
     """What came of a chain."""
-
-    page_function: ClassVar[str] = "layerprobe.lab.chains.page:chain_page"
 
     chain: Chain
     level: float

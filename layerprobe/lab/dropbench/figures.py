@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from layerprobe.lab.dropbench.values import Needs, StrategyScores
 from layerprobe.metrics.seeds import pareto_front
-from layerprobe.results.charts import Look, bars, line
+from layerprobe.report.charts import Look, bars, line
 from layerprobe.results.numbers import number, percent
 from layerprobe.results.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, styled, text
 

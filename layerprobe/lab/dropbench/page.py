@@ -8,7 +8,7 @@ from layerprobe.lab.dropbench.figures import regret_for_cost
 from layerprobe.lab.dropbench.values import Bench, BudgetScores, Score, StrategyScores
 from layerprobe.results import numbers
 from layerprobe.results.parts import Row, definitions, folded, section, table
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Part, Section
 
 CSV_COLUMNS = ("budget", "strategy", "needs", "model", "family", "layer", "distance", "regret", "cost")

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.metrics.names import METRICS
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.registry import cka_with
 from layerprobe.readings.values import LayerCurve
+from layerprobe.results.shown import Shown
 from layerprobe.similarity.values import Matrix
 
 TWIN: Literal["mlm"] = "mlm"
@@ -438,8 +438,6 @@ class BudgetScores:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Bench(Shown):
     """What predictors of a drop score on a zoo, evaluated leave-one-family-out."""
-
-    page_function: ClassVar[str] = "layerprobe.lab.dropbench.page:bench_page"
 
     provenance: ZooProvenance
     """Of the zoo."""

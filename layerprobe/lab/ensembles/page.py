@@ -7,12 +7,12 @@ import plotly.graph_objects as go
 from layerprobe.files.serialisation import to_json
 from layerprobe.lab.ensembles.values import Ensemble, EnsembleCost
 from layerprobe.metrics.names import metric_title
+from layerprobe.report.charts import line
 from layerprobe.results import numbers
-from layerprobe.results.charts import line
 from layerprobe.results.markup import element
 from layerprobe.results.parts import Row, definitions, section, table
 from layerprobe.results.style import FURTHER, MODEL, styled
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Card, Figure, Page
 
 CHOICES = {

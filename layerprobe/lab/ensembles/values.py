@@ -1,12 +1,12 @@
 """What a weighted average of the outputs of runs scores, gains and costs."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.results.shown import Shown
 
 Choice = Literal["line", "pair", "greedy"]
 """How the weights are chosen by the validation split: of two on a line; of every two, and the best two; of more one
@@ -51,8 +51,6 @@ class EnsembleCost:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Ensemble(Shown):
     """A weighted average of the outputs of runs of one task, held against the best single one."""
-
-    page_function: ClassVar[str] = "layerprobe.lab.ensembles.page:ensemble_page"
 
     task: str
     kind: str

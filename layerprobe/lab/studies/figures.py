@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.values import OTHER_SEED, TWIN, ZooEntry
 from layerprobe.metrics.names import metric_title
-from layerprobe.results.charts import Look, line
+from layerprobe.report.charts import Look, line
 from layerprobe.results.numbers import number
 from layerprobe.results.style import CHOSEN, DROP, FURTHER, INK, MODEL, REFERENCE, layer_axis, styled, text
 

@@ -13,7 +13,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup
 from layerprobe.results.parts import Row, definitions, folded, section, table
-from layerprobe.results.tables import csv_text
+from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Part, Section
 
 CSV_COLUMNS = ("model", "objective", "size", "seed", "budget", "layer", "finetuning_seed", "validation", "test")

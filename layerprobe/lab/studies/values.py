@@ -3,14 +3,14 @@
 import itertools
 import re
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
-from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
+from layerprobe.results.shown import Shown
 from layerprobe.tasks.values import TaskSettings
 
 LANGUAGE = "language"
@@ -214,8 +214,6 @@ class LabFailure:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LabResult(Shown):
     """What came of a study."""
-
-    page_function: ClassVar[str] = "layerprobe.lab.studies.page:lab_page"
 
     study: LabStudy
     level: float

@@ -6,14 +6,14 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from layerprobe.display import from_layer
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.report import words
+from layerprobe.report.charts import Look, beside, cost_points, front_line, line, seeds_and_mean
 from layerprobe.report.data import SPLITS, SeedSplit, outcomes_by_layer, over_seeds
-from layerprobe.results.charts import Look, beside, cost_points, front_line, line, seeds_and_mean
 from layerprobe.results.numbers import number
+from layerprobe.results.shown import from_layer
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, REFERENCE, layer_axis, layer_markers, styled
 from layerprobe.scoring.values import LayerScores
 from layerprobe.study.values import Study

@@ -5,12 +5,12 @@ from itertools import groupby
 
 import plotly.graph_objects as go
 
-from layerprobe.display import from_layer
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
+from layerprobe.report.charts import MANY, area, beside, line, mean_and_std
 from layerprobe.results import numbers
-from layerprobe.results.charts import MANY, area, beside, line
+from layerprobe.results.shown import from_layer
 from layerprobe.results.style import (
     CANDIDATE,
     CHOSEN,
@@ -74,7 +74,7 @@ def _text(finding: Finding, known: LayerBelief, tested: LayerOutcome | None) -> 
         f"within {points(settings.tolerance)} of it: {numbers.redrawn_share(known.chance_within)}",
     ]
     if tested is not None:
-        said.append(f"fine-tuned, on test: {numbers.mean_and_std(tested.tested)}")
+        said.append(f"fine-tuned, on test: {mean_and_std(tested.tested)}")
     return "<br>".join(said)
 
 

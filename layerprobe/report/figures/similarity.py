@@ -7,12 +7,12 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.display import from_cell, from_layer
 from layerprobe.errors import DataError
 from layerprobe.prediction.values import DropPrediction, Evidence
 from layerprobe.report import words
+from layerprobe.report.charts import area, line
 from layerprobe.results import numbers
-from layerprobe.results.charts import area, line
+from layerprobe.results.shown import from_cell, from_layer
 from layerprobe.results.style import (
     BAND,
     CHOSEN,

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.report import words
+from layerprobe.report.charts import mean_and_std, seeds_reading
 from layerprobe.report.data import SPLITS, LayerRow, layer_rows, outcomes_by_layer, over_seeds
 from layerprobe.report.figures import scores as figures
 from layerprobe.results import numbers
-from layerprobe.results.charts import seeds_reading
 from layerprobe.results.markup import Markup, element, join
 from layerprobe.results.parts import Row, folded, missing, section, table
 from layerprobe.results.values import Figure, Section
@@ -67,7 +67,7 @@ def _seed_rows(study: Study) -> Iterator[Row]:
             ("Layer", f"{outcome.layer} of {name}" if study.reference_outcomes else str(outcome.layer)),
             ("Split", split),
             *_expected_cell(study, outcome.layer if name == words.labels(study)[0] else None),
-            ("Mean ± deviation", numbers.mean_and_std(scores)),
+            ("Mean ± deviation", mean_and_std(scores)),
             ("Interval of the mean", numbers.interval(scores.interval)),
             ("By seed", numbers.by_seed(scores.values)),
             ("Best seed", str(outcome.best_seed)),
@@ -134,7 +134,7 @@ def _similarity_cells(study: Study, line: LayerRow) -> Row:
 def _score_cells(study: Study, line: LayerRow) -> Row:
     title, outcome = metric_title(study.metric), outcomes_by_layer(study).get(line.layer)
     yield f"Zero-shot {title}", "–" if line.zero_shot is None else numbers.number(line.zero_shot)
-    yield f"TMFT {title}", numbers.mean_and_std(outcome.tested) if outcome else "–"
+    yield f"TMFT {title}", mean_and_std(outcome.tested) if outcome else "–"
 
 
 def _flags(study: Study, line: LayerRow) -> Iterator[Markup]:
@@ -165,7 +165,7 @@ def baselines(study: Study) -> Section:
             ("Layer", str(layer)),
             ("Parameters", numbers.millions(parameters[layer])),
             *_expected_cell(study, layer),
-            (f"TMFT {title}", numbers.mean_and_std(outcomes[layer].tested) if layer in outcomes else "not run"),
+            (f"TMFT {title}", mean_and_std(outcomes[layer].tested) if layer in outcomes else "not run"),
         )
         for way, layer in ways.items()
     )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.finetuning.confirmation import layers_to_confirm
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.values import RuleScores, Score, Zoo, ZooEntry
@@ -21,6 +20,7 @@ from layerprobe.prediction.rules.plateau import plateau, plateau_rule
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.values import SimilarityCurve
+from layerprobe.study.confirmation import layers_to_confirm
 
 from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, tuned, zoo
 

@@ -14,12 +14,13 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.options import Options
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.tuning import confirm, finetune
+from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Confirmation, SavedSeeds
 from layerprobe.prediction.values import DropPrediction
+from layerprobe.study.confirmation import confirm
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import Tuned
-from tests.finetuning.test_confirmation import prediction_of, run_of
+from tests.study.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
 LAYERS = (1, 3)

@@ -15,9 +15,9 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm, outcome, outcomes
 from layerprobe.finetuning.items import RunItems
 from layerprobe.finetuning.looks import level_at_look
+from layerprobe.finetuning.outcomes import outcome, outcomes
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
@@ -25,6 +25,7 @@ from layerprobe.metrics.seeds import mean_interval
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
+from layerprobe.study.confirmation import confirmation, layers_to_confirm
 
 N_BLOCKS = 6
 ALONE = "over new seeds alone, as it is not known what the items add"

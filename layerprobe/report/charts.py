@@ -166,10 +166,16 @@ def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str,
     }
 
 
+def mean_and_std(scores: SeedScores) -> str:
+    """Return mean ± standard deviation and the number of seeds."""
+    spread = "" if scores.std is None else f" ± {numbers.number(scores.std)}"
+    return f"{numbers.number(scores.mean)}{spread} ({numbers.counted(len(scores.values), 'seed')})"
+
+
 def outcome_text(layer: int, scores: SeedScores) -> str:
     """Return what is shown of an outcome that is pointed at."""
     each = f"<br>by seed {numbers.by_seed(scores.values)}" if 1 < len(scores.values) <= MANY else ""
-    return f"layer {layer}: {numbers.mean_and_std(scores)}<br>{numbers.interval(scores.interval)}{each}"
+    return f"layer {layer}: {mean_and_std(scores)}<br>{numbers.interval(scores.interval)}{each}"
 
 
 # ---- scores for their cost ------------------------------------------------------------------------------

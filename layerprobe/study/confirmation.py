@@ -1,25 +1,90 @@
-"""Fine-tuning runs -> means and differences with their errors, and confirmed, refuted or undecided. Trains nothing."""
+"""A prediction, and fine-tuning at the layers that decide it -> confirmed, refuted or undecided."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from layerprobe.checks import LEVEL, check_level
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
-from layerprobe.finetuning.items import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
+from layerprobe.finetuning.items import NO_ITEMS, RunItems
 from layerprobe.finetuning.looks import FIRST_LOOK, level_at_look
-from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, LayerOutcome, SavedSeeds, Verdict
+from layerprobe.finetuning.outcomes import differences, outcomes
+from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune, items_of
+from layerprobe.finetuning.values import (
+    MARGIN,
+    Confirmation,
+    FineTuningRun,
+    LayerOutcome,
+    Protocol,
+    SavedSeeds,
+    Verdict,
+)
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.seeds import seed_scores
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.progress import duration
+from layerprobe.progress import Progress, duration, notebook_bar
+from layerprobe.tasks.values import Task, check_task
 
 SAME = 1e-9
 """Standard errors that are no larger are of values that are the same but for rounding: counts, such as accuracy, agree
 by chance, which Student's t knows nothing of, so that no look is taken while more seeds are to come."""
+
+
+def confirm(
+    model: ModelLike,
+    prediction: DropPrediction,
+    task: Task,
+    *,
+    layers: Sequence[int] = (),
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    level: float = LEVEL,
+    all_seeds: bool = False,
+    documents: Mapping[str, str] | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> Confirmation:
+    """Fine-tune at the recommended and the last layer, and say what that shows.
+
+    Fine-tunes as `finetune`, with the same arguments; the verdict, see `confirmation`, does not use the further
+    `layers`. Where no drop is predicted, the best zero-shot layer is held against the last.
+
+    Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
+    the third on, and the intervals are so much wider that all looks together err no more often than the level says.
+    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one. Intervals
+    are over other test items and other seeds; items that share a text, or, where `documents` says where each text comes
+    from, a document, are not independent.
+
+    Raises:
+        DataError: If it is no task, or a layer does not exist.
+        TrainingError: If a run fails.
+    """
+    check_task(task)
+    check_level(level)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    n_blocks = count_blocks(checkpoint.config)
+    planned = None if all_seeds else len(set(seeds))
+
+    def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
+        items = items_of(checkpoint, runs, task, documents=documents, options=options)
+        return confirmation(prediction, runs, n_blocks, items=items, level=level, planned=planned)
+
+    runs = finetune(
+        checkpoint,
+        sorted({*layers, *layers_to_confirm(prediction, n_blocks)}),
+        task,
+        seeds=seeds,
+        protocol=protocol,
+        options=options,
+        enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
+        progress=progress,
+    )
+    return confirmed(runs)
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
@@ -27,63 +92,6 @@ def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, i
     return compared_layers(
         prediction.recommended_layer, drops=prediction.drops, baselines=prediction.baselines, n_blocks=n_blocks
     )
-
-
-def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
-    """Put the runs of one layer together, with errors over items and seeds, or without items over seeds alone.
-
-    Raises:
-        DataError: If they are of several layers or metrics, or there are none.
-    """
-    runs = sorted(runs, key=lambda run: run.seed)
-    if len({run.layer for run in runs}) != 1:
-        raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
-    primary = runs[0].primary
-    if others := {run.primary for run in runs} - {primary}:
-        raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
-    scores = seed_scores([run.test[primary] for run in runs], level)
-    validation, test = (_mean(runs, items, split, level=level) for split in SCORED)
-    return LayerOutcome(
-        layer=runs[0].layer,
-        parameters=runs[0].parameters,
-        seeds=tuple(run.seed for run in runs),
-        primary=primary,
-        test={name: tuple(run.test[name] for run in runs) for name in runs[0].test},
-        validation={name: tuple(run.validation[name] for run in runs) for name in runs[0].validation},
-        mean=scores.mean,
-        std=scores.std,
-        interval=None if test is None else test.interval,
-        error=test,
-        validation_error=validation,
-    )
-
-
-def outcomes(
-    runs: Sequence[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL
-) -> tuple[LayerOutcome, ...]:
-    """Put runs together layer by layer, ascending."""
-    layers = sorted({run.layer for run in runs})
-    return tuple(outcome((run for run in runs if run.layer == layer), items, level=level) for layer in layers)
-
-
-def _mean(
-    runs: Sequence[FineTuningRun], items: RunItems, split: ScoredSplit, *, level: float
-) -> CrossedInterval | None:
-    """Return the mean of the primary metric over the seeds of one layer, with its errors over items and seeds."""
-    values = [getattr(run, split)[run.primary] for run in runs]
-    return crossed(values, items.of(runs, split), links=items.links.get(split), level=level, unit=items.unit)
-
-
-def differences(
-    first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems]
-) -> tuple[list[float], Array | None]:
-    """Return the test scores of `first` less those of `second`, run by run, and the items' influences on them.
-
-    The runs go with each other in their order and are scored on the same items.
-    """
-    values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
-    of_first, of_second = (known.of(runs) for known, runs in zip(items, (first, second), strict=True))
-    return values, None if of_first is None or of_second is None else of_first - of_second
 
 
 def confirmation(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import abc
 import html
-import io
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal
 
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError
+from layerprobe.registry import Registry
+from layerprobe.results.imports import imported
+from layerprobe.results.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
+PAGES: Registry[FunctionType] = Registry("layerprobe.pages", FunctionType, what="page", own="layerprobe.report:PAGES")
+"""What makes the page of a result, by the name of its class."""
 LISTED = 16
 """Numbers in a line at most."""
 ROWS = 40
@@ -27,37 +31,39 @@ ROWS = 40
 class Shown(abc.ABC):
     """A result that shows itself.
 
-    A subclass says in one line what it is, and names the function that makes its page, from which all else follows. It
-    is a dataclass with `repr=False`, as a dataclass writes a `__repr__` of its own otherwise.
+    A subclass says in one line what it is, and has a table, from which the terminal, CSV, JSON rows, DataFrames and
+    notebooks are made; its page is a row in `PAGES`. It is a dataclass with `repr=False`, as a dataclass writes a
+    `__repr__` of its own otherwise.
     """
 
     __slots__ = ()
-
-    page_function: ClassVar[str]
-    """`module:function` that makes the page of a result."""
 
     @property
     @abc.abstractmethod
     def summary(self) -> str:
         """What it is and what it says, in one line."""
 
+    @property
+    def table(self) -> Table:
+        """Its numbers, a row each."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        table = self.to_pandas().dropna(axis="columns", how="all")
-        shown = table.to_html(index=False, max_rows=ROWS, float_format="{:.4g}".format, na_rep="")
+        table = self.table
+        named = {column.head: column.cells for column in table.shown}
+        shown = imported("pandas").DataFrame(named).to_html(index=False, max_rows=ROWS)
         return f"<p>{html.escape(self.summary)}</p>\n{shown}"
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table of its page, which the page offers as CSV, too.
+        """Return its table, as its page offers it as CSV, too.
 
         Raises:
-            LayerProbeError: If pandas or plotly is not installed.
+            LayerProbeError: If pandas is not installed.
         """
-        table: str = self._page().table
-        read: pd.DataFrame = _imported("pandas").read_csv(io.StringIO(table), keep_default_na=False, na_values=[""])
-        return read
+        return self.table.to_pandas()
 
     def plot(self) -> go.Figure:
         """Return the first figure of its page.
@@ -66,7 +72,7 @@ class Shown(abc.ABC):
             DataError: If there is nothing to plot, as where nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
-        figures = self._page().figures
+        figures = make_page(self).figures
         if not figures:
             raise DataError(f"expected a {type(self).__name__} with something to plot, got {self.summary}")
         figure: go.Figure = figures[0].plot
@@ -78,10 +84,7 @@ class Shown(abc.ABC):
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
         """
-        return save_page(path, self.page_function, self, plotly=plotly)
-
-    def _page(self) -> Any:
-        return make_page(self.page_function, self)
+        return save_page(path, self, plotly=plotly)
 
 
 def from_layer(first: int, values: Sequence[float]) -> list[float | None]:
@@ -114,31 +117,24 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
 
 
 def save_page(
-    path: str | Path, function: str, *results: object, plotly: PlotlySource = "embedded", **about: Any
+    path: str | Path,
+    result: object,
+    *further: object,
+    plotly: PlotlySource = "embedded",
+    page: str | None = None,
+    **about: Any,
 ) -> Path:
-    """Write the page that a function makes of results, and return the path; see `make_page`."""
-    page = make_page(function, *results, **about)
-    written: Path = _imported("layerprobe.results.page").write_page(page, path, plotly=plotly)
+    """Write the page of a result and return the path; see `make_page`."""
+    made = make_page(result, *further, page=page, **about)
+    written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
     return written
 
 
-def make_page(function: str, *results: object, **about: Any) -> Any:
-    """Return the page that a function makes of results; it is named `module:function`, and imported only now.
+def make_page(result: object, *further: object, page: str | None = None, **about: Any) -> Any:
+    """Return the page of a result, by its row in `PAGES`: the name of its class, or the one given.
 
     Raises:
         LayerProbeError: If plotly is not installed.
     """
-    module, _, name = function.partition(":")
-    return getattr(_imported(module), name)(*results, **about)
-
-
-def _imported(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("layerprobe"):
-            raise
-        package = error.name.partition(".")[0]
-        raise LayerProbeError(
-            f"expected {package}, which shows results, to be installed: pip install {package}"
-        ) from error
+    imported("plotly")
+    return PAGES[page or type(result).__name__](result, *further, **about)

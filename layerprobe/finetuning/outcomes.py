@@ -1,0 +1,68 @@
+"""Fine-tuning runs -> means and differences with their errors. Trains nothing."""
+
+from collections.abc import Iterable, Sequence
+
+from layerprobe.checks import LEVEL
+from layerprobe.errors import DataError
+from layerprobe.finetuning.items import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
+from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.seeds import seed_scores
+from layerprobe.metrics.values import CrossedInterval
+
+
+def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
+    """Put the runs of one layer together, with errors over items and seeds, or without items over seeds alone.
+
+    Raises:
+        DataError: If they are of several layers or metrics, or there are none.
+    """
+    runs = sorted(runs, key=lambda run: run.seed)
+    if len({run.layer for run in runs}) != 1:
+        raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
+    primary = runs[0].primary
+    if others := {run.primary for run in runs} - {primary}:
+        raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
+    scores = seed_scores([run.test[primary] for run in runs], level)
+    validation, test = (_mean(runs, items, split, level=level) for split in SCORED)
+    return LayerOutcome(
+        layer=runs[0].layer,
+        parameters=runs[0].parameters,
+        seeds=tuple(run.seed for run in runs),
+        primary=primary,
+        test={name: tuple(run.test[name] for run in runs) for name in runs[0].test},
+        validation={name: tuple(run.validation[name] for run in runs) for name in runs[0].validation},
+        mean=scores.mean,
+        std=scores.std,
+        interval=None if test is None else test.interval,
+        error=test,
+        validation_error=validation,
+    )
+
+
+def outcomes(
+    runs: Sequence[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL
+) -> tuple[LayerOutcome, ...]:
+    """Put runs together layer by layer, ascending."""
+    layers = sorted({run.layer for run in runs})
+    return tuple(outcome((run for run in runs if run.layer == layer), items, level=level) for layer in layers)
+
+
+def _mean(
+    runs: Sequence[FineTuningRun], items: RunItems, split: ScoredSplit, *, level: float
+) -> CrossedInterval | None:
+    """Return the mean of the primary metric over the seeds of one layer, with its errors over items and seeds."""
+    values = [getattr(run, split)[run.primary] for run in runs]
+    return crossed(values, items.of(runs, split), links=items.links.get(split), level=level, unit=items.unit)
+
+
+def differences(
+    first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems]
+) -> tuple[list[float], Array | None]:
+    """Return the test scores of `first` less those of `second`, run by run, and the items' influences on them.
+
+    The runs go with each other in their order and are scored on the same items.
+    """
+    values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
+    of_first, of_second = (known.of(runs) for known, runs in zip(items, (first, second), strict=True))
+    return values, None if of_first is None or of_second is None else of_first - of_second

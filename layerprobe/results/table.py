@@ -1,0 +1,244 @@
+"""A result as one table, declared once: terminal, page, CSV, JSON, Parquet and DataFrame are made from it.
+
+Knows columns and how their cells are written, no HTML and no result.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.results.imports import imported
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Bounds = tuple[float, float]
+"""Low and high end of an interval."""
+Form = str | Callable[[Any], str]
+"""How a value is written on a screen: a format such as `.2f`, or a function."""
+SMALLEST_P = 1e-10
+# What a spreadsheet may take for a formula (OWASP, "CSV injection"), a number with its sign aside.
+_FORMULA = re.compile(r"(?![+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\Z)[=+\-@\t\r\n＝＋－＠]", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its values and how they are written.
+
+    A value is a number, a text, a flag, a tuple of numbers or None. The values of an interval are its two ends: one
+    cell on screens, two columns with the endings `_low` and `_high` in files.
+    """
+
+    name: str
+    """In files and DataFrames: lower case, words joined by `_`."""
+    values: Sequence[object]
+    """One a row."""
+    title: str = ""
+    """On screens; by default the name."""
+    form: Form = ""
+    """How a value, or each number of several, is written on screens."""
+    unit: str = ""
+    """What numbers are in, such as ms; stands behind the title."""
+    meaning: str = ""
+    """What the column says, in a sentence."""
+    interval: bool = False
+    """Whether the values are pairs of low and high ends."""
+    shown: bool = True
+    """Whether it stands on screens; otherwise in files alone."""
+
+    @property
+    def head(self) -> str:
+        """The title with its unit."""
+        title = self.title or self.name.replace("_", " ")
+        return f"{title} ({self.unit})" if self.unit else title
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The values as screens show them; empty where one is None."""
+        return tuple(map(self._cell, self.values))
+
+    def _cell(self, value: object) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, tuple):
+            return (" to " if self.interval else " ").join(map(self._written, value))
+        return self._written(value)
+
+    def _written(self, value: object) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else ""
+        return self.form(value) if callable(self.form) else format(value, self.form)
+
+    @property
+    def data(self) -> dict[str, tuple[object, ...]]:
+        """The values as files have them: one column, or the two ends of an interval."""
+        if not self.interval:
+            return {self.name: tuple(self.values)}
+        ends: list[Any] = [(None, None) if value is None else value for value in self.values]
+        return {f"{self.name}_{end}": tuple(value[i] for value in ends) for i, end in enumerate(("low", "high"))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Columns of one length; what each result shows and writes.
+
+    Raises:
+        DataError: If columns differ in length or share a name.
+    """
+
+    columns: tuple[Column, ...]
+    title: str = "Table of layers"
+    notes: tuple[str, ...] = ()
+    """Sentences that stand below it on screens."""
+    marks: tuple[str | None, ...] = ()
+    """What a page marks rows as: chosen or drop."""
+
+    def __post_init__(self) -> None:
+        lengths = {column.name: len(column.values) for column in self.columns}
+        if len(set(lengths.values())) > 1:
+            raise DataError(f"expected columns of one length, got {lengths}")
+        if len(lengths) < len(self.columns):
+            raise DataError(f"expected columns with names of their own, got {[each.name for each in self.columns]}")
+
+    def __len__(self) -> int:
+        return len(self.columns[0].values) if self.columns else 0
+
+    def with_columns(self, *columns: Column, after: str | None = None) -> Table:
+        """Return the table with further columns, behind the column `after` or at the end."""
+        names = [column.name for column in self.columns]
+        place = len(names) if after is None else names.index(after) + 1
+        return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
+
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        """The columns of screens: those that say something in at least one row."""
+        return tuple(each for each in self.columns if each.shown and (not len(self) or any(each.cells)))
+
+    @property
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """The rows as screens show them."""
+        return zip(*(column.cells for column in self.shown), strict=True)
+
+    @property
+    def data(self) -> dict[str, tuple[object, ...]]:
+        """The columns as files have them, by name."""
+        return {name: values for column in self.columns for name, values in column.data.items()}
+
+    def text(self) -> str:
+        """Return aligned columns, words to the left and numbers to the right, and the notes below."""
+        rows = list(self.lines)
+        columns = [[head, *cells] for head, *cells in zip((each.head for each in self.shown), *rows, strict=True)]
+        widths = [max(map(len, column)) for column in columns]
+        numeric = [all(map(_is_number, column[1:])) for column in columns]
+        written = [_aligned(row, widths, numeric) for row in zip(*columns, strict=True)]
+        return "\n".join([*written[:1], "  ".join("-" * width for width in widths), *written[1:], *self.notes])
+
+    def records(self) -> list[dict[str, object]]:
+        """Return a mapping a row, as JSON has it."""
+        data = self.data
+        return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+
+    def csv(self) -> str:
+        """Return the rows as CSV: full precision, empty where a value is None, flags as 0 and 1, see `csv_text`."""
+        data = self.data
+        return csv_text(data, zip(*data.values(), strict=True))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the table as a DataFrame.
+
+        Raises:
+            LayerProbeError: If pandas is not installed.
+        """
+        frame: pd.DataFrame = imported("pandas").DataFrame(self.data)
+        return frame
+
+    def save(self, path: str | Path) -> Path:
+        """Write the table as CSV, or as Parquet where the file is named so, and return the path.
+
+        Raises:
+            LayerProbeError: If the file cannot be written.
+        """
+        from layerprobe.files.atomic import replace_file
+
+        target, content = Path(path), self.csv().encode()
+        if target.suffix == ".parquet":
+            buffer = io.BytesIO()
+            self.to_pandas().to_parquet(buffer, index=False)
+            content = buffer.getvalue()
+        try:
+            replace_file(target, content)
+        except OSError as error:
+            raise LayerProbeError(f"expected to write {target}, but: {error.strerror}; choose another path") from error
+        return target
+
+
+def _aligned(row: Iterable[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    cells = (cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True))
+    return "  ".join(cells).rstrip()
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "" or cell.lstrip("+-<>±")[:1].isdigit()
+
+
+def millions(parameters: int) -> str:
+    """Return a count of parameters as a cell.
+
+    Examples:
+        >>> millions(108_891_648), millions(47_360)
+        ('108.9 M', '0.05 M')
+    """
+    return f"{parameters / 1e6:.{1 if parameters >= 1e8 else 2}f} M"
+
+
+def percent(share: float) -> str:
+    """Return a share of 0 .. 1 as a cell."""
+    return f"{100 * share:.0f} %"
+
+
+def p_value(probability: float) -> str:
+    """Return a p-value as a cell; below `SMALLEST_P` a tail of Student's distribution says nothing about the data."""
+    return f"{probability:.2g}" if probability >= SMALLEST_P else f"<{SMALLEST_P:g}"
+
+
+def pairs_table(values: Mapping[str, object], title: str) -> Table:
+    """Return a table of what has a name each, a row each."""
+    written = tuple("" if value is None else str(value) for value in values.values())
+    return Table(columns=(Column("what", tuple(values)), Column("value", written)), title=title)
+
+
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    r"""Return rows as CSV: full precision, empty where a value is None, flags as 0 and 1, tuples with spaces between.
+
+    A text that a spreadsheet would run as a formula begins with an apostrophe, by which it stays a text.
+
+    Examples:
+        >>> csv_text(("layer", "scores", "drop"), [(3, (70.5, 71.0), True), (4, None, False)])
+        'layer,scores,drop\n3,70.5 71.0,1\n4,,0\n'
+        >>> csv_text(("model", "change"), [("=1+1", -0.5), ("-3", (-0.5, 1.0))])
+        "model,change\n'=1+1,-0.5\n-3,-0.5 1.0\n"
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(_csv_cell, columns))
+    writer.writerows(map(_csv_cell, row) for row in rows)
+    return buffer.getvalue()
+
+
+def _csv_cell(value: object) -> object:
+    if isinstance(value, bool):
+        return int(value)
+    if value is None or isinstance(value, (int, float)):
+        return value
+    numbers = isinstance(value, tuple) and all(isinstance(item, (int, float)) for item in value)
+    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    # Python before 3.13 does not quote a lone carriage return, which ends a row elsewhere
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text if numbers or _FORMULA.match(text) is None else f"'{text}"
