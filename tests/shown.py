@@ -5,26 +5,32 @@ from __future__ import annotations
 import csv
 import html
 import io
+import json
+import math
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import plotly.graph_objects as go
 
+from layerprobe.results.page import render
+from layerprobe.results.parts import table_of
 from layerprobe.results.shown import Shown, make_page
+from layerprobe.results.table import Table
 
 
 def assert_shows_itself(result: Shown, folder: Path) -> None:
-    """A short line without numbers by the hundred, the page's own table and figure, and a file that is the page."""
-    page = make_page(result.page_function, result)
+    """A short line without numbers by the hundred, one table everywhere, the page's figure, and a file of it."""
+    page = make_page(result)
     assert repr(result) == str(result) == f"<{type(result).__name__}: {result.summary}>"
     assert "\n" not in repr(result)
     assert len(repr(result)) < 1500
 
-    table = result.to_pandas()
-    rows = list(csv.reader(io.StringIO(page.table)))
-    assert isinstance(table, pd.DataFrame)
-    assert list(table.columns) == rows[0]
-    assert len(table) == len(rows) - 1 > 0
+    assert_one_table(result.table, folder)
+    assert isinstance(page.table, Table)
+    assert list(result.table.data) == [name for name in page.table.data if name in result.table.data]
+    assert str(table_of(page.table)) in render(page, plotly="cdn"), "expected the page to show the table that it offers"
+    pd.testing.assert_frame_equal(result.to_pandas(), result.table.to_pandas())
 
     shown = result._repr_html_()
     assert shown.startswith(f"<p>{html.escape(result.summary)}</p>\n<table")
@@ -41,3 +47,81 @@ def assert_shows_itself(result: Shown, folder: Path) -> None:
     assert page.heading in text or html.escape(page.heading) in text
     assert "<noscript>" in text
     assert all(len(each.finding) > 20 for each in page.figures)
+
+
+def assert_one_table(table: Table, folder: Path) -> None:
+    """Terminal and page have the same cells; CSV, JSON rows, DataFrame and Parquet the same values."""
+    assert len(table) > 0
+    heads, lines = [column.head for column in table.shown], [list(line) for line in table.lines]
+    written = table.text().splitlines()
+    assert written[0].split() == " ".join(heads).split()
+    assert [line.split() for line in written[2 : 2 + len(table)]] == [" ".join(line).split() for line in lines]
+    rows = _Cells.of(str(table_of(table)))
+    assert rows[0] == heads
+    assert [list(map(_plain, row)) for row in rows[1:]] == [list(map(_plain, line)) for line in lines]
+
+    data, records = table.data, table.records()
+    assert [list(record) for record in records] == [list(data)] * len(table)
+    assert len(json.loads(json.dumps(records))) == len(table)
+    parsed = list(csv.reader(io.StringIO(table.csv())))
+    assert parsed[0] == list(data)
+    frame = table.to_pandas()
+    stored = pd.read_parquet(table.save(folder / "table.parquet"))
+    assert list(frame.columns) == list(stored.columns) == list(data)
+    for name, values in data.items():
+        place = list(data).index(name)
+        for value, record, row, in_frame, in_file in zip(
+            values, records, parsed[1:], frame[name], stored[name], strict=True
+        ):
+            assert record[name] is value
+            assert _same(in_frame, value)
+            assert _same(in_file, value)
+            assert _from_csv(row[place], value) == value
+
+
+def _same(cell: object, value: object) -> bool:
+    if value is None:
+        return cell is None or cell is pd.NaT or (isinstance(cell, float) and math.isnan(cell))
+    return list(cell) == list(value) if isinstance(value, tuple) else cell == value  # type: ignore[call-overload]
+
+
+def _from_csv(cell: str, value: object) -> object:
+    """Return a cell as the value that it must be."""
+    if isinstance(value, bool):
+        return cell == "1"
+    if isinstance(value, int | float):
+        return type(value)(cell)
+    if isinstance(value, tuple):
+        return value if cell == " ".join(map(str, value)) else cell
+    if value is None:
+        return None if cell == "" else cell
+    lines = str(value).replace("\r\n", "\n").replace("\r", "\n")
+    return value if cell in (lines, f"'{lines}") else cell
+
+
+def _plain(cell: str) -> str:
+    return cell.replace("−", "-").replace("\u00a0", " ").replace("–", "").strip()
+
+
+class _Cells(HTMLParser):
+    """The cells of a table by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+
+    @classmethod
+    def of(cls, markup: str) -> list[list[str]]:
+        parser = cls()
+        parser.feed(markup)
+        return parser.rows
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data

@@ -21,6 +21,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
+from layerprobe.kinds import KINDS as OWN
 from layerprobe.metrics.names import metric_title
 from layerprobe.report.data import layer_rows
 from layerprobe.report.page import study_page
@@ -31,7 +32,7 @@ from layerprobe.store.store import Store
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
-from layerprobe.tasks.kind import KINDS, OWN
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task, check_task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of

@@ -38,7 +38,7 @@ from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files.atomic import checked_json as kept
+from layerprobe.files import checked_json as kept
 from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.results import load_failure, load_finished, read_origin, save_failure

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.tasks.kind import OWN
+from layerprobe.kinds import KINDS as OWN
 from tests.toy_kind import toy_kind
 
 from .conftest import QUICK, Layerprobe

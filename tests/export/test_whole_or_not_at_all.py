@@ -19,7 +19,7 @@ from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.export import checkpoint
 from layerprobe.export.run import export_model
-from layerprobe.files.atomic import folders
+from layerprobe.files import folders
 from layerprobe.files.folders import folder_errors, new_folder
 from tests.models import N_BLOCKS, save_tiny
 

@@ -18,7 +18,7 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.extraction.values import ExtractionPlan
-from layerprobe.files.atomic import spooled
+from layerprobe.files import spooled
 from layerprobe.files.spooled import SpooledTexts
 from layerprobe.store import store as module
 from layerprobe.store.key import texts_digest

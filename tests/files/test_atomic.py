@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from layerprobe.errors import LayerProbeError, StoreError
-from layerprobe.files.atomic import atomic as files
+from layerprobe.files import atomic as files
 from layerprobe.files.atomic import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
-from layerprobe.files.atomic import spooled as module
+from layerprobe.files import spooled as module
 from layerprobe.files.spooled import SpooledTexts, spooled
 from layerprobe.store.key import first_rows, sample_ids
 

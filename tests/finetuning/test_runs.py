@@ -20,7 +20,7 @@ import torch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
-from layerprobe.files.atomic import atomic as files
+from layerprobe.files import atomic as files
 from layerprobe.files.checked_json import warn_of_older
 from layerprobe.files.serialisation import CHECKSUM, to_dict, unsealed
 from layerprobe.finetuning import runs

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import StoreError
-from layerprobe.files.atomic import atomic as files
+from layerprobe.files import atomic as files
 from layerprobe.store.store import Store
 
 # Writes shards until it is killed or done; says each on stdout.

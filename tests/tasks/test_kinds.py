@@ -12,7 +12,7 @@ import datasets
 import pytest
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.tasks.kind import OWN
+from layerprobe.kinds import KINDS as OWN
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task, TaskSettings
 

@@ -11,7 +11,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from layerprobe.embedded import pair as embedded
 from layerprobe.embedded.language import Language
-from layerprobe.embedded.pair import RECIPE, embedded_model, embedded_task, make
+from layerprobe.embedded.pair import embedded_model, embedded_task
+from layerprobe.lab.pretraining.embedded import RECIPE, make
 from layerprobe.lab.pretraining.tokenizers import SPECIAL_TOKENS, word_tokenizer
 from layerprobe.lab.pretraining.values import EncoderSize
 

@@ -1,0 +1,3 @@
+from tests.encoders.conftest import checkpoint, loaded
+
+__all__ = ["checkpoint", "loaded"]

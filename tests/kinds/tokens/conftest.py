@@ -1,0 +1,3 @@
+from tests.finetuning.conftest import encoder, folder
+
+__all__ = ["encoder", "folder"]
