@@ -1,6 +1,7 @@
 """Which sentences of a document are its summary."""
 
-from layerprobe.kinds.summaries.loading import is_summaries, load_summaries, summary_influences, summary_scores
+from layerprobe.kinds.summaries.items import summary_influences, summary_scores
+from layerprobe.kinds.summaries.loading import is_summaries, load_summaries
 from layerprobe.kinds.summaries.metrics import ROUGE
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource
@@ -27,7 +28,7 @@ SUMMARIZATION = Kind(
     zero_shot="own",
     untrained="layerprobe.kinds.summaries.untrained:central_sentences",
     one_target=True,
-    items="layerprobe.kinds.summaries.loading:SummaryItems",
+    items="layerprobe.kinds.summaries.items:SummaryItems",
     item="document",
     loader="layerprobe.kinds.summaries.kind:load",
     recognises=is_summaries,

@@ -6,7 +6,6 @@ import json
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +15,15 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.serialisation import parse_json
-from layerprobe.kinds.summaries.metrics import ROUGE, greedy_oracle, readable, rouge
-from layerprobe.metrics.influence import Influences, mean_influences
+from layerprobe.kinds.summaries.items import SummaryItems
+from layerprobe.kinds.summaries.metrics import greedy_oracle, readable
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.texts import Cleaner, count
-from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.values import Task
 
 if TYPE_CHECKING:
     from layerprobe.tasks.columns import Columns
-    from layerprobe.tasks.kind import Kind
     from layerprobe.tasks.loading import TaskSource
 
 Array = NDArray[np.float64]
@@ -50,137 +48,7 @@ def sentences_of(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in _BETWEEN.split(text) if any(map(str.isalnum, part)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryItems(Items):
-    """Documents as sentences, with the summary of each."""
-
-    documents: tuple[tuple[str, ...], ...]
-    """By document its sentences, in their order."""
-    summaries: tuple[tuple[str, ...], ...]
-    """By document the sentences of its summary."""
-    oracle: tuple[tuple[int, ...], ...]
-    """By document the numbers of the sentences that are to be learnt, see `greedy_oracle`."""
-    keep: int
-    """Sentences that are chosen of each document."""
-    prompt: str = ""
-    """Before every sentence where it is embedded; ROUGE does not read it."""
-
-    def __post_init__(self) -> None:
-        lengths = len(self.documents), len(self.summaries), len(self.oracle)
-        if len(set(lengths)) > 1:
-            raise DataError(f"expected as many documents as summaries and oracles, got {lengths}")
-        if self.keep < 1:
-            raise DataError(f"expected at least one sentence to choose of each document, got {self.keep}")
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-    def __repr__(self) -> str:
-        return f"<SummaryItems: {len(self):,} documents>"
-
-    @property
-    def sides(self) -> tuple[tuple[str, ...], ...]:
-        """The documents, each as one text: those that are equal are not independent."""
-        return (tuple(map("\n".join, self.documents)),)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The distinct sentences in order of first appearance, document by document, with the prompt."""
-        return tuple(dict.fromkeys(self.sentences))
-
-    @property
-    def sentences(self) -> tuple[str, ...]:
-        """Those of all documents, one after the other, with the prompt."""
-        return tuple(self.prompt + sentence for document in self.documents for sentence in document)
-
-    @property
-    def gold(self) -> SummaryItems:
-        """The items themselves: ROUGE is of the chosen sentences and the summary."""
-        return self
-
-    @property
-    def targets(self) -> Array:
-        """(sentences,) of all documents, one after the other: 1 where a sentence is to be chosen, else 0."""
-        pairs = zip(self.documents, self.oracle, strict=True)
-        return np.array([i in chosen for sentences, chosen in pairs for i in range(len(sentences))], dtype=np.float64)
-
-    def __getitem__(self, rows: Sequence[int]) -> SummaryItems:
-        return self.take(rows)
-
-    def take(self, rows: Sequence[int]) -> SummaryItems:
-        """Return the documents of these numbers, in this order."""
-        return replace(
-            self,
-            documents=tuple(self.documents[i] for i in rows),
-            summaries=tuple(self.summaries[i] for i in rows),
-            oracle=tuple(self.oracle[i] for i in rows),
-        )
-
-    def join(self, other: SummaryItems) -> SummaryItems:
-        """Return these documents and then the others; DataError if not as many sentences are chosen of those."""
-        if self.keep != other.keep:
-            raise DataError(f"expected {self.keep} sentences to choose of each document, got {other.keep}")
-        return replace(
-            self,
-            documents=self.documents + other.documents,
-            summaries=self.summaries + other.summaries,
-            oracle=self.oracle + other.oracle,
-        )
-
-    def prompted(self, prompt: str) -> SummaryItems:
-        """Return the documents with the prompt before every sentence."""
-        return replace(self, prompt=prompt + self.prompt)
-
-    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError unless every document and summary has a sentence, none empty."""
-        for name, texts in ("document", self.documents), ("summary", self.summaries):
-            for i, sentences in enumerate(texts):
-                if not sentences or not all(isinstance(each, str) and each.strip() for each in sentences):
-                    raise DataError(f"expected a {name} of sentences at {split}[{i}], got {sentences!r:.80}")
-
-    def arranged(self, scores: Array) -> Array:
-        """Return scores of all sentences as outputs, (documents, longest document), 0 after the end of a document."""
-        outputs = np.zeros((len(self), max(map(len, self.documents), default=0)))
-        start = 0
-        for row, sentences in zip(outputs, self.documents, strict=True):
-            row[: len(sentences)] = scores[start : start + len(sentences)]
-            start += len(sentences)
-        return outputs
-
-    def chosen(self, outputs: Array) -> list[tuple[str, ...]]:
-        """Return the sentences of each document with the highest outputs, the earlier of equals, in their order."""
-        found = []
-        for sentences, scores in zip(self.documents, outputs, strict=True):
-            highest = np.argsort(-scores[: len(sentences)], kind="stable")[: self.keep]
-            found.append(tuple(sentences[i] for i in sorted(highest.tolist())))
-        return found
-
-    def lead(self) -> Array:
-        """Return outputs that choose the first sentences."""
-        return self.arranged(np.concatenate([-np.arange(len(each), dtype=np.float64) for each in self.documents]))
-
-    def best(self) -> Array:
-        """Return outputs that choose the oracle, and where that has fewer sentences, the first others."""
-        return self.arranged(self.targets) + self.lead() / (1 + max(map(len, self.documents)))
-
-
 # ---- scores ---------------------------------------------------------------------------------------------
-
-
-def summary_scores(outputs: Array, gold: SummaryItems) -> dict[str, float]:
-    """Return the mean ROUGE of the sentences with the highest outputs, (documents, longest document)."""
-    return {name: float(values.mean()) for name, values in document_scores(outputs, gold).items()}
-
-
-def summary_influences(outputs: Array, gold: SummaryItems) -> Influences:
-    """Return the influences of documents on `summary_scores`."""
-    return {name: mean_influences(values) for name, values in document_scores(outputs, gold).items()}
-
-
-def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
-    """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs."""
-    scores = [rouge(chosen, summary) for chosen, summary in zip(gold.chosen(outputs), gold.summaries, strict=True)]
-    return {name: np.array([each[name] for each in scores]) for name in ROUGE}
 
 
 # ---- files ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
-from layerprobe.kinds.summaries.loading import SummaryItems
+from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, notebook_bar

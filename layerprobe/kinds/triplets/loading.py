@@ -1,76 +1,15 @@
 """Triplets of texts, from tables with the columns anchor, positive and negative. Knows texts; knows no models."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import TaskError
+from layerprobe.kinds.triplets.items import Triplets
 from layerprobe.kinds.triplets.kind import TRIPLETS
 from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
-from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.loading import TaskSource, source_tables
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
-from layerprobe.tasks.values import Items, Task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Triplets(Items):
-    """Texts, each with one that is to be closer to it than another."""
-
-    anchors: tuple[str, ...]
-    """The texts."""
-    positives: tuple[str, ...]
-    """What is to be closer."""
-    negatives: tuple[str, ...]
-    """What is to be farther away."""
-
-    def __post_init__(self) -> None:
-        lengths = tuple(map(len, self.sides))
-        if len(set(lengths)) > 1:
-            raise DataError(f"expected as many anchors as positives and negatives, got {lengths}")
-
-    def __len__(self) -> int:
-        return len(self.anchors)
-
-    def __repr__(self) -> str:
-        return f"<Triplets: {len(self):,}>"
-
-    @property
-    def sides(self) -> tuple[tuple[str, ...], ...]:
-        """Anchors, positives and negatives."""
-        return self.anchors, self.positives, self.negatives
-
-    @property
-    def gold(self) -> Any:
-        """(n,) ones: the sign that the difference of cosines should have."""
-        import numpy as np  # which `--help` does without
-
-        return np.ones(len(self))
-
-    def take(self, rows: Sequence[int]) -> "Triplets":
-        """Return the triplets of these numbers, in this order."""
-        anchors, positives, negatives = (tuple(side[i] for i in rows) for side in self.sides)
-        return Triplets(anchors=anchors, positives=positives, negatives=negatives)
-
-    def join(self, other: "Triplets") -> "Triplets":
-        """Return these triplets and then the others."""
-        anchors, positives, negatives = (a + b for a, b in zip(self.sides, other.sides, strict=True))
-        return Triplets(anchors=anchors, positives=positives, negatives=negatives)
-
-    def prompted(self, prompt: str) -> "Triplets":
-        """Return the triplets with the prompt before every text."""
-        anchors, positives, negatives = (tuple(prompt + text for text in side) for side in self.sides)
-        return replace(self, anchors=anchors, positives=positives, negatives=negatives)
-
-    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
-        """Raise DataError if a text is empty."""
-        for side, texts in zip(("anchors", "positives", "negatives"), self.sides, strict=True):
-            for i, text in enumerate(texts):
-                if not isinstance(text, str) or not text.strip():
-                    raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave such triplets out")
+from layerprobe.tasks.values import Task
 
 
 def load_triplets(source: TaskSource) -> Task:

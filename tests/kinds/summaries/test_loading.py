@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.kinds.summaries.loading import SummaryItems, document_scores, sentences_of
+from layerprobe.kinds.summaries.items import SummaryItems, document_scores
+from layerprobe.kinds.summaries.loading import sentences_of
 from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.loading import load_task

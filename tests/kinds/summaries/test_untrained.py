@@ -18,7 +18,7 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune, scan
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.summaries.loading import SummaryItems
+from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.loss import SentenceScorer
 from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.kinds.summaries.untrained import centrality, summarize

@@ -17,7 +17,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.loss import CosineTriplets, EuclideanTriplets
-from layerprobe.kinds.triplets.loading import Triplets
+from layerprobe.kinds.triplets.items import Triplets
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.study.find import find
