@@ -36,14 +36,16 @@ class Output:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
     traceback: Annotated[bool, typer.Option("--traceback", help="Where an error comes from, before its line.")] = False
 
-    def result(self, value: T, table: Table | Callable[[T], None], *, as_json: object = None) -> None:
-        """Print a result: as JSON, which can be of another value, or its table; or by a function that prints it."""
+    def result(self, value: T, *parts: Table | str | Callable[[T], None], as_json: object = None) -> None:
+        """Print a result: as JSON, which can be of another value, or its tables and sentences one below the other."""
         if self.json:
             print_json(value if as_json is None else as_json)
-        elif callable(table):
-            table(value)
-        else:
-            typer.echo(table.text())
+            return
+        for part in parts:
+            if callable(part):
+                part(value)
+            else:
+                typer.echo(part if isinstance(part, str) else part.text())
 
     def plan(self, plan: TuningPlan | AdaptationPlan | ExtractionPlan, *, dry_run: bool) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""

@@ -13,10 +13,8 @@ from layerprobe_cli.output import print_table
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparison, Comparisons
     from layerprobe.finetuning.values import LayerOutcome
-    from layerprobe.kinds.retrieval.values import RetrievalScores
     from layerprobe.prediction.values import DropPrediction
     from layerprobe.report.data import LayerRow
-    from layerprobe.scoring.values import LayerMeans
     from layerprobe.study.values import Finding, Study
 
 
@@ -219,52 +217,6 @@ def fail_check(said: str) -> None:
     """Leave with exit code 3 and a line on stderr: what a build checks does not hold."""
     typer.echo(f"failed: {said}", err=True)
     raise typer.Exit(CHECK_FAILED)
-
-
-def print_layer_means(result: LayerMeans) -> None:
-    """Print the best two layers, averaged in each way, beside the best single one."""
-    from layerprobe.metrics.names import metric_title
-    from layerprobe.scoring.values import FORMS
-
-    title = metric_title(result.primary)
-    rows = [[f"layer {result.layer}", f"{result.validation:.2f}", f"{result.test:.2f}", "", ""]]
-    for mean in result.means:
-        bounds = "" if mean.gain is None else f"{mean.gain.interval[0]:+.2f} to {mean.gain.interval[1]:+.2f}"
-        what = f"layers {mean.layers[0]} and {mean.layers[1]} {FORMS[mean.form]}"
-        rows.append([what, f"{mean.validation:.2f}", f"{mean.test:.2f}", f"{mean.test - result.test:+.2f}", bounds])
-    typer.echo("")
-    print_table(("embedding", f"validation {title}", f"test {title}", "gain", "interval"), rows)
-    typer.echo(result.sentence)
-
-
-def print_retrieval(by_model: Sequence[RetrievalScores]) -> None:
-    """Print how well each layer finds documents, model by model, and how the best layer differs from the last."""
-    for scores in by_model:
-        if len(by_model) > 1:
-            typer.echo(f"{'' if scores is by_model[0] else chr(10)}{scores.model.name}:")
-        _print_retrieval(scores)
-
-
-def _print_retrieval(scores: RetrievalScores) -> None:
-    from layerprobe.metrics.names import metric_title
-
-    primary, *others = scores.means
-    last, best = scores.model.n_blocks, scores.best_layer
-    level = scores.means[primary][0].level
-    header = ["layer", "parameters", metric_title(primary), *_interval_header(level), *map(metric_title, others)]
-    header += ["less last", "low", "high", "flag"]
-    rows = []
-    for layer, mean in enumerate(scores.means[primary]):
-        cells = [str(layer), millions(scores.model.parameters[layer])]
-        cells += [f"{value:.2f}" for value in (mean.value, mean.lower, mean.upper)]
-        cells += [f"{scores.means[metric][layer].value:.2f}" for metric in others]
-        each = scores.differences[layer] if layer < last else None
-        cells += [f"{value:+.2f}" for value in (each.value, each.lower, each.upper)] if each else ["", "", ""]
-        rows.append([*cells, "best" if layer == best else ""])
-    print_table(header, rows)
-    typer.echo(
-        f"\n{len(scores.query_ids):,} queries, {scores.n_documents:,} documents, by {scores.ranking}. {scores.sentence}"
-    )
 
 
 def print_finding(finding: Finding, commands: Sequence[str]) -> None:

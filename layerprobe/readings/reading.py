@@ -56,6 +56,12 @@ class Reading:
             raise DataError("expected a function that computes a reading, or one that needs a reference")
 
     @property
+    def meaning(self) -> str:
+        """What it says, which layers it promises most of, and where it comes from."""
+        better = {1: "higher promises better", -1: "lower promises better"}.get(self.direction or 0)
+        return "; ".join(filter(None, (self.description, better, self.source)))
+
+    @property
     def labelled(self) -> bool:
         """Whether it needs labels."""
         return self.needs == "labels"

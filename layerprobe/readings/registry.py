@@ -1,7 +1,11 @@
 """The numbers by layer that can be asked for by name. Knows names, loads no model."""
 
+from collections.abc import Mapping
+
 from layerprobe.readings.reading import Reading
+from layerprobe.readings.values import LayerCurve
 from layerprobe.registry import Registry
+from layerprobe.results.table import Column, Table
 
 CKA, SELF_CKA, INFONCE, ZERO_SHOT = "CKA", "self CKA", "InfoNCE", "zero-shot"
 LOG_EVIDENCE, H_SCORE, CONTRASTIVE_LOSS = "LogME", "H-score", "contrastive loss"
@@ -52,3 +56,20 @@ def reading_of(name: str) -> Reading:
 def alone() -> list[str]:
     """Return the names of the readings that need nothing but the model and texts."""
     return [name for name, reading in READINGS.items() if reading.alone]
+
+
+def curves_table(curves: Mapping[str, LayerCurve]) -> Table:
+    """Return the numbers by layer of one model side by side, by name, and below what those of readings mean."""
+    layers = range(max(len(curve.values) for curve in curves.values()))
+    columns = [Column("layer", tuple(layers), meaning="Blocks kept.")]
+    notes = []
+    for name, curve in curves.items():
+        if name not in READINGS:
+            columns += curve.columns(name, n_layers=len(layers))
+            continue
+        reading = READINGS[name]
+        columns += curve.columns(
+            name, first=reading.first, n_layers=len(layers), unit=reading.unit, meaning=reading.description
+        )
+        notes.append(f"{name}: {reading.meaning}")
+    return Table(columns=tuple(columns), notes=tuple(notes))

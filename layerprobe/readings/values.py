@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.results.shown import Shown, brief, from_layer
+from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import CurveUncertainty
 
 if TYPE_CHECKING:
@@ -72,6 +73,22 @@ class LayerCurve(Shown):
         numbers = None if clusters is None else np.array(clusters)
         uncertainty = curve_uncertainty(values, influences, level=level, clusters=numbers)
         return cls(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: the number and its standard error."""
+        layers = Column("layer", tuple(range(len(self.values))), meaning="Blocks kept.")
+        return Table(columns=(layers, *self.columns("value")))
+
+    def columns(
+        self, name: str, *, first: int = 0, n_layers: int = 0, unit: str = "", meaning: str = ""
+    ) -> Iterator[Column]:
+        """Yield the number and its standard error under a name, from a first layer on, for as many layers or more."""
+        first = max(first, self.first_layer)
+        for title, values in ((name, self.values), (f"{name} standard error", self.standard_errors)):
+            known = () if values is None else from_layer(first, values)
+            filled = (*known, *[None] * (max(n_layers, len(self.values)) - len(known)))
+            yield Column(title, filled, form=".3f", unit=unit, meaning=meaning, shown=title == name)
 
     @property
     def summary(self) -> str:

@@ -10,7 +10,6 @@ PAGES = {
     "SummaryScores": "layerprobe.report.scores:summaries_page",
     "AcrossTasks": "layerprobe.report.scores:across_page",
     "LayerCurve": "layerprobe.report.scores:curve_page",
-    "retrieval": "layerprobe.report.scores:retrieval_page",
     "outcomes": "layerprobe.report.tuning:outcomes_page",
     "readings": "layerprobe.report.scores:readings_page",
     "FineTuningRun": "layerprobe.report.tuning:run_page",

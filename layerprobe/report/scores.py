@@ -1,6 +1,6 @@
 """Numbers by layer of one model as a page: scores before fine-tuning, retrieval, readings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -9,23 +9,21 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.files.serialisation import to_json
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS
+from layerprobe.readings.registry import READINGS, curves_table
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.charts import Look, area, line
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.results import numbers
-from layerprobe.results.markup import element
-from layerprobe.results.parts import Row, definitions, facts_table, section, table, table_of
+from layerprobe.results.parts import definitions, facts_table, section, table_of
 from layerprobe.results.shown import from_layer
 from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, layer_axis, styled, text
-from layerprobe.results.table import csv_text
+from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page, Part
-from layerprobe.scoring.values import FORMS, AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
+from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.sentence import listed
 
 METHODS = {
@@ -101,11 +99,10 @@ def _model(model: ModelDescription | None) -> tuple[Part, ...]:
 def layer_means_page(result: LayerMeans) -> Page:
     """Return the page of means of two layers as embeddings."""
     name, title = short_name(result.model.name), metric_title(result.primary)
-    best = max(result.means, key=lambda mean: mean.validation)
     layers = range(result.first_layer, result.first_layer + len(result.by_layer))
     figure = go.Figure(
         go.Heatmap(
-            z=_square(result, best),
+            z=_square(result, result.best),
             x=[str(layer) for layer in layers],
             y=[str(layer) for layer in layers],
             colorbar={"title": {"text": f"Validation {title} × 100"}},
@@ -113,24 +110,7 @@ def layer_means_page(result: LayerMeans) -> Page:
         )
     )
     figure.update_xaxes(title="Layer", type="category").update_yaxes(title="Layer", type="category")
-    finding = f"On the validation split layers {best.layers[0]} and {best.layers[1]} {FORMS[best.form]} score highest."
-    rows = [
-        (
-            ("What", f"layers {mean.layers[0]} and {mean.layers[1]} {FORMS[mean.form]}"),
-            (f"Validation {title}", numbers.number(mean.validation)),
-            (f"Test {title}", numbers.number(mean.test)),
-            ("Gain", numbers.signed(mean.test - result.test)),
-            ("Interval of the gain", "–" if mean.gain is None else numbers.interval(mean.gain.interval)),
-        )
-        for mean in result.means
-    ]
-    alone = (
-        ("What", f"layer {result.layer} alone"),
-        (f"Validation {title}", numbers.number(result.validation)),
-        (f"Test {title}", numbers.number(result.test)),
-        ("Gain", "–"),
-        ("Interval of the gain", "–"),
-    )
+    finding = f"On the validation split {result.best.name} score highest."
     return Page(
         title=f"{name} on {result.task}: means of layers",
         overline=f"layerprobe · means of layers without fine-tuning · {result.task}",
@@ -143,24 +123,13 @@ def layer_means_page(result: LayerMeans) -> Page:
                 Figure("pairs", styled(figure), finding, "On the diagonal single layers."),
                 METHODS[result.method],
             ),
-            section("means", "The best two layers", table("The best two layers", [alone, *rows])),
+            section("means", "The best two layers", table_of(result.table)),
         ),
         provenance=_model(result.model),
         terms=("Layer", "Zero-shot"),
         data=to_json(result),
         data_label="Means of layers",
-        table=csv_text(
-            ("form", "first", "second", "validation"),
-            (
-                *(("alone", layer, layer, score) for layer, score in zip(layers, result.by_layer, strict=True)),
-                *(
-                    (mean.form, *pair, score)
-                    for mean in result.means
-                    for pair, score in zip(result.pairs, mean.by_pair, strict=True)
-                ),
-            ),
-        ),
-        table_label="Every two layers",
+        table=result.table,
         stem="layerprobe-layer-means",
     )
 
@@ -181,7 +150,6 @@ def _square(result: LayerMeans, mean: LayerMean) -> list[list[float]]:
 def summaries_page(result: SummaryScores) -> Page:
     """Return the page of extractive summaries by layer."""
     name, title = short_name(result.model.name), metric_title(result.primary)
-    layers = range(result.first_layer, result.model.n_layers)
     figure = go.Figure()
     for (colour, _, dash), method in zip([(MODEL, INTERVAL, "solid"), *FURTHER], result.methods, strict=False):
         scores = from_layer(result.first_layer, method.test[result.primary])
@@ -194,24 +162,6 @@ def summaries_page(result: SummaryScores) -> Page:
         figure.add_trace(line([value] * result.model.n_layers, name=label, colour=FAINT, dash=dash, texts=texts))
     layer_axis(figure, result.model.n_layers)
     figure.update_yaxes(title=f"Test {title} × 100")
-    rows = (
-        (
-            ("Layer", str(layer)),
-            *(
-                cell
-                for method in result.methods
-                for cell in (
-                    (f"{method.name}: {title}", numbers.number(method.test[result.primary][layer])),
-                    (f"{method.name}: less the first sentences", _bounds(method.gains[layer])),
-                )
-            ),
-        )
-        for layer in layers
-    )
-    baselines = (
-        (("What", label), *((metric_title(metric), numbers.number(value)) for metric, value in scored.items()))
-        for label, scored in (("first sentences", result.lead), ("oracle", result.oracle))
-    )
     return Page(
         title=f"{name} on {result.task}: summaries",
         overline=f"layerprobe · extractive summaries without fine-tuning · {result.task}",
@@ -228,9 +178,9 @@ def summaries_page(result: SummaryScores) -> Page:
                     f"{numbers.number(result.oracle[result.primary])}.",
                     "The oracle chooses with the summary at hand.",
                 ),
-                table("First sentences and oracle", baselines),
+                table_of(result.baselines),
             ),
-            section("layers", "Table of layers", table("Table of layers", rows), kind="dense"),
+            section("layers", "Table of layers", table_of(result.table), kind="dense"),
         ),
         provenance=(
             *_model(result.model),
@@ -239,22 +189,9 @@ def summaries_page(result: SummaryScores) -> Page:
         terms=("Layer", "ROUGE", "Oracle summary"),
         data=to_json(result),
         data_label="Summaries",
-        table=csv_text(
-            ("method", "layer", "metric", "test"),
-            (
-                (method.name, layer, metric, scores[layer])
-                for method in result.methods
-                for metric, scores in method.test.items()
-                for layer in layers
-            ),
-        ),
-        table_label="Table of layers",
+        table=result.table,
         stem="layerprobe-summaries",
     )
-
-
-def _bounds(gain: CrossedInterval | None) -> str:
-    return "–" if gain is None else f"{numbers.signed(gain.value)} {numbers.interval(gain.interval)}"
 
 
 # ---- several tasks --------------------------------------------------------------------------------------
@@ -279,7 +216,7 @@ def across_page(result: AcrossTasks) -> Page:
                     "The thick line is the mean over tasks, each of which counts alike.",
                 ),
             ),
-            section("layers", "Table of layers", table("Table of layers", _across_rows(result, tasks)), kind="dense"),
+            section("layers", "Table of layers", table_of(result.table), kind="dense"),
         ),
         provenance=(
             *_model(result.model),
@@ -287,21 +224,7 @@ def across_page(result: AcrossTasks) -> Page:
         ),
         terms=("Layer", "Zero-shot"),
         data=to_json(result),
-        table=csv_text(
-            ("layer", *(each.task for each in result.tasks), "mean", "behind", "lower", "upper"),
-            (
-                (
-                    *(each.layer, *(task.scores.own(each.layer) for task in result.tasks)),
-                    *(
-                        (each.mean, each.behind, *(each.interval or (None, None)))
-                        if each.layer >= result.first_layer
-                        else (None,) * 4
-                    ),
-                )
-                for each in result.layers
-            ),
-        ),
-        table_label="Table of layers",
+        table=result.table,
         stem="layerprobe-across",
     )
 
@@ -324,25 +247,6 @@ def _across_figure(result: AcrossTasks, tasks: Sequence[str]) -> go.Figure:
     return styled(figure)
 
 
-def _across_rows(result: AcrossTasks, tasks: Sequence[str]) -> Iterator[Row]:
-    for each in result.layers:
-        own = each.layer >= result.first_layer
-        bounds = "–" if each.interval is None or not own else numbers.interval(each.interval)
-        best = each.layer == result.best_layer
-        flag = "best" if best else "may be as good" if len(tasks) > 1 and each.layer in result.candidates else ""
-        yield (
-            ("Layer", str(each.layer)),
-            ("", element("span", flag, class_="flag chosen") if flag else ""),
-            *(
-                (name, numbers.number(task.scores.own(each.layer)))
-                for name, task in zip(tasks, result.tasks, strict=True)
-            ),
-            ("Mean", numbers.number(each.mean if own else None)),
-            ("Behind the best", numbers.number(each.behind if own else None)),
-            (f"{numbers.percent(result.level)} interval", bounds),
-        )
-
-
 # ---- retrieval ------------------------------------------------------------------------------------------
 
 
@@ -361,12 +265,8 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     reading = (
         f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
     )
-    tables = [
-        section(
-            f"layers-{number}", f"Layers of {label}", table(f"Layers of {label}", _retrieval_rows(each)), kind="dense"
-        )
-        for number, (label, each) in enumerate(zip(labels, scores, strict=True))
-    ]
+    tables = {label: each.table for label, each in zip(labels, scores, strict=True)}
+    shown = stacked("model", tables) if several else first.table
     facts = {
         "Task": f"{first.task} (sha256 {first.task_digest})",
         "Queries": f"{len(first.query_ids):,}",
@@ -386,7 +286,7 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
                 f"{title} by layer",
                 Figure("retrieval", _retrieval_figure(scores, labels), course, reading),
             ),
-            *tables,
+            section("layers", "Table of layers", table_of(shown), kind="dense"),
         ),
         provenance=(
             facts_table("Models", labels if several else ("Model",), [model_facts(each.model) for each in scores]),
@@ -394,16 +294,7 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
         ),
         terms=("Layer",),
         data=to_json(first if not several else scores),
-        table=csv_text(
-            ("model", "layer", "metric", "value", "lower", "upper"),
-            (
-                (each.model.name, layer, metric, mean.value, mean.lower, mean.upper)
-                for each in scores
-                for metric, means in each.means.items()
-                for layer, mean in enumerate(means)
-            ),
-        ),
-        table_label="Table of layers",
+        table=shown,
         stem="layerprobe-retrieval",
     )
 
@@ -428,19 +319,6 @@ def _retrieval_figure(scores: Sequence[RetrievalScores], labels: Sequence[str]) 
     return styled(figure)
 
 
-def _retrieval_rows(scores: RetrievalScores) -> Iterator[Row]:
-    for layer, mean in enumerate(scores.means[scores.primary]):
-        less = scores.differences[layer] if layer < scores.model.n_blocks else None
-        yield (
-            ("Layer", str(layer)),
-            ("Parameters", numbers.millions(scores.model.parameters[layer])),
-            *((metric_title(metric), numbers.number(means[layer].value)) for metric, means in scores.means.items()),
-            (f"{numbers.percent(mean.level)} interval", numbers.interval((mean.lower, mean.upper))),
-            ("Less the last layer", "–" if less is None else numbers.signed(less.value)),
-            ("Interval, all layers together", "–" if less is None else numbers.interval((less.lower, less.upper))),
-        )
-
-
 # ---- readings -------------------------------------------------------------------------------------------
 
 
@@ -451,15 +329,10 @@ def curve_page(curve: LayerCurve) -> Page:
 
 def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
     """Return the page of numbers by layer of one model, by name."""
-    name, layers = (
-        short_name(model) if model else "Numbers by layer",
-        range(max(len(each.values) for each in curves.values())),
-    )
+    name, shown = short_name(model) if model else "Numbers by layer", curves_table(curves)
     known = {reading: READINGS[reading] for reading in curves if reading in READINGS}
     levels = {numbers.percent(each.uncertainty.level) for each in curves.values() if each.uncertainty is not None}
     note = f"Where a line is shaded, the shade is the {listed(sorted(levels), 'and')} interval." if levels else ""
-    columns = ("layer", *(column for reading in curves for column in (reading, f"{reading} standard error")))
-    rows = ([("Layer", str(layer)), *_reading_cells(curves, layer)] for layer in layers)
     return Page(
         title=f"{name}: numbers by layer",
         overline="layerprobe · readings",
@@ -474,23 +347,11 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
                 *(_reading_figure(number, *each) for number, each in enumerate(curves.items())),
                 kind="pair" if len(curves) > 1 else None,
             ),
-            section("layers", "Table of layers", table("Table of layers", rows), kind="dense"),
-            section(
-                "meaning",
-                "What each number is",
-                definitions({each: _meaning(reading) for each, reading in known.items()}),
-            ),
+            section("layers", "Table of layers", table_of(shown), kind="dense"),
         ),
         terms=("Layer",),
         data=to_json(dict(curves)),
-        table=csv_text(
-            columns,
-            (
-                (layer, *(value for each in curves.values() for value in _value_and_error(each, layer)))
-                for layer in layers
-            ),
-        ),
-        table_label="Table of layers",
+        table=shown,
         stem="layerprobe-readings",
     )
 
@@ -542,20 +403,3 @@ def _reading_figure(number: int, name: str, curve: LayerCurve) -> Figure:
     figure.update_yaxes(title=text(f"{numbers.capitalised(name)}{f', {unit}' if unit else ''}"))
     finding = numbers.capitalised(highest_and_last({name: curve.values}, first=first))
     return Figure(f"reading-{number}", styled(figure), f"{finding}.")
-
-
-def _reading_cells(curves: Mapping[str, LayerCurve], layer: int) -> Iterator[tuple[str, str]]:
-    for name, curve in curves.items():
-        there = _first_layer(name, curve) <= layer < len(curve.values)
-        yield name, numbers.significant(curve.values[layer], 4) if there else "–"
-
-
-def _value_and_error(curve: LayerCurve, layer: int) -> tuple[float | None, float | None]:
-    if not curve.first_layer <= layer < len(curve.values):
-        return None, None
-    return curve.values[layer], None if curve.standard_errors is None else curve.standard_errors[layer]
-
-
-def _meaning(reading: Reading) -> str:
-    better = {1: "higher promises better", -1: "lower promises better"}.get(reading.direction or 0)
-    return "; ".join(filter(None, (reading.description, better, reading.source)))

@@ -1,6 +1,7 @@
 """How well untrained embeddings do a task, layer by layer."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,7 +11,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import short_name
+from layerprobe.names import distinct_names, short_name
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table
 
@@ -96,6 +97,11 @@ class LayerMean:
     by_pair: tuple[float, ...]
     """The primary metric on validation of every two layers, x 100, in the order of `LayerMeans.pairs`."""
 
+    @property
+    def name(self) -> str:
+        """Which layers, and how they are averaged."""
+        return f"layers {self.layers[0]} and {self.layers[1]} {FORMS[self.form]}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerMeans(Shown):
@@ -128,17 +134,50 @@ class LayerMeans(Shown):
         return tuple(itertools.combinations(layers, 2))
 
     @property
+    def best(self) -> LayerMean:
+        """The mean with the highest primary metric on the validation split."""
+        return max(self.means, key=lambda mean: mean.validation)
+
+    @property
+    def table(self) -> Table:
+        """The best single layer, and below it the best two layers by each form of their mean."""
+        title, means = metric_title(self.primary), self.means
+        gains = tuple(None if mean.gain is None else mean.gain.interval for mean in means)
+        return Table(
+            columns=(
+                Column("embedding", (f"layer {self.layer} alone", *(mean.name for mean in means))),
+                Column("form", ("alone", *(mean.form for mean in means)), shown=False),
+                Column("first", (self.layer, *(mean.layers[0] for mean in means)), shown=False),
+                Column("second", (self.layer, *(mean.layers[1] for mean in means)), shown=False),
+                Column(
+                    "validation",
+                    (self.validation, *(mean.validation for mean in means)),
+                    title=f"validation {title}",
+                    form=".2f",
+                ),
+                Column("test", (self.test, *(mean.test for mean in means)), title=f"test {title}", form=".2f"),
+                Column(
+                    "gain",
+                    (None, *(mean.test - self.test for mean in means)),
+                    form="+.2f",
+                    meaning="On test, over the single layer.",
+                ),
+                Column("interval", (None, *gains), title="interval of the gain", form="+.2f", interval=True),
+            ),
+            title="The best two layers",
+        )
+
+    @property
     def sentence(self) -> str:
         """What the better mean by validation gains, and how surely."""
-        best, title = max(self.means, key=lambda mean: mean.validation), metric_title(self.primary)
-        form = FORMS[best.form]
+        best, title = self.best, metric_title(self.primary)
         spread, verdict = "no interval", "whether that is a gain is not known"
         if best.gain is not None:
             low, high = best.gain.interval
             spread = f"{best.gain.level:.0%} interval {low:+.2f} to {high:+.2f} over new {best.gain.unit}s"
             verdict = "a gain" if low > 0 else "a loss" if high < 0 else "no gain is shown"
         return (
-            f"The mean of layers {best.layers[0]} and {best.layers[1]} {form} scores {best.test:.2f} on test, "
+            f"The mean of {best.name} scores {best.test:.2f} on test, "
             f"{best.test - self.test:+.2f} {title} x 100 against layer {self.layer}, the best single one by validation "
             f"({spread}): {verdict}."
         )
@@ -192,6 +231,54 @@ class SummaryScores(Shown):
         return max(
             ((method, layer) for method in self.methods for layer in layers),
             key=lambda each: each[0].validation[each[1]],
+        )
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: what each method scores on test, and how much more than the first sentences."""
+        layers = range(self.first_layer, self.model.n_layers)
+        best, best_layer = self.best
+        return Table(
+            columns=(
+                Column("layer", tuple(layers), meaning="Blocks kept."),
+                *(column for method in self.methods for column in self._columns(method, layers)),
+                Column("flag", tuple(f"best: {best.name}" if layer == best_layer else None for layer in layers)),
+            ),
+            marks=tuple("chosen" if layer == best_layer else None for layer in layers),
+        )
+
+    def _columns(self, method: SummaryMethod, layers: range) -> Iterator[Column]:
+        """Yield the scores of a method by every metric, on screens by the primary one, and its gain."""
+        lead, gains = self.lead[self.primary], [method.gains[layer] for layer in layers]
+        for metric, scores in method.test.items():
+            yield Column(
+                f"{method.name}_{metric}",
+                tuple(scores[layer] for layer in layers),
+                title=f"{method.name}: {metric_title(metric)}",
+                form=".2f",
+                meaning=f"On {self.documents:,} test documents, x 100.",
+                shown=metric == self.primary,
+            )
+        more = tuple(method.test[self.primary][layer] - lead for layer in layers)
+        yield Column(f"{method.name}_gain", more, title="gain", form="+.2f", meaning="Over the first sentences.")
+        bounds = tuple(None if gain is None else gain.interval for gain in gains)
+        yield Column(f"{method.name}_interval", bounds, title="interval", form="+.2f", interval=True)
+
+    @property
+    def baselines(self) -> Table:
+        """What the first sentences, the best method and the oracle score on test, by every metric."""
+        method, layer = self.best
+        chosen = {metric: scores[layer] for metric, scores in method.test.items()}
+        rows = {"first sentences": self.lead, f"{method.name}, layer {layer}": chosen, "oracle": self.oracle}
+        return Table(
+            columns=(
+                Column("what", tuple(rows)),
+                *(
+                    Column(metric, tuple(row[metric] for row in rows.values()), title=metric_title(metric), form=".2f")
+                    for metric in self.lead
+                ),
+            ),
+            title="First sentences and oracle",
         )
 
     @property
@@ -260,6 +347,43 @@ class AcrossTasks(Shown):
     def first_layer(self) -> int:
         """The first layer that no task leaves out."""
         return max(each.scores.first_layer for each in self.tasks)
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: its score on every task, their mean, and how far that is behind the best layer's."""
+        own = [each if each.layer >= self.first_layer else None for each in self.layers]
+        return Table(
+            columns=(
+                Column("layer", tuple(each.layer for each in self.layers), meaning="Blocks kept."),
+                self.model.parameters_column,
+                *(
+                    Column(name, tuple(task.scores.own(each.layer) for each in self.layers), form=".2f")
+                    for name, task in zip(distinct_names([task.task for task in self.tasks]), self.tasks, strict=True)
+                ),
+                Column("mean", tuple(each and each.mean for each in own), form=".2f", meaning="Of the tasks, x 100."),
+                Column(
+                    "behind",
+                    tuple(each and each.behind for each in own),
+                    form=".2f",
+                    meaning="What the best layer scores more in the mean over tasks.",
+                ),
+                Column(
+                    "interval",
+                    tuple(each and each.interval for each in own),
+                    title=f"{100 * self.level:g} % interval",
+                    form=".2f",
+                    meaning="Of that difference, on other tasks like these.",
+                    interval=True,
+                ),
+                Column("flag", tuple(self._flag(each.layer) for each in self.layers)),
+            ),
+            marks=tuple("chosen" if each.layer == self.best_layer else None for each in self.layers),
+        )
+
+    def _flag(self, layer: int) -> str | None:
+        if layer == self.best_layer:
+            return "best"
+        return "may be as good" if len(self.tasks) > 1 and layer in self.candidates else None
 
     @property
     def candidates(self) -> tuple[int, ...]:

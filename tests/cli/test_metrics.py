@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.readings.registry import alone
+from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve
 
 from .conftest import Layerprobe
@@ -16,7 +16,8 @@ from .conftest import Layerprobe
 def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     done = layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2")
     lines = done.out.splitlines()
-    assert re.split("  +", lines[0]) == ["layer", *alone()]
+    units = {name: f" ({READINGS[name].unit})" if READINGS[name].unit else "" for name in alone()}
+    assert re.split("  +", lines[0]) == ["layer", *(f"{name}{unit}" for name, unit in units.items())]
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
     printed = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
     curves = {name: from_json(LayerCurve, json.dumps(curve)) for name, curve in printed["readings"].items()}

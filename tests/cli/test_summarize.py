@@ -28,9 +28,9 @@ def test_a_table_beside_lead_and_oracle(
     done = layerprobe("summarize", pair[0], "-t", articles, "--report", page)
     assert done.code == 0, done.err
     header, _, *rows = done.out.splitlines()
-    assert header.split()[:3] == ["layer", "degree", "less"]
+    assert header.split()[:3] == ["layer", "degree:", "ROUGE-L"]
     assert [row.split()[0] for row in rows[:4]] == ["0", "1", "2", "3"]
-    assert [row.split()[0] for row in rows if row.startswith(("lead", "oracle"))] == ["lead", "oracle"]
+    assert [row.split()[0] for row in rows if row.startswith(("first", "oracle"))] == ["first", "oracle"]
     assert "The oracle chooses with the summary at hand" in page.read_text()
     result = layerprobe("summarize", pair[0], "-t", articles, "--json").json
     assert [each["name"] for each in result["methods"]] == ["degree", "centroid", "probe"]

@@ -298,15 +298,12 @@ def test_comparisons_of_other_models_have_no_page_together() -> None:
 
 
 def test_names_cannot_add_elements_to_any_page() -> None:
-    for function, make in {
-        "layerprobe.report.comparison:comparison_page": lambda name: dataclasses.replace(
-            STUDIES["plain"]().comparison, model=model(name, 12), warnings=(name,)
-        ),
-        "layerprobe.report.scores:retrieval_page": lambda name: dataclasses.replace(retrieval(name), warnings=(name,)),
-    }.items():
-        tags = [
-            [tag for tag, _ in Page(render(make_page(function, make(name)))).elements] for name in (HOSTILE, "harmless")
-        ]
+    makers: list[Callable[[str], Shown]] = [
+        lambda name: dataclasses.replace(STUDIES["plain"]().comparison, model=model(name, 12), warnings=(name,)),
+        lambda name: dataclasses.replace(retrieval(name), warnings=(name,)),
+    ]
+    for make in makers:
+        tags = [[tag for tag, _ in Page(render(make_page(make(name)))).elements] for name in (HOSTILE, "harmless")]
         assert tags[0] == tags[1]
     zero_shot = STUDIES["reference"]().zero_shot
     assert zero_shot is not None
@@ -332,7 +329,7 @@ def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
 
 
 def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> None:
-    page = make_page("layerprobe.report.scores:retrieval_page", retrieval(), retrieval("org/other", last=5.0))
+    page = make_page(retrieval(), retrieval("org/other", last=5.0))
     assert page.lead[0].startswith("e5-small: Layer 2 has the best nDCG@10")
     assert page.lead[1].startswith("other: The last layer, 3, has the best nDCG@10")
     assert len(page.figures[0].plot.data) == 4

@@ -1,19 +1,14 @@
 """layerprobe across."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Extraction, FailBelow, Level, Model, Report
-from layerprobe_cli.output import Output, print_table
-from layerprobe_cli.tables import check_threshold, millions, number
-
-if TYPE_CHECKING:
-    from layerprobe.scoring.values import AcrossTasks
+from layerprobe_cli.output import Output
+from layerprobe_cli.tables import check_threshold
 
 
 def across(
@@ -60,7 +55,7 @@ def across(
         )
     notes, warnings = ([line for task in loaded for line in getattr(task, name)] for name in ("notes", "warnings"))
     output.notes(notes, warnings)
-    output.result(result, _print_across)
+    output.result(result, result.table, result.sentence)
     report.write(output, result)
     if mteb is not None:
         from layerprobe.scoring.mteb import write_mteb
@@ -71,20 +66,3 @@ def across(
     check_threshold(
         fail_below, result.layers[-1].mean, f"the last layer scores {result.layers[-1].mean:.2f} in the mean"
     )
-
-
-def _print_across(result: AcrossTasks) -> None:
-    from layerprobe.names import distinct_names
-
-    names = distinct_names([each.task for each in result.tasks])
-    rows = []
-    for each in result.layers:
-        scores = [number(task.scores.own(each.layer), ".2f") for task in result.tasks]
-        bounds = "" if each.interval is None else f"{each.interval[0]:.2f} to {each.interval[1]:.2f}"
-        flag = "may be as good" if len(result.tasks) > 1 and each.layer in result.candidates else ""
-        flag = "best" if each.layer == result.best_layer else flag
-        first = str(each.layer), millions(result.model.parameters[each.layer])
-        own = [f"{each.mean:.2f}", f"{each.behind:.2f}", bounds, flag] if each.layer >= result.first_layer else [""] * 4
-        rows.append([*first, *scores, *own])
-    print_table(("layer", "parameters", *names, "mean", "behind", f"{result.level:.0%} interval", "flag"), rows)
-    typer.echo(result.sentence)

@@ -4,13 +4,11 @@ from typing import Annotated
 
 import typer
 
-from layerprobe.readings.registry import READINGS, alone
-from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.results.shown import from_layer
+from layerprobe.readings.registry import READINGS, alone, curves_table
+from layerprobe.readings.values import Views
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import Extraction, Model, Report, TextSource
-from layerprobe_cli.output import Output, print_table
-from layerprobe_cli.tables import number
+from layerprobe_cli.output import Output
 
 VIEWS = {
     "n_views": typer.Option("--views", min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME."),
@@ -71,20 +69,5 @@ def metrics(
         checkpoint = extraction.resolve(model)
         left_out.append(left_out_layer(checkpoint.label, settled(checkpoint, extraction.options()).pooling))
     output.notes(data.notes, (*data.warnings, *left_out))
-    output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
+    output.result(curves, curves_table(curves), as_json={"views": views, "readings": curves})
     report.write(output, curves, model=model, page="readings")
-
-
-def _print_curves(curves: dict[str, LayerCurve]) -> None:
-    columns = [
-        [number(value, ".3f") for value in from_layer(max(READINGS[name].first, curve.first_layer), curve.values)]
-        for name, curve in curves.items()
-    ]
-    rows = [(str(layer), *cells) for layer, cells in enumerate(zip(*columns, strict=True))]
-    print_table(("layer", *curves), rows)
-    typer.echo()
-    for name, reading in ((name, READINGS[name]) for name in curves):
-        unit = f", in {reading.unit}" if reading.unit else ""
-        better = {1: "; higher promises better", -1: "; lower promises better"}.get(reading.direction or 0, "")
-        source = f". {reading.source}" if reading.source else ""
-        typer.echo(f"{name}: {reading.description}{unit}{better}{source}")

@@ -1,13 +1,19 @@
 """layerprobe retrieve."""
 
-from typing import Annotated, Literal
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Extraction, IntervalLevel, Model, Report, RetrievalSource, option
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import print_retrieval
+
+if TYPE_CHECKING:
+    from layerprobe.kinds.retrieval.values import RetrievalScores
+    from layerprobe.results.table import Table
 
 
 def retrieve(
@@ -63,5 +69,14 @@ def retrieve(
         ]
     warnings = [warning for each in scores for warning in each.warnings]
     output.notes(task.notes, (*task.warnings, *warnings))
-    output.result(scores, print_retrieval, as_json={"retrieval": scores})
-    report.write(output, *scores, page="retrieval")
+    parts = [part for each in scores for part in _parts(each, several=len(scores) > 1)]
+    output.result(scores, *parts, as_json={"retrieval": scores})
+    report.write(output, *scores)
+
+
+def _parts(scores: RetrievalScores, *, several: bool) -> Iterator[Table | str]:
+    if several:
+        yield f"{scores.model.name}:"
+    yield scores.table
+    searched = f"{len(scores.query_ids):,} queries, {scores.n_documents:,} documents, by {scores.ranking}"
+    yield f"{searched}. {scores.sentence}"

@@ -6,7 +6,7 @@ import typer
 
 from layerprobe_cli.options import Extraction, FailBelow, Model, Report, TaskSource
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import check_threshold, print_layer_means
+from layerprobe_cli.tables import check_threshold
 
 
 def score(
@@ -48,11 +48,10 @@ def score(
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
     table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")
-    output.result(scores, table, as_json=about if means is None else about | {"means": means})
     if means is None:
+        output.result(scores, table, as_json=about)
         report.write(output, scores, model=embeddings.model, task=task.name)
     else:
-        if not output.json:
-            print_layer_means(means)
+        output.result(scores, table, "", means.table, means.sentence, as_json=about | {"means": means})
         report.write(output, means)
     check_threshold(fail_below, scores.scores[-1], f"the last layer scores {scores.scores[-1]:.2f}")

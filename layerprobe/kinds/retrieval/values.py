@@ -11,6 +11,7 @@ from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_ti
 from layerprobe.metrics.seeds import best_of
 from layerprobe.names import short_name
 from layerprobe.results.shown import Shown, brief
+from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import Difference, Interval
 
 Ranking = Literal["cosine", "dot"]
@@ -155,6 +156,43 @@ class RetrievalScores(Shown):
     def values(self, metric: str) -> tuple[float, ...]:
         """Return the mean of a metric by layer, x 100."""
         return tuple(mean.value for mean in self.means[metric])
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: its scores by every metric, and how the primary one differs from that of the last layer."""
+        layers, means = range(self.model.n_layers), self.means[self.primary]
+        own, *others = (
+            Column(name, self.values(name), title=metric_title(name), form=".2f", meaning="Mean over queries, x 100.")
+            for name in self.means
+        )
+        less = [*self.differences, None]
+        return Table(
+            columns=(
+                Column("layer", tuple(layers), meaning="Blocks kept."),
+                self.model.parameters_column,
+                own,
+                Column(
+                    "interval",
+                    tuple((mean.lower, mean.upper) for mean in means),
+                    title=f"{100 * means[0].level:g} % interval",
+                    form=".2f",
+                    meaning=f"Of {own.title}, over queries.",
+                    interval=True,
+                ),
+                *others,
+                Column("less_last", tuple(each and each.value for each in less), form="+.2f"),
+                Column(
+                    "less_last_interval",
+                    tuple(each and (each.lower, each.upper) for each in less),
+                    title="interval, all layers together",
+                    form="+.2f",
+                    meaning=f"Of {own.title} less that of the last layer, over queries.",
+                    interval=True,
+                ),
+                Column("flag", tuple("best" if layer == self.best_layer else None for layer in layers)),
+            ),
+            marks=tuple("chosen" if layer == self.best_layer else None for layer in layers),
+        )
 
     @property
     def summary(self) -> str:
