@@ -7,7 +7,7 @@ from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.finetuning.values import Protocol
 from layerprobe.sweeps.values import OPTIONS, Sweep, SweepModel
-from layerprobe.tasks.toml import (
+from layerprobe.files.toml import (
     LAYERS,
     SEEDS,
     Keys,

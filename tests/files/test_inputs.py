@@ -22,7 +22,7 @@ from layerprobe.study.files import read_study
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.hub import hub_tables
 from layerprobe.tasks.tables import read_table
-from layerprobe.tasks.toml import parse_toml, read_toml
+from layerprobe.files.toml import parse_toml, read_toml
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=8), st.booleans())

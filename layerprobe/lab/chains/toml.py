@@ -6,7 +6,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.values import AdaptStep, Chain, FinetuneStep
-from layerprobe.tasks.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, reader, text, texts, to_toml
+from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, reader, text, texts, to_toml
 
 
 def chain_to_toml(chain: Chain) -> str:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LANGUAGE, LabStudy, LabTask
-from layerprobe.tasks.toml import SEEDS, Keys, Reader, read_toml, reader, text, texts
+from layerprobe.files.toml import SEEDS, Keys, Reader, read_toml, reader, text, texts
 
 
 def load_lab(path: str | Path) -> LabStudy:
