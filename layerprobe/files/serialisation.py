@@ -1,25 +1,34 @@
-"""Results to and from JSON, and their digests.
+"""Plain data of JSON and TOML to values and back, and the digests of values: the one reader of both.
 
 A dataclass may name class attributes in `json_tags`, which JSON then has beside the fields, and have a class method
 `class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is read back.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
-import math
+import sys
 import types
 import typing
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError
+from layerprobe.names import nearest
 
 T = TypeVar("T")
 
 RARE = {"json": "unless default"}
 """Metadata of a field that JSON has only where it is not the default."""
+_WORDS = {
+    str: ("a text", "texts"),
+    bool: ("true or false", "truth values"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+}
+_COUNTS = {2: "two", 3: "three"}
 CHECKSUM = "checksum"
 """The field of a kept result that says where it is kept and what its sha256 is."""
 
@@ -93,8 +102,8 @@ def from_json(kind: type[T], text: str) -> T:
         3
     """
     try:
-        return typing.cast(T, _build(kind, unsealed(parse_json(text))[0]))
-    except (ValueError, TypeError, RecursionError) as error:
+        return typing.cast(T, from_dict(kind, unsealed(parse_json(text))[0]))
+    except DataError as error:
         raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
 
 
@@ -125,7 +134,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         twice = next(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
-        raise ValueError(f"expected each key once, got {_shown(twice)} again")
+        raise ValueError(f"expected each key once, got {shown(twice)} again")
     return values
 
 
@@ -155,75 +164,161 @@ def unsealed(data: Any) -> tuple[Any, Checksum | None]:
     return content, checksum
 
 
-def from_dict(kind: Any, data: Any) -> Any:
-    """Return the value of type `kind` that `to_dict` gave.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reader:
+    """What plain data may be where its type does not say it, such as a number of seeds or a list of them."""
+
+    read: Callable[[Any], Any]
+    """Returns the value; raises ValueError, TypeError, OverflowError or KeyError for anything else."""
+    expected: str
+    """What messages call it."""
+
+
+def from_dict(kind: Any, data: Any, *, key: str = "") -> Any:
+    """Return the value of type `kind` that the data of a JSON or TOML file stands for.
+
+    Args:
+        kind: A dataclass, text, truth value, number, Literal, dict, tuple or sequence of such, one of these | None, a
+            union of dataclasses with fields of their own, or a `Reader`. True is no number, and a whole number is also
+            a float; numbers are finite.
+        data: As `to_dict` gives it, or a TOML file holds it.
+        key: Where it stands, for messages.
 
     Raises:
-        DataError: If it is not of that type.
+        DataError: If it is not of that type: with the key, what was expected there and what was found; or if the values
+            do not go together.
+
+    Examples:
+        >>> from_dict(tuple[float, ...], [1, 2.5])
+        (1.0, 2.5)
     """
     try:
-        return _build(kind, data)
+        return _build(kind, data, key)
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(str(error)) from error
 
 
-def _build(kind: Any, data: Any) -> Any:
+def _build(kind: Any, data: Any, key: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return data
+    if isinstance(kind, Reader):
+        try:
+            return kind.read(data)
+        except (ValueError, TypeError, OverflowError, KeyError):
+            raise _unexpected(kind, data, key) from None
     if origin in (types.UnionType, typing.Union):  # a Literal | None is the latter
-        if data is None:
-            return None
-        options = [option for option in arguments if option is not type(None)]
-        return _build(options[0] if len(options) == 1 else _fitting(options, data), data)
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        values = _checked(dict, data)
-        if hasattr(kind, "class_of"):
-            kind, values = kind.class_of(values)
-        hints = typing.get_type_hints(kind)
-        if unknown := values.keys() - {f.name for f in dataclasses.fields(kind)}:
-            raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-        needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}  # neither is given
-        if missing := needed - values.keys():
-            raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
-        return kind(**{name: _build(hints[name], item) for name, item in values.items()})
+        return None if data is None else _build(_fitting(kind, data, key), data, key)
+    if not _fits(kind, data):
+        raise _unexpected(kind, data, key)
+    if dataclasses.is_dataclass(kind):
+        return _record(kind, data, key)
     if origin in (tuple, Sequence):
-        items = _checked(list, data)
-        kinds = [arguments[0]] * len(items) if origin is Sequence or arguments[-1] is Ellipsis else arguments
-        if len(items) != len(kinds):
-            raise ValueError(f"{_shown(data)} has {len(items)} items, not {len(kinds)}")
-        return tuple(_build(item_kind, item) for item_kind, item in zip(kinds, items, strict=True))
+        return _items(kind, data, key)
     if origin is dict:
-        return {_build(arguments[0], key): _build(arguments[1], item) for key, item in _checked(dict, data).items()}
+        of, values = arguments
+        return {_build(of, name, key): _build(values, item, _below(key, name)) for name, item in data.items()}
+    return float(data) if kind is float else data
+
+
+def _fits(kind: Any, data: Any) -> bool:
+    """Return whether data is of the plain type that stands for a type, and just of that: True is no number."""
+    origin = typing.get_origin(kind)
     if origin is Literal:
-        if data not in arguments:
-            raise ValueError(f"{_shown(data)} is none of {arguments}")
-        return data
-    if kind is float and type(data) is int and abs(data) < 2**1023:
-        return float(data)
-    if kind is float and not math.isfinite(_checked(float, data)):
-        raise ValueError(f"{data} is not finite")
-    return _checked(kind, data)
+        return data in typing.get_args(kind)
+    if kind is float:
+        return type(data) in (int, float) and abs(data) <= sys.float_info.max  # NaN is not
+    if dataclasses.is_dataclass(kind) or origin is dict:
+        return type(data) is dict
+    return type(data) is (list if origin in (tuple, Sequence) else kind)
 
 
-def _fitting(options: list[Any], data: Any) -> Any:
-    """Return the one of several classes whose fields the data has."""
-    names = _checked(dict, data).keys()
+def _record(kind: Any, data: Mapping[str, Any], key: str) -> Any:
+    if hasattr(kind, "class_of"):
+        kind, data = kind.class_of(data)
+    fields = fields_of(kind)
+    check_keys(data, fields, key=key)
+    for name, (hint, needed) in fields.items():
+        if needed and name not in data:
+            raise DataError(f"expected {_below(key, name)}, {described(hint)}, got none")
+    values = {name: _build(fields[name][0], item, _below(key, name)) for name, item in data.items()}
+    try:
+        return kind(**values)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{key}: {error}" if key else str(error)) from error
+
+
+@functools.cache
+def fields_of(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
+    """Return the type of each field of a dataclass, and whether it has no default."""
+    hints = typing.get_type_hints(kind)
+    return {f.name: (hints[f.name], f.default is f.default_factory) for f in dataclasses.fields(kind)}
+
+
+def check_keys(data: Iterable[str], names: Collection[str], *, key: str = "") -> None:
+    """Check that all keys of a table are expected ones.
+
+    Raises:
+        DataError: With those that are not, and the name that is nearest to the first.
+    """
+    if unknown := [name for name in data if name not in names]:
+        where = f"{key}: " if key else ""
+        expected = ", ".join(names) or "none"
+        raise DataError(f"{where}unknown key {', '.join(unknown)}, expected {expected}{nearest(unknown[0], names)}")
+
+
+def _items(kind: Any, items: list[Any], key: str) -> tuple[Any, ...]:
+    kinds = typing.get_args(kind)
+    if kinds[-1] is ... or typing.get_origin(kind) is Sequence:
+        kinds = kinds[:1] * len(items)
+    if len(items) != len(kinds):
+        raise _unexpected(kind, items, key)
+    return tuple(_build(of, item, f"{key}[{i}]") for i, (of, item) in enumerate(zip(kinds, items, strict=True)))
+
+
+def _fitting(union: Any, data: Any, key: str) -> Any:
+    """Return the type of a union that data is of: the only one beside None, or the class whose fields it has."""
+    options = [option for option in typing.get_args(union) if option is not type(None)]
+    if len(options) == 1:
+        return options[0]
     for option in options:
-        if names <= typing.get_type_hints(option).keys():
+        if isinstance(data, dict) and data.keys() <= fields_of(option).keys():
             return option
-    raise ValueError(f"{_shown(data)} is none of {', '.join(option.__name__ for option in options)}")
+    raise _unexpected(union, data, key)
 
 
-def _checked(kind: type[T], data: Any) -> T:
-    # exactly that type: True is no int here
-    if type(data) is not kind:
-        raise TypeError(f"{_shown(data)} is no {kind.__name__}")
-    return data
+def described(kind: Any, *, many: bool = False) -> str:
+    """Return what messages call a type.
+
+    Examples:
+        >>> described(tuple[float, float]), described(tuple[tuple[int, ...], ...] | None)
+        ('two numbers in a list', 'a list of lists of whole numbers')
+    """
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if isinstance(kind, Reader):
+        return kind.expected
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(described(option, many=many) for option in arguments if option is not type(None))
+    if origin is Literal:
+        return f"{'some' if many else 'one'} of {', '.join(map(str, arguments))}"
+    if origin in (tuple, Sequence):
+        items, lists = described(arguments[0], many=True), "lists" if many else "a list"
+        fixed = origin is tuple and arguments[-1] is not ...
+        return f"{_COUNTS.get(len(arguments), len(arguments))} {items} in {lists}" if fixed else f"{lists} of {items}"
+    return _WORDS.get(kind, ("a table", "tables"))[many]
 
 
-def _shown(data: Any) -> str:
-    text = repr(data)
+def _unexpected(kind: Any, data: Any, key: str) -> DataError:
+    return DataError(f"expected {f'{key} to be ' if key else ''}{described(kind)}, got {shown(data)}")
+
+
+def _below(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else str(name)
+
+
+def shown(data: Any) -> str:
+    """Return data as messages show it: as JSON, on one line, cut off where it is long."""
+    text = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

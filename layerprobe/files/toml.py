@@ -5,21 +5,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import math
 import re
 import tomllib
-import types
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.inputs import SETTINGS, read_document
-from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.files.serialisation import Reader, check_keys, described, fields_of, from_dict
 
 T = TypeVar("T")
 
@@ -35,119 +30,48 @@ _TOKENS = (
     rf"(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*+)",
 )
 _TOKEN = re.compile("|".join(_TOKENS), re.DOTALL)
-_WORDS = {
-    str: ("a text", "texts"),
-    bool: ("true or false", "truth values"),
-    int: ("a whole number", "whole numbers"),
-    float: ("a number", "numbers"),
-}
-_COUNTS = {2: "two", 3: "three"}
 _MISSING = object()
 
 
 # ---- what a key may hold ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """What a key may hold."""
-
-    read: Callable[[Any], Any]
-    """Returns the value; raises ValueError, TypeError, OverflowError or KeyError for anything else."""
-    expected: str
-    """What messages call it."""
-
-
-def reader(hint: Any) -> Reader:
-    """Return the reader of a field's type: text, truth value, number, Literal, a tuple of such, or one of these | None.
-
-    Examples:
-        >>> reader(tuple[float, float]).expected
-        'two numbers in a list'
-    """
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        (hint,) = (option for option in arguments if option is not type(None))
-        return reader(hint)
-    if origin is tuple:
-        item, count = arguments[0], None if arguments[-1] is Ellipsis else len(arguments)
-        words = _words(item, many=True)
-        expected = f"a list of {words}" if count is None else f"{_COUNTS[count]} {words} in a list"
-        return Reader(functools.partial(_items, reader(item).read, count), expected)
-    read = functools.partial(_one_of, arguments) if origin is Literal else functools.partial(_exactly, hint)
-    return Reader(read, _words(hint))
-
-
-def _words(hint: Any, *, many: bool = False) -> str:
-    if typing.get_origin(hint) is Literal:
-        return f"{'some' if many else 'one'} of {', '.join(typing.get_args(hint))}"
-    return _WORDS[hint][many]
-
-
-def _one_of(choices: tuple[str, ...], value: Any) -> str:
-    if value not in choices:
-        raise ValueError
-    return str(value)
-
-
-def _exactly(kind: type[Any], value: Any) -> Any:
-    """Return a value of just this type; a whole number also is a float."""
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:  # True is no whole number
-        raise TypeError
-    if kind is float and not math.isfinite(value):
-        raise ValueError
-    return value
-
-
-def _items(read: Callable[[Any], Any], count: int | None, value: Any) -> tuple[Any, ...]:
-    items = tuple(map(read, _exactly(list, value)))
-    if count not in (None, len(items)):
-        raise ValueError
-    return items
-
-
 def text(convert: Callable[[str], str], expected: str = "a text") -> Reader:
     """Return the reader of a text that is converted, such as to a path."""
-    return Reader(lambda value: convert(_exactly(str, value)), expected)
+    return Reader(lambda value: convert(from_dict(str, value)), expected)
 
 
 def texts(convert: Callable[[str], str], expected: str) -> Reader:
     """Return the reader of a text or a list of texts, each of which is converted."""
 
     def read(value: Any) -> tuple[str, ...]:
-        items = [value] if isinstance(value, str) else _exactly(list, value)
-        return tuple(convert(_exactly(str, item)) for item in items)
+        return tuple(map(convert, from_dict(tuple[str, ...], [value] if isinstance(value, str) else value)))
 
     return Reader(read, expected)
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
-    if type(value) is not int:
-        return _items(functools.partial(_exactly, int), None, value)
-    if not 1 <= value <= 1000:
+    if type(value) is int and not 1 <= value <= 1000:
         raise ValueError
-    return tuple(range(value))
+    seeds: tuple[int, ...] = from_dict(tuple[int, ...], list(range(value)) if type(value) is int else value)
+    return seeds
 
 
-def _columns(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(","))
-    return tuple(str(part) if type(part) is int else _exactly(str, part) for part in _exactly(list, value))
+def _layers(value: Any) -> tuple[int, ...] | None:
+    layers: tuple[int, ...] | None = None if value == "all" else from_dict(tuple[int, ...], value)
+    return layers
 
 
 def _tables(value: Any) -> tuple[dict[str, Any], ...]:
     if not value:
         raise ValueError
-    return _items(functools.partial(_exactly, dict), None, value)
+    tables: tuple[dict[str, Any], ...] = from_dict(tuple[dict[str, Any], ...], value)
+    return tables
 
 
-_INTEGERS = reader(tuple[int, ...])
-LAYERS = Reader(lambda value: None if value == "all" else _INTEGERS.read(value), f'{_INTEGERS.expected} or "all"')
+LAYERS = Reader(_layers, 'a list of whole numbers or "all"')
 """None stands for all."""
 SEEDS = Reader(_seeds, "a number of seeds, up to 1000, or a list of them")
-COLUMNS = Reader(_columns, "a text such as s1,s2,score or a list of names or numbers")
 
 
 # ---- tables -------------------------------------------------------------------------------------------
@@ -160,24 +84,24 @@ class Keys:
         self.where, self.data, self.folder = where, data, folder
         self.known: list[str] = []
         self.path = functools.partial(path_from, folder)
-        self.source = functools.partial(source_from, folder)
 
-    def take(self, key: str, reader: Reader, *, default: Any = _MISSING) -> Any:
+    def take(self, key: str, kind: Any, *, default: Any = _MISSING) -> Any:
         """Return what a key holds, or the default.
+
+        Args:
+            key: Its name.
+            kind: What it may hold: a type or a reader, as `from_dict` takes it.
+            default: What it is where it is missing.
 
         Raises:
             DataError: If the key is missing and has no default, or holds something else than expected.
         """
         self.known.append(key)
-        if key not in self.data:
-            if default is _MISSING:
-                raise DataError(f"{self.where}: expected {key}, {reader.expected}, got none")
-            return default
-        try:
-            return reader.read(self.data[key])
-        except (ValueError, TypeError, OverflowError, KeyError):
-            got = json.dumps(self.data[key], ensure_ascii=False, default=str)
-            raise DataError(f"{self.where}: expected {key} to be {reader.expected}, got {got[:80]}") from None
+        if key in self.data:
+            return self.made(from_dict, kind, self.data[key], key=key)
+        if default is _MISSING:
+            raise DataError(f"{self.where}: expected {key}, {described(kind)}, got none")
+        return default
 
     def fields(
         self,
@@ -195,13 +119,11 @@ class Keys:
             only: The fields that are keys; by default all others.
             readers: By field, where its type does not say what the key may hold.
         """
-        taken, hints = dict(values or {}), typing.get_type_hints(kind)
-        for field in dataclasses.fields(kind):  # type: ignore[arg-type]
-            name, needed = field.name, field.default is field.default_factory  # neither is given
+        taken = dict(values or {})
+        for name, (hint, needed) in fields_of(kind).items():  # type: ignore[arg-type]
             if name in taken or (only and name not in only):
                 continue
-            how = (readers or {}).get(name) or reader(hints[name])
-            value = self.take(name, how, default=_MISSING if needed else None)
+            value = self.take(name, (readers or {}).get(name, hint), default=_MISSING if needed else None)
             if name in self.data:
                 taken[name] = value
         return self.made(kind, **taken)
@@ -212,21 +134,20 @@ class Keys:
         self.done()
         return value
 
-    def made(self, kind: Callable[..., T], /, **values: Any) -> T:
-        """Return a value of `kind`; the message on what is wrong with it says where it stands."""
+    def made(self, make: Callable[..., T], /, *values: Any, **named: Any) -> T:
+        """Return what is made of values; the message on what is wrong with them says where they stand."""
         try:
-            return kind(**values)
+            return make(*values, **named)
         except LayerProbeError as error:
             raise DataError(f"{self.where}: {error}") from error
 
     def done(self) -> None:
         """Raise DataError if there are keys that nothing took."""
-        if unknown := [key for key in self.data if key not in self.known]:
-            raise DataError(f"{self.where}: unknown key {', '.join(unknown)}, expected {', '.join(self.known)}")
+        self.made(check_keys, self.data, self.known)
 
     def table(self, key: str, **default: Mapping[str, Any]) -> Keys:
         """Return the table of a key; `default` stands for one that is missing."""
-        data = self.take(key, Reader(functools.partial(_exactly, dict), f"a table [{key}]"), **default)
+        data = self.take(key, Reader(functools.partial(from_dict, dict[str, Any]), f"a table [{key}]"), **default)
         return Keys(f"{self.where}, {key}", data, self.folder)
 
     def tables(self, key: str) -> list[Keys]:
@@ -234,27 +155,10 @@ class Keys:
         tables = self.take(key, Reader(_tables, f"at least one table [[{key}]]"))
         return [Keys(f"{self.where}, {key} {number}", data, self.folder) for number, data in enumerate(tables, 1)]
 
-    def task(self, source: str) -> TaskSettings:
-        """Return the task of a source from the keys that are called like the other fields of TaskSettings."""
-        readers = {"columns": COLUMNS, "validation": text(self.path), "test": text(self.path)}
-        return self.fields(TaskSettings, {"source": source}, readers=readers)
-
 
 def path_from(folder: Path | None, name: str) -> str:
     """Return a path, relative ones from the folder; as it is without one."""
     return name if folder is None else str(folder / from_home(name))
-
-
-def source_from(folder: Path | None, name: str) -> str:
-    """Return a file or folder with its path, and anything else, such as a hub id, as it is."""
-    if folder is None or not name:
-        return name
-    is_path = (
-        name.startswith((".", "~"))
-        or Path(name).suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES)
-        or (folder / name).exists()
-    )
-    return path_from(folder, name) if is_path else name
 
 
 # ---- files --------------------------------------------------------------------------------------------

@@ -5,20 +5,10 @@ from pathlib import Path
 
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
+from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, path_from, read_toml, to_toml
 from layerprobe.finetuning.values import Protocol
 from layerprobe.sweeps.values import OPTIONS, Sweep, SweepModel
-from layerprobe.files.toml import (
-    LAYERS,
-    SEEDS,
-    Keys,
-    field_values,
-    path_from,
-    read_toml,
-    reader,
-    source_from,
-    text,
-    to_toml,
-)
+from layerprobe.tasks.toml import model_reader, source_from, taken_task
 from layerprobe.tasks.values import TaskSettings
 
 
@@ -75,16 +65,13 @@ def load_sweep(path: str | Path) -> Sweep:
 
 
 def _model(keys: Keys) -> SweepModel:
-    name = keys.take("id", text(keys.source, "a hub id or a folder"))
-    display_name = keys.take("name", text(str, "what to call the model"), default=None)
-    random_init = keys.take("random_init", reader(int), default=None)
-    end_token = keys.take("end_token", reader(bool), default=None)
-    spec = keys.made(ModelSpec, name=name, random_init=random_init, display_name=display_name, end_token=end_token)
+    own = {"name": keys.take("id", model_reader(keys)), "display_name": keys.take("name", str, default=None)}
+    spec = keys.fields(ModelSpec, own, only=("random_init", "end_token"))
     return keys.whole(SweepModel, {"model": spec}, readers={"layers": LAYERS})
 
 
 def _task(keys: Keys) -> TaskSettings:
-    task = keys.task(keys.take("source", text(keys.source, "a file, a folder, stsb or the hub id of a data set")))
+    task = taken_task(keys)
     keys.done()
     return task
 

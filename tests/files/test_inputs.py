@@ -17,12 +17,12 @@ from pyarrow import parquet
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.inputs import BYTES, text_lines
 from layerprobe.files.serialisation import parse_json
+from layerprobe.files.toml import parse_toml, read_toml
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.study.files import read_study
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.hub import hub_tables
 from layerprobe.tasks.tables import read_table
-from layerprobe.files.toml import parse_toml, read_toml
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=8), st.booleans())
@@ -199,7 +199,7 @@ def test_dots_in_texts_are_no_keys() -> None:
         ("1" * 5000, "integer string conversion"),
         ("[NaN]", "expected a finite number or null, got NaN"),
         ('{"a": -Infinity}', "expected a finite number or null, got -Infinity"),
-        ('{"a": 1, "b": {"c": 2, "c": 3}}', "expected each key once, got 'c' again"),
+        ('{"a": 1, "b": {"c": 2, "c": 3}}', 'expected each key once, got "c" again'),
         ("{", "Expecting property name"),
         ("", "Expecting value"),
     ],

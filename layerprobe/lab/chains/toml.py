@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from layerprobe.errors import DataError
+from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, texts, to_toml
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.values import AdaptStep, Chain, FinetuneStep
-from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, reader, text, texts, to_toml
+from layerprobe.tasks.toml import model_reader, taken_task
 
 
 def chain_to_toml(chain: Chain) -> str:
@@ -76,8 +77,8 @@ def chain_from_toml(content: str, *, name: str = "chain", folder: Path | None = 
 
 
 def _chain(keys: Keys, *, name: str) -> Chain:
-    model = text(keys.source, "a hub id or a folder")
-    values = {"name": keys.take("name", reader(str), default=name), "steps": tuple(map(_step, keys.tables("step")))}
+    model = model_reader(keys)
+    values = {"name": keys.take("name", str, default=name), "steps": tuple(map(_step, keys.tables("step")))}
     readers = {"model": model, "reference": model, "layers": LAYERS, "seeds": SEEDS}
     return keys.whole(Chain, values, readers=readers)
 
@@ -89,5 +90,4 @@ def _step(keys: Keys) -> AdaptStep | FinetuneStep:
     if kinds == ["adapt"]:
         files = keys.take("adapt", texts(keys.path, "a file or a list of files"))
         return keys.whole(AdaptStep, {"texts": files, "protocol": keys.fields(AdaptationProtocol)})
-    source = keys.take("finetune", text(keys.source, "a file, a folder, stsb or the hub id of a data set"))
-    return keys.whole(FinetuneStep, {"task": keys.task(source), "protocol": keys.fields(Protocol)})
+    return keys.whole(FinetuneStep, {"task": taken_task(keys, "finetune"), "protocol": keys.fields(Protocol)})

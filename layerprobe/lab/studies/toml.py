@@ -1,13 +1,15 @@
 """A TOML file -> a lab study. Knows the file's keys and what they may hold; runs nothing."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from types import GenericAlias
+from typing import Any
 
+from layerprobe.files.serialisation import Reader, from_dict
+from layerprobe.files.toml import SEEDS, Keys, read_toml, texts
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LANGUAGE, LabStudy, LabTask
-from layerprobe.files.toml import SEEDS, Keys, Reader, read_toml, reader, text, texts
+from layerprobe.tasks.toml import source_from, taken_task
 
 
 def load_lab(path: str | Path) -> LabStudy:
@@ -35,55 +37,42 @@ def load_lab(path: str | Path) -> LabStudy:
         DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
     """
     keys = read_toml(path, "the study", absolute=True)
-
-    def source(name: str) -> str:
-        return name if name == LANGUAGE else keys.source(name)
-
     tasks = keys.table("task", default={"source": LANGUAGE})
     named = not tasks.data.keys() & {"source", "examples"} and all(isinstance(it, dict) for it in tasks.data.values())
-    sizes, budgets = keys.table("sizes"), keys.table("budget")
-    scans = keys.table("scans", default={})
+    sizes = keys.table("sizes")
     values = {
-        "name": keys.take("name", reader(str), default=Path(path).stem),
-        "sizes": {name: _size(sizes, name) for name in sizes.data},
-        "budgets": {name: budgets.table(name).whole(Protocol) for name in budgets.data},
+        "tasks": tuple(_task(tasks.table(name), name) for name in tasks.data) if named else (_task(tasks),),
+        "sizes": {
+            name: sizes.take(name, EncoderSize if type(size) is dict else _SIZE) for name, size in sizes.data.items()
+        },
+        "budgets": keys.take("budget", dict[str, Protocol]),
+        "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
+        "name": keys.take("name", str, default=Path(path).stem),
         "pretraining": keys.table("pretraining", default={}).whole(PretrainingProtocol, _OF_EACH_MODEL),
-        "tasks": tuple(_task(tasks.table(name), source, name) for name in tasks.data)
-        if named
-        else (_task(tasks, source),),
-        "scans": {name: scans.take(name, SEEDS) for name in get_args(Weighting) if name in scans.data},
     }
-    scans.known += get_args(Weighting)
-    scans.done()
-    corpus = texts(source, f'"{LANGUAGE}", a file or a list of files')
+    corpus = texts(
+        lambda name: name if name == LANGUAGE else source_from(keys.folder, name),
+        f'"{LANGUAGE}", a file or a list of files',
+    )
     return keys.whole(LabStudy, values, readers={"corpus": corpus, "seeds": SEEDS, "finetuning_seeds": SEEDS})
 
 
+_SIZE = Reader(SIZES.__getitem__, f"one of {', '.join(SIZES)} or a table")
 _OF_EACH_MODEL = {name: getattr(PretrainingProtocol(), name) for name in ("objective", "size", "generator_size")}
 """What differs from model to model is no key of the pretraining."""
 
 
-def _size(sizes: Keys, name: str) -> EncoderSize:
-    if isinstance(sizes.data[name], dict):
-        return sizes.table(name).whole(EncoderSize)
-    size: EncoderSize = sizes.take(name, Reader(SIZES.__getitem__, f"one of {', '.join(SIZES)} or a table"))
-    return size
-
-
-def _task(keys: Keys, source: Callable[[str], str], name: str | None = None) -> LabTask:
-    where = text(source, f'"{LANGUAGE}", a file, a folder, stsb or the hub id of a data set')
-    settings = keys.task(keys.take("source", where))
+def _task(keys: Keys, name: str | None = None) -> LabTask:
+    settings = taken_task(keys, named=LANGUAGE)
     examples = keys.take("examples", _EXAMPLES, default=None)
     keys.done()
-    task: LabTask = keys.made(LabTask, settings=settings, name=name, examples=examples)
-    return task
+    return keys.made(LabTask, settings=settings, name=name, examples=examples)
 
 
 def _examples(value: Any) -> tuple[int, int, int | None]:
-    if isinstance(value, list) and value[2:] == [REST]:
-        return (*reader(tuple[int, int]).read(value[:2]), None)
-    sizes: tuple[int, int, int] = reader(tuple[int, int, int]).read(value)
-    return sizes
+    *others, test = from_dict(tuple[int, int, int] if value[-1:] != [REST] else tuple[int, int, Any], value)
+    first, second = others
+    return first, second, None if test == REST else test
 
 
 REST = "rest"
