@@ -109,6 +109,7 @@ class _Cells(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.rows: list[list[str]] = []
+        self.within = False
 
     @classmethod
     def of(cls, markup: str) -> list[list[str]]:
@@ -121,7 +122,11 @@ class _Cells(HTMLParser):
             self.rows.append([])
         elif tag in ("td", "th"):
             self.rows[-1].append("")
+            self.within = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.within = self.within and tag not in ("td", "th")
 
     def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1]:
+        if self.within:
             self.rows[-1][-1] += data

@@ -11,15 +11,11 @@ import typer
 from layerprobe_cli.output import print_table
 
 if TYPE_CHECKING:
-    from layerprobe.comparison.values import Comparison, Comparisons
+    from layerprobe.comparison.values import Comparison
     from layerprobe.finetuning.values import LayerOutcome
     from layerprobe.prediction.values import DropPrediction
     from layerprobe.report.data import LayerRow
     from layerprobe.study.values import Finding, Study
-
-
-SMALLEST_P = 1e-10
-"""Below, a tail of Student's distribution says nothing about the data."""
 
 
 def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
@@ -82,59 +78,6 @@ def interval_text(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
-def print_comparisons(comparisons: Comparisons) -> None:
-    """Print the curve of every comparison, and how those of further references differ from the first."""
-    from layerprobe.names import distinct_names
-
-    names = distinct_names([comparison.reference.name for comparison in comparisons.comparisons])
-    for name, comparison in zip(names, comparisons.comparisons, strict=True):
-        if len(comparisons.comparisons) > 1:
-            typer.echo(f"{'' if comparison is comparisons.comparisons[0] else chr(10)}Against {name}:")
-        _print_curve(comparison)
-    first = comparisons.comparisons[0].first_layer
-    for name, differences in zip(names[1:], comparisons.differences, strict=False):
-        typer.echo(f"\n{name} less {names[0]}:")
-        print_table(
-            ("layer", "difference", *_interval_header(differences[0].level), "p"),
-            [
-                (str(layer), f"{each.value:+.4f}", f"{each.lower:+.4f}", f"{each.upper:+.4f}", _p_value(each.p_value))
-                if layer >= first
-                else (str(layer), "", "", "", "")
-                for layer, each in enumerate(differences)
-            ],
-        )
-
-
-def _print_curve(comparison: Comparison) -> None:
-    from layerprobe.names import plural
-
-    curve, errors, null = comparison.curve, comparison.curve.uncertainty, comparison.map.null
-    typer.echo(f"{comparison.map.measure.title}, {comparison.map.n_samples} {plural(comparison.unit)}")
-    header = ["layer", "other layer", "similarity"]
-    header += [*_interval_header(errors.level), "band low", "band high"] if errors else []
-    header += ["change", "p"] if comparison.steps else []
-    header += ["p of chance", "calibrated"] if null else []
-    rows = []
-    for layer, (other, value) in enumerate(zip(curve.reference_layers, curve.values, strict=True)):
-        cells = [str(layer), str(other), f"{value:.4f}"]
-        if errors:
-            ends = errors.lower, errors.upper, errors.band_lower, errors.band_upper
-            cells += [f"{end[layer]:.4f}" for end in ends]
-        if comparison.steps:
-            step = comparison.steps[layer - 1] if layer > comparison.first_layer else None
-            cells += [f"{step.value:+.4f}", _p_value(step.p_value)] if step else ["", ""]
-        if null:
-            cells += [_p_value(null.p_values[layer][other]), f"{null.calibrated[layer][other]:.4f}"]
-        rows.append(cells if layer >= comparison.first_layer else [cells[0], *[""] * (len(cells) - 1)])
-    print_table(header, rows)
-    if null:
-        typer.echo(f"The most similar of all pairs of layers: p of chance {_p_value(null.maximum_p_value)}")
-
-
-def _p_value(p: float) -> str:
-    return f"{p:.2g}" if p >= SMALLEST_P else f"<{SMALLEST_P:g}"
-
-
 def _interval_header(level: float) -> tuple[str, str]:
     return f"{100 * level:g} % low", "high"
 
@@ -177,34 +120,6 @@ def print_sentence(prediction: DropPrediction) -> None:
     typer.echo(f"\n{prediction.sentence}")
     if prediction.record is not None:
         typer.echo(record_sentence(prediction.record))
-
-
-def print_maps(comparisons: Comparisons) -> None:
-    """Print every layer against every layer, and how far the values may be off."""
-    from layerprobe.names import distinct_names, plural
-
-    names = distinct_names([comparison.reference.name for comparison in comparisons.comparisons])
-    for name, comparison in zip(names, comparisons.comparisons, strict=True):
-        if comparison is not comparisons.comparisons[0]:
-            typer.echo()
-        compared, errors = comparison.map, comparison.map.uncertainty
-        typer.echo(f"{compared.measure.title} with {name} (columns), {compared.n_samples} {plural(comparison.unit)}")
-        _print_matrix(compared.values, compared.first_layers)
-        if errors:
-            halves = [
-                [(high - low) / 2 for low, high in zip(*ends, strict=True)]
-                for ends in zip(errors.lower, errors.upper, strict=True)
-            ]
-            typer.echo(f"\nHalf-widths of the {100 * errors.level:g} % intervals")
-            _print_matrix(halves, compared.first_layers)
-
-
-def _print_matrix(values: Sequence[Sequence[float]], first: tuple[int, int]) -> None:
-    from layerprobe.results.shown import from_cell
-
-    header = ("layer", *(str(layer) for layer in range(len(values[0]))))
-    rows = enumerate(from_cell(first, values))
-    print_table(header, [(str(i), *(number(value, ".4f") for value in row)) for i, row in rows])
 
 
 def check_threshold(least: float | None, value: float, said: str) -> None:

@@ -1,13 +1,17 @@
 """Models compared on the same texts, and how surely."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
-from layerprobe.names import plural, short_names
+from layerprobe.names import distinct_names, plural, short_name, short_names
 from layerprobe.results.shown import Shown, brief, from_layer
+from layerprobe.results.table import Bounds, Column, Table, p_value, stacked
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
+
+_TEST = "Two-sided, of no difference on the same texts; of one test alone: some of many are small by chance."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -74,8 +78,80 @@ class Comparison(Shown):
         """What it says, in one line."""
         model, reference = short_names(self.model.name, self.reference.name)
         against = "with the layer before" if self.alone else f"against {reference}"
-        about = f"{model} {against}, {self.map.measure.title}, {self.map.n_samples} {plural(self.unit)}"
+        about = f"{model} {against}, {self._what}"
         return f"{about}: {brief(from_layer(self.first_layer, self.curve.values))}"
+
+    @property
+    def _what(self) -> str:
+        return f"{self.map.measure.title}, {self.map.n_samples} {plural(self.unit)}"
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: its value of the curve, how surely, its change from the layer before, what chance shows."""
+        return self.among(())
+
+    def among(self, differences: Sequence[Difference], label: Callable[[str], str] = short_name) -> Table:
+        """Return the table beside those of other references: differences by layer to the first, names by `label`."""
+        curve, errors, null, first = self.curve, self.curve.uncertainty, self.map.null, self.first_layer
+        pairs, level = tuple(enumerate(curve.reference_layers)), f"{100 * errors.level:g} % " if errors else ""
+        columns = (
+            Column("reference_layer", curve.reference_layers, title="other layer"),
+            Column("value", curve.values, title="similarity", form=".4f"),
+            _interval("value", zip(errors.lower, errors.upper, strict=True) if errors else (), f"{level}interval"),
+            _interval("band", zip(errors.band_lower, errors.band_upper, strict=True) if errors else (), f"{level}band"),
+            *_difference("change", (*(None,) * (first + 1), *self.steps[first:]) if self.steps else ()),
+            *_difference("less_first", differences),
+            Column("chance_p", [null.p_values[i][j] for i, j in pairs] if null else (), "p of chance", p_value),
+            Column("calibrated", [null.calibrated[i][j] for i, j in pairs] if null else (), form=".4f"),
+        )
+        notes = [f"Similarity: {self._what}."]
+        if null:
+            most = f"The most similar of all pairs of layers with {label(self.reference.name)}"
+            notes.append(f"{most}: p of chance {p_value(null.maximum_p_value)}.")
+        return Table(
+            columns=(
+                Column("measure", (self.map.measure.title,) * len(pairs), shown=False),
+                Column("reference", (self.reference.name,) * len(pairs), form=label, shown=False),
+                Column("layer", range(len(pairs))),
+                *(replace(each, values=from_layer(first, each.values or (None,) * len(pairs))) for each in columns),
+            ),
+            notes=tuple(notes),
+        )
+
+    @property
+    def pairs(self) -> Table:
+        """A row a pair of layers, raw and z-scored, with the same columns whatever was compared: for files."""
+        own, other, partners = self.map.pairs, self.other_normalization, set(enumerate(self.curve.reference_layers))
+        whole = stacked([own] if other is None else [own, other.pairs])
+        pairs = zip(whole.data["layer"], whole.data["reference_layer"], strict=True)
+        on_curve = [row < len(own) and pair in partners for row, pair in enumerate(pairs)]
+        about = {
+            "model": self.model.name,
+            "model_revision": self.model.revision,
+            "reference": self.reference.name,
+            "reference_revision": self.reference.revision,
+            "texts": self.texts_digest,
+            "pooling": self.pooling,
+        }
+        columns = (Column(name, (value,) * len(whole), dtype="string") for name, value in about.items())
+        table = whole.with_columns(Column("on_curve", on_curve, dtype="bool"), after="reference_layer")
+        return replace(table, columns=(*columns, *table.columns))
+
+
+def _interval(name: str, ends: Iterable[Bounds | None], title: str) -> Column:
+    return Column(name, tuple(ends), title, ".4f", interval=True)
+
+
+def _difference(name: str, differences: Sequence[Difference | None]) -> tuple[Column, ...]:
+    """Return the columns of differences by layer, with interval and test."""
+    title = name.replace("_", " ")
+    bounds = (None if each is None else (each.lower, each.upper) for each in differences)
+    tests = [each and each.p_value for each in differences]
+    return (
+        Column(name, [each and each.value for each in differences], form="+.4f"),
+        replace(_interval(name, bounds, f"interval of {title}"), form="+.4f", shown=name != "change"),
+        Column(f"{name}_p", tests, f"p of {title}", p_value, meaning=_TEST),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -100,3 +176,17 @@ class Comparisons(Shown):
     def summary(self) -> str:
         """What it says, in one line."""
         return "; ".join(comparison.summary for comparison in self.comparisons)
+
+    @property
+    def table(self) -> Table:
+        """A row a reference and layer, as a comparison alone has them; of further ones the difference to the first."""
+        differences = ((), *(self.differences or ((),) * (len(self.comparisons) - 1)))
+        names = [each.reference.name for each in self.comparisons]
+        label = dict(zip(names, distinct_names(names), strict=True)).__getitem__
+        tables = (each.among(less, label) for each, less in zip(self.comparisons, differences, strict=True))
+        return stacked(tuple(tables), by=("reference",))
+
+    @property
+    def pairs(self) -> Table:
+        """A row a reference and pair of layers, see `Comparison.pairs`."""
+        return stacked([comparison.pairs for comparison in self.comparisons])

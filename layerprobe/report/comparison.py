@@ -12,20 +12,14 @@ from layerprobe.report import words
 from layerprobe.report.figures.similarity import lowest_value, similarity_curves, similarity_map
 from layerprobe.report.sections.diagnostics import diagnosed, of_models
 from layerprobe.report.sections.provenance import conventions, model_facts
-from layerprobe.report.sections.similarity import ALIGNMENTS, shades, steps
+from layerprobe.report.sections.similarity import ALIGNMENTS, shades
 from layerprobe.results import numbers
-from layerprobe.results.markup import Markup, element, join
-from layerprobe.results.parts import Row, definitions, facts_table, folded, section, table
-from layerprobe.results.shown import from_cell
-from layerprobe.results.table import csv_text
+from layerprobe.results.markup import element, join
+from layerprobe.results.parts import definitions, facts_table, section, table_of
+from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.search.sentence import listed
-from layerprobe.similarity.values import Difference, Matrix, SimilarityMap
-
-CSV_COLUMNS = (
-    *("measure", "reference", "layer", "reference_layer", "value", "lower", "upper", "band_lower", "band_upper"),
-    *("change", "change_p", "less_first", "less_first_p"),
-)
+from layerprobe.similarity.values import Difference, SimilarityMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +42,11 @@ class Compared:
     def alone(self) -> bool:
         """Whether there is no reference."""
         return self.first.alone
+
+    @property
+    def table(self) -> Table:
+        """A row a measure, reference and layer."""
+        return stacked([each.table for each in self.measured], by=("measure", "reference"))
 
 
 def comparison_page(*results: Comparison | Comparisons) -> Page:
@@ -73,8 +72,7 @@ def comparison_page(*results: Comparison | Comparisons) -> Page:
         terms=("CKA", "Debiased", "Layer", *(("Interval, band",) if has_intervals else ())),
         data=to_json(results[0] if len(results) == 1 else results),
         data_label="Whole comparison",
-        table=csv_text(CSV_COLUMNS, _rows(compared)),
-        table_label="Table of layers",
+        table=compared.table,
         stem="layerprobe-comparison",
     )
 
@@ -90,15 +88,14 @@ def map_page(shown: SimilarityMap) -> Page:
         overline="layerprobe · similarity map",
         heading=words.measure(shown),
         lead=(words.cka_map_finding(shown),),
-        sections=(section("map", "Every layer against every layer", figure, kind="beside"),),
+        sections=(
+            section("map", "Every layer against every layer", figure, kind="beside"),
+            section("values", "Values", table_of(shown.table), kind="dense"),
+        ),
         provenance=(definitions({"Texts": str(shown.n_samples), "Similarity": "; ".join(shown.measure.conventions)}),),
         terms=("CKA", "Layer"),
         data=to_json(shown),
-        table=csv_text(
-            ("layer", *range(columns)),
-            ((layer, *row) for layer, row in enumerate(from_cell(shown.first_layers, shown.values))),
-        ),
-        table_label="Map",
+        table=shown.table,
         stem="layerprobe-map",
     )
 
@@ -215,30 +212,8 @@ def _curves(compared: Compared) -> Section:
         )
         for number, each in enumerate(compared.measured)
     ]
-    tests = [fold for each in compared.measured for fold in _tests(compared, each)]
     kind = "pair" if len(figures) > 1 else None
-    return section("curves", "Similarity, layer by layer", " ".join(reading), *figures, *tests, kind=kind)
-
-
-def _tests(compared: Compared, each: Comparisons) -> Iterator[Markup | None]:
-    """Yield what was tested of the curves by one measure."""
-    several = len(compared.measured) > 1
-    start = f"{words.measure(each.comparisons[0].map)}: " if several else ""
-    yield steps(each.comparisons[0], start)
-    for name, differences in zip(compared.references[1:], each.differences, strict=False):
-        first = each.comparisons[0].first_layer
-        rows = (_difference_cells(layer, one) for layer, one in enumerate(differences) if layer >= first)
-        caption = f"{start}{name} less {compared.references[0]}, with tests"
-        yield folded(caption, table(caption, rows))
-
-
-def _difference_cells(layer: int, each: Difference) -> Row:
-    return (
-        ("Layer", str(layer)),
-        ("Difference", numbers.signed(each.value, 3)),
-        (f"{numbers.percent(each.level)} interval", numbers.interval((each.lower, each.upper), 3)),
-        ("p", numbers.p_value(each.p_value)),
-    )
+    return section("curves", "Similarity, layer by layer", " ".join(reading), *figures, kind=kind)
 
 
 # ---- maps -----------------------------------------------------------------------------------------------
@@ -291,17 +266,7 @@ def _map(
 
 def _layers(compared: Compared) -> Section:
     """Return every value with its interval, a row a layer."""
-    pairs = [(name or one.map.measure.short_name, one) for name, one in _pairs(compared)]
-    rows = (
-        (
-            ("Layer", str(layer)),
-            *((name, _value(one, layer) if layer >= one.first_layer else "–") for name, one in pairs),
-        )
-        for layer in range(compared.first.model.n_layers)
-    )
-    errors = compared.first.curve.uncertainty
-    note = "" if errors is None else f"In brackets: {numbers.percent(errors.level)} intervals of each layer by itself."
-    return section("layers", "Table of layers", note or None, table("Table of layers", rows), kind="dense")
+    return section("layers", "Table of layers", table_of(compared.table), kind="dense")
 
 
 def diagnostics(compared: Compared) -> Section:
@@ -330,24 +295,3 @@ def provenance(compared: Compared) -> tuple[Part, ...]:
         **measures,
     }
     return facts_table("Models", names, [model_facts(model) for model in models]), definitions(facts)
-
-
-def _rows(compared: Compared) -> Iterator[tuple[object, ...]]:
-    for each in compared.measured:
-        for index, one in enumerate(each.comparisons):
-            curve, errors = one.curve, one.curve.uncertainty
-            less = each.differences[index - 1] if index and each.differences else None
-            bounds: Matrix = (
-                () if errors is None else (errors.lower, errors.upper, errors.band_lower, errors.band_upper)
-            )
-            for layer, (value, other) in enumerate(zip(curve.values, curve.reference_layers, strict=True)):
-                if layer < one.first_layer:
-                    yield (one.map.measure.title, one.reference.name, layer, *(None,) * (len(CSV_COLUMNS) - 3))
-                    continue
-                step = one.steps[layer - 1] if layer > one.first_layer and one.steps else None
-                yield (
-                    *(one.map.measure.title, one.reference.name, layer, other, value),
-                    *(tuple(end[layer] for end in bounds) or (None,) * 4),
-                    *((None, None) if step is None else (step.value, step.p_value)),
-                    *((None, None) if less is None else (less[layer].value, less[layer].p_value)),
-                )

@@ -7,7 +7,7 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from layerprobe.errors import DataError
 from layerprobe.registry import Registry
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+Value = TypeVar("Value")
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
 PAGES: Registry[FunctionType] = Registry("layerprobe.pages", FunctionType, what="page", own="layerprobe.report:PAGES")
@@ -87,7 +88,7 @@ class Shown(abc.ABC):
         return save_page(path, self, plotly=plotly)
 
 
-def from_layer(first: int, values: Sequence[float]) -> list[float | None]:
+def from_layer(first: int, values: Sequence[Value]) -> list[Value | None]:
     """Return values by layer with None for the layers before the first one that has a value of its own.
 
     Examples:

@@ -53,6 +53,8 @@ class Column:
     """Whether the values are pairs of low and high ends."""
     shown: bool = True
     """Whether it stands on screens; otherwise in files alone."""
+    dtype: str = ""
+    """In DataFrames and Parquet, where that must not depend on the values, as where all are missing."""
 
     @property
     def head(self) -> str:
@@ -78,12 +80,17 @@ class Column:
         return self.form(value) if callable(self.form) else format(value, self.form)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its name in files, or those of the two ends of an interval."""
+        return (f"{self.name}_low", f"{self.name}_high") if self.interval else (self.name,)
+
+    @property
     def data(self) -> dict[str, tuple[object, ...]]:
         """The values as files have them: one column, or the two ends of an interval."""
         if not self.interval:
             return {self.name: tuple(self.values)}
         ends: list[Any] = [(None, None) if value is None else value for value in self.values]
-        return {f"{self.name}_{end}": tuple(value[i] for value in ends) for i, end in enumerate(("low", "high"))}
+        return {name: tuple(value[i] for value in ends) for i, name in enumerate(self.names)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +109,12 @@ class Table:
     """What a page marks rows as: chosen or drop."""
 
     def __post_init__(self) -> None:
-        lengths = {column.name: len(column.values) for column in self.columns}
-        if len(set(lengths.values())) > 1:
-            raise DataError(f"expected columns of one length, got {lengths}")
-        if len(lengths) < len(self.columns):
-            raise DataError(f"expected columns with names of their own, got {[each.name for each in self.columns]}")
+        lengths = [(column.name, len(column.values)) for column in self.columns]
+        if len({length for _, length in lengths}) > 1:
+            raise DataError(f"expected columns of one length, got {dict(lengths)}")
+        names = [name for column in self.columns for name in column.names]
+        if len(set(names)) < len(names):
+            raise DataError(f"expected columns with names of their own, got {names}")
 
     def __len__(self) -> int:
         return len(self.columns[0].values) if self.columns else 0
@@ -158,10 +166,10 @@ class Table:
             LayerProbeError: If pandas is not installed.
         """
         frame: pd.DataFrame = imported("pandas").DataFrame(self.data)
-        return frame
+        return frame.astype({name: column.dtype for column in self.columns if column.dtype for name in column.names})
 
     def save(self, path: str | Path) -> Path:
-        """Write the table as CSV, or as Parquet where the file is named so, and return the path.
+        """Write the table as CSV where the file is named so, and as Parquet elsewhere; return the path.
 
         Raises:
             LayerProbeError: If the file cannot be written.
@@ -169,7 +177,7 @@ class Table:
         from layerprobe.files.atomic import replace_file
 
         target, content = Path(path), self.csv().encode()
-        if target.suffix == ".parquet":
+        if target.suffix.lower() != ".csv":
             buffer = io.BytesIO()
             self.to_pandas().to_parquet(buffer, index=False)
             content = buffer.getvalue()
@@ -178,6 +186,31 @@ class Table:
         except OSError as error:
             raise LayerProbeError(f"expected to write {target}, but: {error.strerror}; choose another path") from error
         return target
+
+
+def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:
+    """Return tables of the same columns one below the other, with the notes of all; those `by` tell them apart.
+
+    Columns of `by` are shown where their values differ.
+
+    Raises:
+        DataError: If the tables have other columns than the first.
+    """
+    if len(names := {tuple(each.data) for each in tables}) != 1:
+        raise DataError(f"expected at least one table, all of the same columns, got {sorted(names)}")
+    columns = (_joined(columns, by) for columns in zip(*(each.columns for each in tables), strict=True))
+    return replace(
+        tables[0],
+        columns=tuple(columns),
+        notes=tuple(dict.fromkeys(note for each in tables for note in each.notes)),
+        marks=tuple(mark for each in tables for mark in each.marks or (None,) * len(each)),
+    )
+
+
+def _joined(columns: Sequence[Column], by: Sequence[str]) -> Column:
+    values = tuple(value for column in columns for value in column.values)
+    shown = len(set(values)) > 1 if columns[0].name in by else columns[0].shown
+    return replace(columns[0], values=values, shown=shown)
 
 
 def _aligned(row: Iterable[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:

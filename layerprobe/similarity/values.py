@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, Ty
 
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import RARE
-from layerprobe.results.shown import Shown
+from layerprobe.files.serialisation import RARE, to_dict
+from layerprobe.results.shown import Shown, from_cell
+from layerprobe.results.table import Column, Table
 from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
@@ -42,6 +45,15 @@ Wikipedia with headings of a word among them."""
 
 CHANCE = 0.05
 """Similarity of independent layers from which on it is warned of: more than the intervals of 100 texts hide."""
+
+SETTINGS = {
+    "kernel": "string",
+    "estimator": "string",
+    "normalize": "string",
+    "bandwidth_multiplier": "float64",
+    "neighbours": "Int64",
+}
+"""Settings of measures that tables of pairs of layers have as columns, with their dtypes; missing elsewhere."""
 
 Matrix = tuple[tuple[float, ...], ...]
 """`matrix[i][j]`: layer i of the model, layer j of the reference."""
@@ -285,6 +297,58 @@ class SimilarityMap(Shown):
         rows, columns = self.shape
         spread = f"{lowest:.2f} to {highest:.2f}, {self.n_samples} samples"
         return f"{self.measure.title} of {rows} by {columns} layers, {spread}"
+
+    @property
+    def table(self) -> Table:
+        """A row a layer of the model, a column a layer of the reference."""
+        return self._square(self.values, "Map")
+
+    @property
+    def half_widths(self) -> Table | None:
+        """Half of each interval, as `table` has the values; None without intervals."""
+        if (errors := self.uncertainty) is None:
+            return None
+        ends = zip(errors.lower, errors.upper, strict=True)
+        halves = [[(high - low) / 2 for low, high in zip(*rows, strict=True)] for rows in ends]
+        return self._square(halves, f"Half-widths of the {100 * errors.level:g} % intervals")
+
+    def _square(self, values: Sequence[Sequence[float]], title: str) -> Table:
+        columns = zip(*from_cell(self.first_layers, values), strict=True)
+        others = (Column(str(layer), column, form=".4f") for layer, column in enumerate(columns))
+        return Table(columns=(Column("layer", range(len(values))), *others), title=title)
+
+    @property
+    def pairs(self) -> Table:
+        """A row a pair of layers that are not left out, with the same columns whatever was measured, for files."""
+        rows, columns = (range(first, n) for first, n in zip(self.first_layers, self.shape, strict=True))
+        cells = [(i, j) for i in rows for j in columns]
+        n, settings, errors, null = len(cells), to_dict(self.measure), self.uncertainty, self.null
+        sigma = self.sigma_squared or tuple([None] * n_layers for n_layers in self.shape)
+        matrices = {
+            "value": self.values,
+            "standard_error": errors and errors.standard_errors,
+            "lower": errors and errors.lower,
+            "upper": errors and errors.upper,
+            "p_value": null and null.p_values,
+            "calibrated": null and null.calibrated,
+        }
+        return Table(
+            columns=(
+                Column("n_samples", [self.n_samples] * n, dtype="int64"),
+                Column("measure", [self.measure.name] * n, dtype="string"),
+                *(Column(name, [settings.get(name)] * n, dtype=dtype) for name, dtype in SETTINGS.items()),
+                Column("layer", [i for i, _ in cells], dtype="int64"),
+                Column("reference_layer", [j for _, j in cells], dtype="int64"),
+                *(
+                    Column(name, [matrix and matrix[i][j] for i, j in cells], dtype="float64")
+                    for name, matrix in matrices.items()
+                ),
+                Column("level", [errors and errors.level] * n, dtype="float64"),
+                Column("sigma_squared", [sigma[0][i] for i, _ in cells], dtype="float64"),
+                Column("reference_sigma_squared", [sigma[1][j] for _, j in cells], dtype="float64"),
+            ),
+            title="Pairs of layers",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

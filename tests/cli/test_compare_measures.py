@@ -69,8 +69,8 @@ def test_a_measure_of_another_package(pair: tuple[Path, Path], pairs_file: Path,
     given = (*pair, "-t", pairs_file, "--cache-dir", tmp_path / "cache", "--measure", "lengths")
     assert "lengths" in layerprobe("--help")
     table = layerprobe(*given, "--normalize", "zscore").splitlines()
-    assert table[0].startswith("length correlation of z-scored features, ")
-    assert table[1].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
+    assert table[-1].startswith("Similarity: length correlation of z-scored features, ")
+    assert table[0].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
 
     text = layerprobe(*given, "--neighbours", "1", "--json", "--parquet", tmp_path / "map.parquet")
     comparisons = from_json(Comparisons, text)

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
-from layerprobe.comparison.parquet import COLUMNS, similarity_table, write_parquet
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.errors import DataError
+from layerprobe.errors import LayerProbeError
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.estimates import measure_layers
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
@@ -60,17 +59,46 @@ def compared(measure: Measure) -> Comparisons:
     return Comparisons(comparisons=(comparison,))
 
 
+COLUMNS = {
+    "model": "string",
+    "model_revision": "string",
+    "reference": "string",
+    "reference_revision": "string",
+    "texts": "string",
+    "pooling": "string",
+    "n_samples": "int64",
+    "measure": "string",
+    "kernel": "string",
+    "estimator": "string",
+    "normalize": "string",
+    "bandwidth_multiplier": "float64",
+    "neighbours": "Int64",
+    "layer": "int64",
+    "reference_layer": "int64",
+    "on_curve": "bool",
+    "value": "float64",
+    "standard_error": "float64",
+    "lower": "float64",
+    "upper": "float64",
+    "p_value": "float64",
+    "calibrated": "float64",
+    "level": "float64",
+    "sigma_squared": "float64",
+    "reference_sigma_squared": "float64",
+}
+
+
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.title)
 def test_files_have_one_schema_whatever_the_measure(measure: Measure, tmp_path: Path) -> None:
-    write_parquet([compared(CKA())], tmp_path / "cka.parquet")
-    write_parquet([compared(measure)], tmp_path / "other.parquet")
+    compared(CKA()).pairs.save(tmp_path / "cka.parquet")
+    compared(measure).pairs.save(tmp_path / "other.parquet")
     first, other = (parquet.read_schema(tmp_path / name).remove_metadata() for name in ("cka.parquet", "other.parquet"))
     assert other.names == list(COLUMNS)
     assert other == first
 
 
 def test_what_a_measure_does_not_have_is_missing() -> None:
-    cka, knn = similarity_table([compared(CKA())]), similarity_table([compared(KNN)])
+    cka, knn = compared(CKA()).pairs.to_pandas(), compared(KNN).pairs.to_pandas()
     assert cka.dtypes.astype(str).to_dict() == knn.dtypes.astype(str).to_dict() == COLUMNS
     assert cka.kernel.tolist() == ["linear"] * 9
     assert cka.neighbours.isna().all()
@@ -81,7 +109,7 @@ def test_what_a_measure_does_not_have_is_missing() -> None:
 
 def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Path) -> None:
     found = compared(RBFCKA(bandwidth_multiplier=0.5))
-    write_parquet([found], tmp_path / "map.parquet")
+    found.pairs.save(tmp_path / "map.parquet")
     table = pd.read_parquet(tmp_path / "map.parquet")
     values: SimilarityMap = found.comparisons[0].map
     assert list(zip(table.layer, table.reference_layer, strict=True)) == [(i, j) for i in range(3) for j in range(3)]
@@ -93,5 +121,5 @@ def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Pa
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot write .*; choose another --parquet"):
-        write_parquet([compared(CKA())], tmp_path / "missing" / "map.parquet")
+    with pytest.raises(LayerProbeError, match=r"expected to write .*; choose another path"):
+        compared(CKA()).pairs.save(tmp_path / "missing" / "map.parquet")

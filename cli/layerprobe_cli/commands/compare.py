@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,7 @@ from layerprobe_cli.options import (
     option,
 )
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import check_threshold, print_comparisons, print_maps
+from layerprobe_cli.tables import check_threshold
 
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparisons
@@ -86,6 +85,7 @@ def compare(
     # only now: an error in the data needs no torch
     from layerprobe.comparison.compare import compare_all
     from layerprobe.extraction.embeddings import extract
+    from layerprobe.results.table import stacked
 
     options = extraction.options()
     model, *others = models
@@ -114,12 +114,10 @@ def compare(
     warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
     output.notes(data.notes, (*data.warnings, *warnings))
     if parquet is not None:
-        from layerprobe.comparison.parquet import write_parquet
-
-        write_parquet(measured, parquet)
+        stacked([each.pairs for each in measured]).save(parquet)
     output.result(
         measured,
-        functools.partial(_print, show_map=show_map),
+        _print_maps if show_map else stacked([each.table for each in measured], by=("measure", "reference")),
         as_json=measured[0] if len(measured) == 1 else measured,
     )
     report.write(output, *measured)
@@ -129,8 +127,12 @@ def compare(
     check_threshold(fail_below, least, f"the least similarity, at layer {layer}, is {least:.4f}")
 
 
-def _print(measured: Sequence[Comparisons], *, show_map: bool) -> None:
-    for number, each in enumerate(measured):
-        if number:
-            typer.echo()
-        (print_maps if show_map else print_comparisons)(each)
+def _print_maps(measured: Sequence[Comparisons]) -> None:
+    from layerprobe.names import plural, short_name
+
+    for comparison in (comparison for each in measured for comparison in each.comparisons):
+        shown = comparison.map
+        what = f"{shown.measure.title} with {short_name(comparison.reference.name)} (columns)"
+        typer.echo(f"{what}, {shown.n_samples} {plural(comparison.unit)}\n{shown.table.text()}\n")
+        if shown.half_widths is not None:
+            typer.echo(f"{shown.half_widths.title}\n{shown.half_widths.text()}\n")
