@@ -125,17 +125,14 @@ class Comparison(Shown):
         whole = stacked([own] if other is None else [own, other.pairs])
         pairs = zip(whole.data["layer"], whole.data["reference_layer"], strict=True)
         on_curve = [row < len(own) and pair in partners for row, pair in enumerate(pairs)]
-        about = {
-            "model": self.model.name,
-            "model_revision": self.model.revision,
-            "reference": self.reference.name,
-            "reference_revision": self.reference.revision,
-            "texts": self.texts_digest,
-            "pooling": self.pooling,
-        }
-        columns = (Column(name, (value,) * len(whole), dtype="string") for name, value in about.items())
-        table = whole.with_columns(Column("on_curve", on_curve, dtype="bool"), after="reference_layer")
-        return replace(table, columns=(*columns, *table.columns))
+        return whole.with_columns(Column("on_curve", on_curve, dtype="bool"), after="reference_layer").named(
+            model=self.model.name,
+            model_revision=self.model.revision,
+            reference=self.reference.name,
+            reference_revision=self.reference.revision,
+            texts=self.texts_digest,
+            pooling=self.pooling,
+        )
 
 
 def _interval(name: str, ends: Iterable[Bounds | None], title: str) -> Column:

@@ -265,8 +265,8 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     reading = (
         f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
     )
-    tables = {label: each.table for label, each in zip(labels, scores, strict=True)}
-    shown = stacked("model", tables) if several else first.table
+    tables = [each.table.named(model=label) for label, each in zip(labels, scores, strict=True)]
+    shown = stacked(tables) if several else first.table
     facts = {
         "Task": f"{first.task} (sha256 {first.task_digest})",
         "Queries": f"{len(first.query_ids):,}",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-Value = TypeVar("Value")
+T = TypeVar("T")
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
 PAGES: Registry[FunctionType] = Registry("layerprobe.pages", FunctionType, what="page", own="layerprobe.report:PAGES")
@@ -88,7 +88,7 @@ class Shown(abc.ABC):
         return save_page(path, self, plotly=plotly)
 
 
-def from_layer(first: int, values: Sequence[Value]) -> list[Value | None]:
+def from_layer(first: int, values: Sequence[T]) -> list[T | None]:
     """Return values by layer with None for the layers before the first one that has a value of its own.
 
     Examples:

@@ -10,7 +10,6 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +123,11 @@ class Table:
         names = [column.name for column in self.columns]
         place = len(names) if after is None else names.index(after) + 1
         return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
+
+    def named(self, **names: str) -> Table:
+        """Return the table with first columns that say what all its rows are of."""
+        columns = (Column(column, (name,) * len(self), dtype="string") for column, name in names.items())
+        return replace(self, columns=(*columns, *self.columns))
 
     @property
     def shown(self) -> tuple[Column, ...]:
@@ -240,16 +244,6 @@ def percent(share: float) -> str:
 def p_value(probability: float) -> str:
     """Return a p-value as a cell; below `SMALLEST_P` a tail of Student's distribution says nothing about the data."""
     return f"{probability:.2g}" if probability >= SMALLEST_P else f"<{SMALLEST_P:g}"
-
-
-def stacked(column: str, tables: Mapping[str, Table]) -> Table:
-    """Return tables with the same columns, at least one, below each other: a first column names the one of a row."""
-    first, *_ = whole = list(tables.values())
-    names = Column(column, tuple(name for name, table in tables.items() for _ in range(len(table))))
-    by_place = zip(*(table.columns for table in whole), strict=True)
-    columns = (replace(same[0], values=tuple(chain.from_iterable(part.values for part in same))) for same in by_place)
-    marks = chain.from_iterable(table.marks or (None,) * len(table) for table in whole)
-    return replace(first, columns=(names, *columns), marks=tuple(marks))
 
 
 def pairs_table(values: Mapping[str, object], title: str) -> Table:
