@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from layerprobe.extraction.values import ExtractionPlan
     from layerprobe.finetuning.plan import TuningPlan
     from layerprobe.lab.adaptation.values import AdaptationPlan
+    from layerprobe.lab.pretraining.values import PretrainingPlan
     from layerprobe.progress import Progress
     from layerprobe.results.table import Table
     from layerprobe.tasks.values import Task
@@ -47,7 +48,7 @@ class Output:
             else:
                 typer.echo(part if isinstance(part, str) else part.text())
 
-    def plan(self, plan: TuningPlan | AdaptationPlan | ExtractionPlan, *, dry_run: bool) -> None:
+    def plan(self, plan: TuningPlan | AdaptationPlan | PretrainingPlan | ExtractionPlan, *, dry_run: bool) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
         if dry_run:
             self.result(plan, lambda plan: typer.echo(plan.sentence))
@@ -96,6 +97,11 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         typer.echo("  ".join(cells).rstrip())
         if number == 0:
             typer.echo("  ".join("-" * width for width in widths))
+
+
+def print_tables(*tables: Table) -> None:
+    """Print tables under their titles."""
+    typer.echo("\n\n".join(f"{table.title}\n\n{table.text()}" for table in tables))
 
 
 def print_values(values: Mapping[str, object]) -> None:

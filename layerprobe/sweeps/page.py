@@ -1,6 +1,6 @@
 """A sweep as a page: a curve of scores over layers for each task. Knows results of sweeps, finished or not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import LayerOutcome
@@ -9,13 +9,10 @@ from layerprobe.names import distinct_names
 from layerprobe.progress import duration
 from layerprobe.report.charts import seeds_reading
 from layerprobe.results import numbers
-from layerprobe.results.parts import section, table
-from layerprobe.results.table import csv_text
+from layerprobe.results.parts import section, table_of
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.sweeps.figures import sweep_curves
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
-
-CSV_COLUMNS = ("model", "task", "kind", "metric", "layer", "parameters", "seed", "test", "validation", "failed")
 
 
 def sweep_page(result: SweepResult) -> Page:
@@ -27,15 +24,14 @@ def sweep_page(result: SweepResult) -> Page:
         heading=_heading(result),
         lead=findings(result),
         remarks=(_progress(result),),
-        warnings=tuple(
-            f"Failed: {model} on {task}, layer {each.layer}, seed {each.seed}: {each.message}"
-            for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
-            for each in curve.failed
+        warnings=tuple(f"Failed: {failure}" for failure in result.failures),
+        sections=(
+            *(_task(result, name, curves) for name, curves in _by_task(result)),
+            section("layers", result.table.title, table_of(result.table)),
         ),
-        sections=tuple(_task(result, name, curves) for name, curves in _by_task(result)),
         terms=("Layer", "TMFT", "Interval of the mean"),
         data=to_json(result),
-        table=csv_text(CSV_COLUMNS, _runs(result)),
+        table=result.table,
         stem="sweep",
     )
 
@@ -62,17 +58,6 @@ def _best(curve: SweepCurve) -> LayerOutcome:
     return max(curve.outcomes, key=lambda outcome: outcome.mean)
 
 
-def _runs(result: SweepResult) -> Iterator[tuple[object, ...]]:
-    """Yield every run, with the reason where it failed."""
-    for curve in result.curves:
-        start = (curve.model, curve.task, curve.kind, curve.primary)
-        for each in curve.outcomes:
-            for values in zip(each.seeds, each.scores, each.validation[each.primary], strict=True):
-                yield (*start, each.layer, each.parameters, *values, None)
-        for failed in curve.failed:
-            yield (*start, failed.layer, None, failed.seed, None, None, failed.message)
-
-
 def _by_task(result: SweepResult) -> list[tuple[str, list[SweepCurve]]]:
     """Return the name of each task with its curves."""
     names = {
@@ -90,20 +75,6 @@ def _progress(result: SweepResult) -> str:
 
 def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Section:
     place, labels = f"task-{curves[0].task_number}", distinct_names([curve.model for curve in curves])
-    rows = [
-        (
-            ("Model", label),
-            ("Layer", str(each.layer)),
-            ("Parameters", numbers.millions(each.parameters)),
-            (f"Test {metric_title(curve.primary)}", numbers.number(each.mean)),
-            ("Standard deviation", "–" if each.std is None else numbers.number(each.std)),
-            ("Interval", numbers.interval(each.interval)),
-            ("Seeds", str(len(each.seeds))),
-            ("Failed", str(sum(run.layer == each.layer for run in curve.failed))),
-        )
-        for label, curve in zip(labels, curves, strict=True)
-        for each in curve.outcomes
-    ]
     figure = Figure(
         place,
         sweep_curves(curves, labels),
@@ -111,7 +82,7 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
         f" {numbers.listed(labels)}.",
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
-    return section(place, name, figure, table(f"Scores on {name}", rows))
+    return section(place, name, figure)
 
 
 def _finding(curve: SweepCurve, level: float) -> str:

@@ -1,8 +1,8 @@
 """What a sweep is made of, and what it left: runs over layers, seeds, tasks and models."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.options import Options
@@ -10,9 +10,10 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_precision
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
-from layerprobe.metrics.names import METRICS
+from layerprobe.metrics.names import METRICS, metric_title
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table, millions, percent
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
@@ -49,6 +50,12 @@ class SweepCurve:
         KINDS.check(self.kind)
         METRICS.check(self.primary)
 
+    @property
+    def layers(self) -> dict[int, LayerOutcome | None]:
+        """The layers with a run, ascending, with their outcome; None where all runs failed."""
+        outcomes = {outcome.layer: outcome for outcome in self.outcomes}
+        return {layer: outcomes.get(layer) for layer in sorted({*outcomes, *(run.layer for run in self.failed)})}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult(Shown):
@@ -79,6 +86,40 @@ class SweepResult(Shown):
         return self.n_runs - self.n_done - self.n_failed
 
     @property
+    def failures(self) -> tuple[str, ...]:
+        """Each run that failed, and why."""
+        return tuple(
+            f"{model} on {task}, layer {run.layer}, seed {run.seed}{'' if run.step is None else f' at step {run.step}'}"
+            f": {run.message}"
+            for (model, task), curve in zip(sweep_names(self.curves), self.curves, strict=True)
+            for run in curve.failed
+        )
+
+    @property
+    def table(self) -> Table:
+        """A row a model, task and layer: test scores over the seeds that are done, and how many failed."""
+        rows = [
+            (model, task, curve, layer, outcome)
+            for (model, task), curve in zip(sweep_names(self.curves), self.curves, strict=True)
+            for layer, outcome in curve.layers.items()
+        ]
+        models, tasks, curves, layers, outcomes = zip(*rows, strict=True) if rows else ((),) * 5
+        failed = tuple(
+            sum(run.layer == layer for run in curve.failed) or None for curve, layer in zip(curves, layers, strict=True)
+        )
+        return Table(
+            columns=(
+                Column("model", models),
+                Column("task", tasks),
+                Column("kind", tuple(curve.kind for curve in curves), shown=False),
+                Column("layer", layers, meaning="Blocks kept."),
+                *outcome_columns(outcomes, [curve.primary for curve in curves], level=self.level),
+                Column("failed", failed, meaning="Runs that failed, which no score has."),
+            ),
+            title="Scores by layer",
+        )
+
+    @property
     def summary(self) -> str:
         """What it says, in one line."""
         return f"{self.n_done} of {self.n_runs} runs done, {self.n_failed} failed, {len(self.curves)} curves"
@@ -102,6 +143,45 @@ class PlannedRun:
     """failed: it is marked as such, and is not tried again."""
     cost: float
     """Share of the cost of all runs, 0 .. 1, estimated from blocks kept, width, length of the texts and epochs."""
+
+
+def outcome_columns(
+    outcomes: Sequence[LayerOutcome | None], metrics: Sequence[str], *, level: float
+) -> tuple[Column, ...]:
+    """Return the columns of outcomes by their metrics; empty cells where there is none."""
+
+    def column(name: str, of: Callable[[LayerOutcome], object], **about: Any) -> Column:
+        return Column(name, tuple(None if outcome is None else of(outcome) for outcome in outcomes), **about)
+
+    return (
+        column("parameters", lambda outcome: outcome.parameters, form=millions),
+        Column("metric", tuple(metrics), form=metric_title),
+        column("test", lambda outcome: outcome.mean, form=".2f", meaning="Mean over seeds, x 100."),
+        column("std", lambda outcome: outcome.std, form=".2f", meaning="Standard deviation over seeds."),
+        column("interval", lambda outcome: outcome.interval, title=f"{level:.0%} interval", form=".2f", interval=True),
+        column("seeds", lambda outcome: outcome.seeds),
+        column("scores", lambda outcome: outcome.scores, title="by seed", form=".2f"),
+        column("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
+    )
+
+
+def planned_table(planned: Sequence[PlannedRun]) -> Table:
+    """Return a row a run, and below how many are done."""
+    names = sweep_names(planned)
+    count = {state: sum(run.state == state for run in planned) for state in ("done", "failed", "left")}
+    left = sum(run.cost for run in planned if run.state == "left")
+    states = ", ".join(f"{n} {state}" for state, n in count.items())
+    return Table(
+        columns=(
+            Column("model", tuple(model for model, _ in names)),
+            Column("task", tuple(task for _, task in names)),
+            *(Column(name, tuple(getattr(run, name) for run in planned)) for name in ("layer", "seed")),
+            Column("cost", tuple(run.cost for run in planned), form=lambda share: f"{100 * share:.1f} %"),
+            Column("state", tuple(run.state for run in planned)),
+        ),
+        title="Runs",
+        notes=(f"\n{len(planned)} runs, the longest first: {states} ({percent(left)} of the cost)",),
+    )
 
 
 def sweep_names(parts: Sequence[SweepCurve] | Sequence[PlannedRun]) -> list[tuple[str, str]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.values import FailedRun
 from layerprobe.results.page import render, write_page
 from layerprobe.sweeps.figures import sweep_curves
-from layerprobe.sweeps.page import CSV_COLUMNS, sweep_page
+from layerprobe.sweeps.page import sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.study.test_confirmation import run_of
 
@@ -46,7 +44,7 @@ RESULT = SweepResult(
 def test_the_page_says_what_is_done_and_what_failed() -> None:
     page = Page(render(sweep_page(RESULT)))
     assert "5 of 10 runs done, 1 failed, 4 to come, about 5 min." in page.text
-    assert "on stsb, layer 2, seed 1: the loss became <nan>" in page.text
+    assert "on stsb, layer 2, seed 1 at step 3: the loss became <nan>" in page.text
     assert "no finished run" in page.text
     done = dataclasses.replace(RESULT, curves=RESULT.curves[1:2], n_runs=1, seconds_left=0.0)
     assert "1 of 1 run done." in Page(render(sweep_page(done))).text
@@ -93,16 +91,20 @@ def test_the_data_of_the_page_is_the_result(tmp_path: Path) -> None:
 
 
 def test_the_table_has_every_run() -> None:
-    rows = list(csv.DictReader(io.StringIO(sweep_page(RESULT).table)))
-    assert tuple(rows[0]) == CSV_COLUMNS
-    assert len(rows) == RESULT.n_done + RESULT.n_failed == 6
-    assert [row["test"] for row in rows if row["task"] == "stsb" and row["model"] == "org/a"] == [
-        "70.0",
-        "71.0",
-        "80.0",
-        "",
+    rows = [row for row in RESULT.table.records() if row["task"] == "stsb" and row["model"] == "a"]
+    assert [(row["layer"], row["seeds"], row["scores"]) for row in rows] == [
+        (1, (0, 1), (70.0, 71.0)),
+        (2, (0,), (80.0,)),
     ]
-    assert [row["failed"] for row in rows if row["failed"]] == ["the loss became <nan>"]
+    assert sum(len(seeds) for seeds in RESULT.table.data["seeds"]) == RESULT.n_done
+    assert RESULT.table.data["failed"] == (None, 1, None, None)
+    assert RESULT.failures == ("a on stsb, layer 2, seed 1 at step 3: the loss became <nan>",)
+
+
+def test_a_layer_whose_runs_all_failed_has_a_row_without_scores() -> None:
+    lost = dataclasses.replace(RESULT.curves[0], failed=(dataclasses.replace(FAILED, layer=3),))
+    row = dataclasses.replace(RESULT, curves=(lost,)).table.records()[-1]
+    assert (row["layer"], row["test"], row["scores"], row["failed"]) == (3, None, None, 1)
 
 
 def test_a_curve_has_every_seed_and_the_mean_with_its_interval() -> None:

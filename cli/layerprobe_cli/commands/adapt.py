@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe_cli.options import DryRun, Loading, Model, option
-from layerprobe_cli.output import Output, print_table
-
-if TYPE_CHECKING:
-    from layerprobe.lab.adaptation.values import Adaptation
-
+from layerprobe_cli.output import Output
 
 TRAINING = {
     "epochs": option("Training", min=1, help="Passes over the texts."),
@@ -102,24 +97,6 @@ def adapt(
             progress=progress,
         )
     output.notes((), adaptation.warnings)
-    output.result(adaptation, _print_adaptation)
+    output.result(adaptation, adaptation.table)
     if not output.json:
         typer.echo(f"Folder: {out}")
-
-
-def _print_adaptation(adaptation: Adaptation) -> None:
-    rows = [
-        (
-            str(each.step),
-            f"{each.held_out_loss:.4f}",
-            f"{math.exp(min(each.held_out_loss, 100)):.1f}",
-            f"{100 * each.held_out_accuracy:.1f} %",
-            "" if each.train_loss is None else f"{each.train_loss:.4f}",
-        )
-        for each in adaptation.metrics
-    ]
-    print_table(("step", "held-out loss", "perplexity", "accuracy", "training loss"), rows)
-    typer.echo(
-        f"\n{adaptation.n_held_out_tokens:,} masked tokens of {adaptation.n_held_out:,} held-out texts; "
-        f"{adaptation.n_texts:,} texts to train on, {adaptation.seconds:.0f} s"
-    )

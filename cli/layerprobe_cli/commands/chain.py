@@ -9,11 +9,10 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision, Report
-from layerprobe_cli.output import Output, print_json, print_table
-from layerprobe_cli.tables import mean_and_std, millions
+from layerprobe_cli.output import Output, print_json, print_tables
 
 if TYPE_CHECKING:
-    from layerprobe.lab.chains.values import ChainPlan, ChainResult
+    from layerprobe.lab.chains.values import ChainResult
 
 
 def chain(
@@ -47,7 +46,7 @@ def chain(
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
     plan = plan_chain(wanted, options=options)
     if not output.json:
-        _print_plan(plan)
+        print_tables(plan.table)
     elif dry_run:
         print_json(plan)
     if dry_run:
@@ -59,51 +58,13 @@ def chain(
     report.write(output, done)
 
 
-def _print_plan(plan: ChainPlan) -> None:
-    from layerprobe.names import short_name
-
-    chain = plan.chain
-    many = f"{len(chain.seeds)} seed{'s' if len(chain.seeds) > 1 else ''}"
-    typer.echo(f"{chain.name}: layers {', '.join(map(str, plan.layers))}, {many}\n")
-    rows = [
-        (
-            str(step.number),
-            step.label if step.after or len(chain.steps) == 1 else f"{step.label}, without the steps before it",
-            short_name(step.start),
-            str(step.total),
-            str(step.stored),
-        )
-        for step in plan.steps
-    ]
-    print_table(("step", "what", "from", "trainings", "stored"), rows)
-
-
 def _print_result(done: ChainResult) -> None:
-    from layerprobe.metrics.names import metric_title
-
-    typer.echo()
-    steps = done.chain.finetunings
-    titles = [metric_title(outcomes[0].primary) for outcomes in done.trail.outcomes]
-    header = ["layer", "parameters", *(f"{s.task_name} {title}" for s, title in zip(steps, titles, strict=True))]
-    header += ["without", "effect", f"{100 * done.level:g} % interval"] if done.effects else []
-    header += [f"random {control.random_init}" for control in done.controls]
-    rows = []
-    for index, outcome in enumerate(done.outcomes):
-        cells = [str(outcome.layer), millions(outcome.parameters)]
-        cells += [mean_and_std(outcomes[index].mean, outcomes[index].std) for outcomes in done.trail.outcomes]
-        if done.effects:
-            effect = done.effects[index]
-            ends = "" if effect.interval is None else f"{effect.interval[0]:+.2f} to {effect.interval[1]:+.2f}"
-            cells += [mean_and_std(done.direct[index].mean, done.direct[index].std), f"{effect.value:+.2f}", ends]
-        controls = [control.outcomes[-1][index] for control in done.controls]
-        rows.append([*cells, *(mean_and_std(each.mean, each.std) for each in controls)])
-    print_table(header, rows)
+    typer.echo(f"\n{done.table.text()}")
     for adaptation in done.trail.adaptations:
         first, last = adaptation.metrics[0], adaptation.metrics[-1]
         typer.echo(
             f"\nAdaptation: {adaptation.steps} steps, held-out loss {first.held_out_loss:.3f} to "
             f"{last.held_out_loss:.3f}"
         )
-    for sentence in (done.effect_sentence, done.cka_sentence):
-        if sentence:
-            typer.echo(f"\n{sentence}")
+    for sentence in filter(None, (done.effect_sentence, done.cka_sentence)):
+        typer.echo(f"\n{sentence}")

@@ -9,8 +9,7 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Device, IntervalLevel, Report, TaskSource, given_layers, listed_layers
-from layerprobe_cli.output import Output, print_table
-from layerprobe_cli.tables import millions
+from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
     from layerprobe.lab.ensembles.values import Ensemble
@@ -71,25 +70,4 @@ def ensemble(
 
 
 def _print(result: Ensemble) -> None:
-    from layerprobe.metrics.names import metric_title
-
-    title = metric_title(result.primary)
-    header = ("what", "weight", "parameters", f"validation {title}", f"test {title}", "flag")
-    rows = [
-        (
-            each.label,
-            f"{each.weight:.2f}",
-            millions(each.parameters),
-            _mean(each.validation),
-            _mean(each.test),
-            "best alone" if each is result.single else "",
-        )
-        for each in result.members
-    ]
-    scores = (_mean(scores[result.primary]) for scores in (result.validation, result.test))
-    print_table(header, [*rows, ("average", "1.00", millions(result.cost.parameters), *scores, "")])
-    typer.echo(result.sentence)
-
-
-def _mean(values: tuple[float, ...]) -> str:
-    return f"{sum(values) / len(values):.2f}"
+    typer.echo(f"{result.table.text()}\n{result.sentence}")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, Precision, Ray
-from layerprobe_cli.output import Output, print_table
-
-if TYPE_CHECKING:
-    from layerprobe.lab.studies.values import LabPlan, LabResult
+from layerprobe_cli.output import Output, print_tables
 
 
 def _run(
@@ -55,7 +52,7 @@ def _run(
     folder = out or Path(study.name)
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
-        output.result(plan_lab(study, folder, options=options), _print_plan)
+        output.result(plan_lab(study, folder, options=options), lambda plan: print_tables(plan.table))
         return
     with output.progress() as progress:
         done = run_lab(study, folder, workers=workers, ray=ray, level=level, options=options, progress=progress)
@@ -64,44 +61,10 @@ def _run(
     from layerprobe.results.page import write_page
 
     report = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
-    output.result(done, _print_result)
+    output.result(done, done.table)
     if not output.json:
+        typer.echo("\n".join(("", *done.sentences, "")))
         typer.echo(f"Folder: {folder}\nReport: {report}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"run": _run}
-
-
-def _print_plan(plan: LabPlan) -> None:
-    study = plan.study
-    typer.echo(f"{study.name}: {len(plan.models)} models on {', '.join(study.corpus)}\n")
-    rows = [
-        (
-            planned.model.name,
-            f"{planned.model.protocol.size.n_blocks} x {planned.model.protocol.size.hidden_size}",
-            "stored" if planned.pretrained else f"{study.pretraining.steps} steps",
-            str(planned.runs),
-            str(planned.stored),
-        )
-        for planned in plan.models
-    ]
-    print_table(("model", "size", "pretraining", "trainings", "stored"), rows)
-
-
-def _print_result(done: LabResult) -> None:
-    from layerprobe.lab.dropbench.truth import truth
-
-    for budget in done.study.budgets:
-        typer.echo(f"Fine-tuning budget: {budget}")
-        rows = []
-        for entry in done.zoo.entries:
-            tuned = entry.budgets[budget]
-            result = truth(tuned)
-            scores = [sum(row) / len(row) for row in tuned.test]
-            cells = (f"{scores[result.best_layer]:.2f}", f"{scores[-1]:.2f}", f"{result.effect:+.2f}")
-            rows.append((entry.name, str(result.best_layer), *cells, "yes" if result.drop else "no"))
-        print_table(("model", "best layer", "its score", "last layer", "difference", "drop"), rows)
-        typer.echo()
-    for sentence in done.sentences:
-        typer.echo(sentence)
-    typer.echo()

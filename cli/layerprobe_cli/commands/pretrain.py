@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,10 +11,9 @@ import typer
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import Device, option
-from layerprobe_cli.output import Output, print_table
+from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
-    from layerprobe.lab.pretraining.values import Pretraining, PretrainingPlan
     from layerprobe.tasks.values import TextFile
 
 
@@ -130,8 +128,7 @@ def pretrain(
         with output.progress() as progress:
             plan = plan_pretraining(texts, **settings, progress=progress)
         output.notes((), plan.warnings)
-        output.result(plan, _print_plan)
-        return
+        output.plan(plan, dry_run=True)
     with output.progress() as progress:
         pretraining = pretrain_model(
             out,
@@ -143,7 +140,11 @@ def pretrain(
             progress=progress,
         )
     output.notes((), pretraining.warnings)
-    output.result(pretraining, functools.partial(_print_pretraining, out=out))
+    if output.json or pretraining.metrics:
+        output.result(pretraining, pretraining.table)
+    if not output.json:
+        generator = out / "generator"
+        typer.echo(f"Folder: {out}" + (f", generator: {generator}" if generator.is_dir() else ""))
 
 
 def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["language"]:
@@ -154,34 +155,3 @@ def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["languag
     from layerprobe.tasks.corpus import load_corpus
 
     return load_corpus(corpus, columns=column)
-
-
-def _print_plan(plan: PretrainingPlan) -> None:
-    size = plan.protocol.size
-    typer.echo(
-        f"{plan.protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features, "
-        f"{plan.encoder_parameters:,} parameters, {plan.trained_parameters:,} with heads and generator"
-    )
-    typer.echo(f"{plan.vocab_size:,} words; {plan.n_texts:,} sequences to train on, {plan.n_held_out:,} held out")
-    if plan.n_tokens:
-        typer.echo(
-            f"{plan.protocol.steps:,} steps: {plan.n_tokens:,} tokens in {plan.epochs:.2f} epochs, about "
-            f"{_duration(plan.seconds)} on {plan.computed_on}"
-        )
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-def _print_pretraining(result: Pretraining, out: Path) -> None:
-    from layerprobe.lab.pretraining.folder import metrics_table
-
-    if result.metrics:
-        header, *rows = metrics_table(result.metrics)
-        print_table(header, rows)
-        typer.echo(
-            f"\n{result.protocol.steps:,} steps, {result.n_tokens:,} tokens, {result.tokens_per_second:,.0f} tokens/s, "
-            f"{_duration(result.seconds)} on {result.computed_on}"
-        )
-    typer.echo(f"Folder: {out}" + (f", generator: {out / 'generator'}" if (out / "generator").is_dir() else ""))

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import CacheDir, Device, Tuning
-from layerprobe_cli.output import Output, print_table
-from layerprobe_cli.tables import interval_text, number
-
-if TYPE_CHECKING:
-    from layerprobe.lab.reproduction.paper import Before, ExperimentPlan
-    from layerprobe.lab.reproduction.run import ReproducedPair, ReproducedScore, Reproduction
+from layerprobe_cli.output import Output, print_tables
 
 
 def reproduce(
@@ -89,7 +84,7 @@ def reproduce(
     if dry_run or loaded is None:
         train, of_words = (None if each is None else len(each.train) for each in (loaded, pairs))
         plan = plan_experiment(chosen, run_models(chosen, in_place), seeds=seed_list, train=train, words=of_words)
-        output.result(plan, _print_plan)
+        output.result(plan, lambda plan: print_tables(plan.table))
         return
 
     # only now: an error in the data needs no torch
@@ -112,7 +107,7 @@ def reproduce(
             options=Options(device=device, cache_dir=cache_dir),
             progress=progress,
         )
-    output.result(done, _print_reproduction)
+    output.result(done, lambda done: print_tables(done.table))
 
 
 def _in_place(models: str | None) -> dict[str, str] | None:
@@ -123,96 +118,3 @@ def _in_place(models: str | None) -> dict[str, str] | None:
     if not all(model and (other or not equals) for model, equals, other in pairs):
         raise typer.BadParameter(f"expected ID or ID=OTHER, joined by commas, for --models, got {models!r}")
     return {model: other or model for model, _, other in pairs}
-
-
-def _print_plan(plan: ExperimentPlan) -> None:
-    from layerprobe.finetuning.values import Protocol
-    from layerprobe.lab.reproduction.paper import experiment
-
-    chosen, how = experiment(plan.experiment), Protocol()
-    typer.echo(f"{chosen.name}: {chosen.title} ({chosen.source} of arXiv 2402.13130)\n")
-    rows = [
-        (
-            _run(layer.model, layer.runs_model, layer.random_init),
-            str(layer.layer),
-            _steps(layer.before) if plan.runs else "embed",
-            number(layer.parameters, ".2f", " M"),
-            str(layer.runs),
-            str(layer.steps),
-            number(layer.gpu_hours, ".3f"),
-        )
-        for layer in plan.layers
-    ]
-    print_table(("model", "layer", "how", "parameters", "runs", "steps", "GPU hours"), rows)
-    typer.echo(
-        f"\n{chosen.data}: {plan.train} training pairs, {how.epochs} epochs in batches of {how.batch_size}, learning "
-        f"rate {how.learning_rate:g}, {how.pooling} pooling; seeds {', '.join(map(str, plan.seeds))}\n"
-        f"{plan.runs} runs, {plan.steps} steps; with the paper's models about {plan.gpu_hours:.2f} GPU hours at 10 "
-        "TFLOP/s (estimated)"
-    )
-    for note in plan.notes:
-        typer.echo(f"note: {note}")
-
-
-def _print_reproduction(done: Reproduction) -> None:
-    from layerprobe.metrics.names import metric_title
-
-    what = "CKA" if done.pairs else f"{metric_title(done.primary)} x 100"
-    typer.echo(f"{what} on {done.task}; paper: {done.source} of arXiv 2402.13130\n")
-    if done.pairs:
-        header = ("model and reference", "layer", "CKA", "95 % interval", "biased CKA", "flag", "paper's Spearman")
-        print_table(header, [row for pair in done.pairs for row in _layers(pair)])
-    else:
-        columns = ("layer", "how", "split", "paper", "ours", "std", "interval", "difference", "in std", "by seed")
-        print_table(("model", *columns), [_cells(score) for score in done.scores if score.metric == done.primary])
-    typer.echo(f"\n{done.sentence}")
-    for whose, points in done.front.items():
-        names = ", ".join(f"{model} at layer {layer}" for model, layer in points) or "nothing"
-        typer.echo(f"No other is both smaller and better, by {'the paper' if whose == 'paper' else 'ours'}: {names}")
-    missing = dict.fromkeys(score.before for score in done.scores if score.ours is None)
-    options = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
-    for before in (before for before in missing if before):
-        typer.echo(f"Not run: {_steps(before)}; give the data with {options[before]}.")
-    for note in done.notes:
-        typer.echo(f"note: {note}")
-
-
-def _cells(score: ReproducedScore) -> tuple[str, ...]:
-    ours = score.ours
-    return (
-        _run(score.model, score.runs_model, score.random_init),
-        str(score.layer),
-        _steps(score.before),
-        score.split,
-        *(number(value, ".2f") for value in (score.paper, *((ours.mean, ours.std) if ours else (None, None)))),
-        interval_text(ours.interval if ours else None),
-        number(score.difference, "+.2f"),
-        number(score.deviations, "+.1f"),
-        " ".join(f"{value:.2f}" for value in ours.values) if ours else "not run",
-    )
-
-
-def _layers(pair: ReproducedPair) -> list[tuple[str, ...]]:
-    paper, scores = pair.paper, {pair.paper.best_layer: pair.paper.best, pair.paper.last_layer: pair.paper.last}
-    names = f"{_run(paper.model, pair.runs_model)} with {_run(paper.reference, pair.runs_reference)}"
-    return [
-        (
-            names,
-            str(layer),
-            f"{value:.4f}",
-            f"{pair.lower[layer]:.4f} to {pair.upper[layer]:.4f}",
-            f"{pair.biased[layer]:.4f}",
-            "drop" if layer in pair.drop_layers else "",
-            f"{scores[layer]:.2f}" if layer in scores else "",
-        )
-        for layer, value in enumerate(pair.curve)
-    ]
-
-
-def _steps(before: Before | None) -> str:
-    return f"{before}, then TMFT" if before else "TMFT"
-
-
-def _run(model: str, run: str, random_init: int | None = None) -> str:
-    random = "" if random_init is None else f" (random init {random_init})"
-    return (model if model == run else f"{model} = {run}") + random

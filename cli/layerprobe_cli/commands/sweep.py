@@ -25,12 +25,11 @@ from layerprobe_cli.options import (
     listed_layers,
     option,
 )
-from layerprobe_cli.output import Output, log_to_stderr, print_table
-from layerprobe_cli.tables import interval_text, mean_and_std, millions, number
+from layerprobe_cli.output import Output, log_to_stderr
+from layerprobe_cli.tables import mean_and_std
 
 if TYPE_CHECKING:
-    from layerprobe.finetuning.values import LayerOutcome
-    from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
+    from layerprobe.sweeps.values import Sweep, SweepCurve, SweepResult
     from layerprobe.tasks.values import TaskSettings
 
 MACHINE = ("device", "batch_tokens")
@@ -112,8 +111,10 @@ def sweep(
         return
     if dry_run:
         from layerprobe.sweeps.run import plan_sweep
+        from layerprobe.sweeps.values import planned_table
 
-        output.result(plan_sweep(plan), _print_planned)
+        planned = plan_sweep(plan)
+        output.result(planned, planned_table(planned))
         return
 
     from layerprobe.sweeps.run import run_sweep
@@ -228,52 +229,13 @@ def _cells_by_layer(curve: SweepCurve) -> dict[int, str]:
     return cells | {outcome.layer: mean_and_std(outcome.mean, outcome.std) for outcome in curve.outcomes}
 
 
-# ---- before and after ---------------------------------------------------------------------------------
-
-
-def _print_planned(planned: Sequence[PlannedRun]) -> None:
-    from layerprobe.sweeps.values import sweep_names
-
-    print_table(
-        ("model", "task", "layer", "seed", "cost", "state"),
-        [
-            (*names, str(run.layer), str(run.seed), f"{100 * run.cost:.1f} %", run.state)
-            for names, run in zip(sweep_names(planned), planned, strict=True)
-        ],
-    )
-    count = {state: sum(run.state == state for run in planned) for state in ("done", "failed", "left")}
-    left = sum(run.cost for run in planned if run.state == "left")
-    states = ", ".join(f"{n} {state}" for state, n in count.items())
-    typer.echo(f"\n{len(planned)} runs, the longest first: {states} ({100 * left:.0f} % of the cost)")
+# ---- afterwards ---------------------------------------------------------------------------------------
 
 
 def _print_result(result: SweepResult) -> None:
-    from layerprobe.metrics.names import metric_title
-    from layerprobe.sweeps.values import sweep_names
-
-    names = [f"{model} on {task}" for model, task in sweep_names(result.curves)]
-    header = ("model and task", "layer", "parameters", "metric", "test", "std", "interval", "seeds", "failed")
-    rows = []
-    for name, curve in zip(names, result.curves, strict=True):
-        by_layer = {outcome.layer: outcome for outcome in curve.outcomes}
-        for layer in sorted({*by_layer, *(each.layer for each in curve.failed)}):
-            failed = sum(each.layer == layer for each in curve.failed)
-            cells = _outcome_cells(by_layer.get(layer))
-            rows.append((name, str(layer), cells[0], metric_title(curve.primary), *cells[1:], str(failed or "")))
-    print_table(header, rows)
-    typer.echo(f"\n{result.n_runs} runs: {result.n_done} done, {result.n_failed} failed")
+    typer.echo(f"{result.table.text()}\n\n{result.n_runs} runs: {result.n_done} done, {result.n_failed} failed")
     if result.n_failed:
         typer.echo("Means and intervals are over the seeds that did not fail:")
-    for name, curve in zip(names, result.curves, strict=True):
-        for each in curve.failed:
-            at = "" if each.step is None else f" at step {each.step}"
-            typer.echo(f"failed: {name}, layer {each.layer}, seed {each.seed}{at}: {each.message}")
-    if result.n_failed:
+        for failure in result.failures:
+            typer.echo(f"failed: {failure}")
         typer.echo("To try these again: --retry-failed")
-
-
-def _outcome_cells(outcome: LayerOutcome | None) -> tuple[str, ...]:
-    if outcome is None:
-        return "", "", "", "", "0"
-    spread, interval = number(outcome.std, ".2f"), interval_text(outcome.interval)
-    return millions(outcome.parameters), f"{outcome.mean:.2f}", spread, interval, str(len(outcome.seeds))

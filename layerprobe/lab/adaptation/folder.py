@@ -20,16 +20,13 @@ def card(adaptation: Adaptation) -> str:
         "seed": str(adaptation.seed),
         **{key.replace("_", " "): str(value) for key, value in to_dict(adaptation.protocol).items()},
     }
-    rows = [("step", "held-out loss", "accuracy")] + [
-        (str(each.step), f"{each.held_out_loss:.4f}", f"{each.held_out_accuracy:.4f}") for each in adaptation.metrics
-    ]
     return model_card(
         ("masked-language-modelling", "domain-adaptation"),
         "# An encoder adapted to a domain",
         "The model below went on with masked language modelling on other texts. It is loaded as the model was.",
         as_block(f"{key:<17} {value}" for key, value in about.items()),
         "Masked tokens of texts that were held out, before, during and after:",
-        as_block("  ".join(cell.rjust(13) for cell in row) for row in rows),
+        as_block(adaptation.table.text().splitlines()),
         f"Written by layerprobe {__version__}.",
         # a local folder is no model that anyone else could look up
         base_model=model.name.partition("@")[0] if on_hub else None,

@@ -1,11 +1,13 @@
 """What domain-adaptive pretraining did."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.names import short_name
 from layerprobe.progress import duration
+from layerprobe.results.table import Column, Table
 from layerprobe.training.values import check_protocol, masking_in_range
 
 
@@ -124,3 +126,28 @@ class Adaptation:
     """ISO 8601, UTC."""
     warnings: tuple[str, ...] = ()
     """What a user of the model should know, in plain words."""
+
+    @property
+    def table(self) -> Table:
+        """A row an evaluation: how well masked tokens are filled in, and below what was trained on."""
+        steps = self.metrics
+        losses = tuple(step.held_out_loss for step in steps)
+        return Table(
+            columns=(
+                Column("step", tuple(step.step for step in steps)),
+                Column("held_out_loss", losses, title="held-out loss", form=".4f"),
+                Column("perplexity", tuple(math.exp(min(loss, 100)) for loss in losses), form=".1f"),
+                Column(
+                    "held_out_accuracy",
+                    tuple(step.held_out_accuracy for step in steps),
+                    title="accuracy",
+                    form=lambda share: f"{100 * share:.1f} %",
+                ),
+                Column("train_loss", tuple(step.train_loss for step in steps), title="training loss", form=".4f"),
+            ),
+            title=f"Adaptation to {self.texts}",
+            notes=(
+                f"{self.n_held_out_tokens:,} masked tokens of {self.n_held_out:,} held-out texts; "
+                f"{self.n_texts:,} texts to train on, {self.seconds:.0f} s",
+            ),
+        )

@@ -4,29 +4,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from layerprobe.files.serialisation import to_json
-from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.lab.adaptation.values import Adaptation, AdaptationMetrics
+from layerprobe.lab.adaptation.values import Adaptation
 from layerprobe.lab.chains.figures import chain_scores, cka_with_reference, cka_with_start
 from layerprobe.lab.chains.toml import chain_to_toml
-from layerprobe.lab.chains.values import AdaptStep, ChainResult, ChainSimilarity
+from layerprobe.lab.chains.values import AdaptStep, ChainResult
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
 from layerprobe.report.charts import mean_and_std, seeds_reading
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup, element
-from layerprobe.results.parts import Row, definitions, folded, listed, section, table
-from layerprobe.results.table import csv_text
+from layerprobe.results.parts import definitions, folded, listed, section, table_of
 from layerprobe.results.values import Card, Figure, Page, Section
-
-CSV_COLUMNS = (
-    *("start", "step", "what", "after_the_steps_before", "layer", "parameters", "seed"),
-    *("metric", "validation", "test"),
-)
 
 
 def chain_page(result: ChainResult) -> Page:
     """Return the page of a chain."""
-    best = _best(result)
+    best = result.best
     return Page(
         title=f"{result.chain.name}: a chain of trainings from {short_name(result.trail.model)}",
         overline="layerprobe · a chain of trainings",
@@ -38,7 +31,7 @@ def chain_page(result: ChainResult) -> Page:
         sections=(
             _steps(result),
             _scores(result),
-            _table(result),
+            section("chain-layers", result.table.title, table_of(result.table), kind="dense"),
             section("cka", "CKA before and after", *_cka(result)),
             _adaptations(result),
             section("notes", "How the data was understood", listed("ul", result.notes)),
@@ -46,38 +39,16 @@ def chain_page(result: ChainResult) -> Page:
         provenance=(_sources(result),),
         terms=("Layer", "Chain", "Adaptation", "The last step alone", "Effect", "CKA"),
         data=to_json(result),
-        table=csv_text(CSV_COLUMNS, _runs(result)),
-        table_label="Runs",
+        table=result.table,
         stem="chain",
     )
-
-
-def _best(result: ChainResult) -> LayerOutcome:
-    return max(result.outcomes, key=lambda outcome: outcome.mean)
-
-
-def _runs(result: ChainResult) -> Iterator[tuple[object, ...]]:
-    """Yield every run, one row a metric and seed."""
-    steps, first = result.chain.finetunings, len(result.chain.adaptations) + 1
-    tuned = [
-        (trail.model, number, step, True, outcomes)
-        for trail in (result.trail, *result.controls)
-        for number, (step, outcomes) in enumerate(zip(steps, trail.outcomes, strict=True), first)
-    ]
-    tuned.append((result.trail.model, len(result.chain.steps), steps[-1], False, result.direct))
-    for start, number, step, after, outcomes in tuned:
-        for outcome in outcomes:
-            where = start, number, step.label, after, outcome.layer, outcome.parameters
-            for metric, scores in outcome.test.items():
-                for seed, validation, test in zip(outcome.seeds, outcome.validation[metric], scores, strict=True):
-                    yield (*where, seed, metric, validation, test)
 
 
 # ---- sections -----------------------------------------------------------------------------------------
 
 
 def _cards(result: ChainResult) -> Iterator[Card]:
-    best = _best(result)
+    best = result.best
     beside = f"test {metric_title(result.primary)} × 100, {mean_and_std(best.tested)}"
     yield Card(f"Best layer, {best.layer}", numbers.number(best.mean), beside)
     for effect in result.effects:
@@ -86,15 +57,10 @@ def _cards(result: ChainResult) -> Iterator[Card]:
     for control in result.controls[:1]:
         (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
         yield Card("From random weights", numbers.number(there.mean), mean_and_std(there.tested))
-    for each in _cut_at(result, best.layer):
+    if each := result.cut.get(best.layer):
         ends = each.to_start.interval(-1)
         detail = f"{numbers.interval(ends, 3)}, seed {each.seed}" if ends else f"seed {each.seed}"
         yield Card("CKA with before", numbers.number(each.to_start.values[-1], 3), detail)
-
-
-def _cut_at(result: ChainResult, layer: int) -> list[ChainSimilarity]:
-    trained = () if result.similarities is None else result.similarities.trained
-    return [each for each in trained if each.layer == layer]
 
 
 def _steps(result: ChainResult) -> Section:
@@ -135,7 +101,7 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
 
 
 def _scores(result: ChainResult) -> Section:
-    best = _best(result)
+    best = result.best
     finding = f"After the whole chain, layer {best.layer} scores best: {mean_and_std(best.tested)}."
     for direct in result.direct:
         if direct.layer == best.layer:
@@ -143,35 +109,6 @@ def _scores(result: ChainResult) -> Section:
     reading = seeds_reading(result.outcomes, result.level)
     figure = Figure("chain-scores", chain_scores(result), finding, reading)
     return section("scores", "Scores of the last step", figure)
-
-
-def _table(result: ChainResult) -> Section:
-    best = _best(result).layer
-    kinds = ("chosen" if outcome.layer == best else None for outcome in result.outcomes)
-    rows = (_cells(result, index) for index in range(len(result.outcomes)))
-    return section("chain-layers", "Table of layers", table("Table of layers", rows, kinds), kind="dense")
-
-
-def _cells(result: ChainResult, index: int) -> Row:
-    layer = result.outcomes[index].layer
-    yield "Layer", str(layer)
-    yield "Parameters", numbers.millions(result.outcomes[index].parameters)
-    for step, outcomes in zip(result.chain.finetunings, result.trail.outcomes, strict=True):
-        yield f"{step.task_name} {metric_title(outcomes[0].primary)}", _score(outcomes[index])
-    if result.effects:
-        effect = result.effects[index]
-        yield "The last step alone", _score(result.direct[index])
-        yield "Effect", numbers.signed(effect.value)
-        ends = numbers.interval(effect.interval) if effect.interval else "–"
-        yield f"{numbers.percent(result.level)} interval", ends
-    for control in result.controls:
-        yield f"Random weights {control.random_init}", _score(control.outcomes[-1][index])
-    for each in _cut_at(result, layer):
-        yield "CKA with before", numbers.number(each.to_start.values[-1], 3)
-
-
-def _score(outcome: LayerOutcome) -> str:
-    return numbers.number(outcome.mean) + ("" if outcome.std is None else f" ± {numbers.number(outcome.std)}")
 
 
 def _cka(result: ChainResult) -> Iterator[Figure]:
@@ -204,21 +141,8 @@ def _cka(result: ChainResult) -> Iterator[Figure]:
 
 
 def _adaptations(result: ChainResult) -> Section:
-    named = zip(result.chain.adaptations, result.trail.adaptations, strict=True)
-    tables = (
-        folded(numbers.capitalised(step.label), table(step.label, map(_metrics_cells, done.metrics)), opened=True)
-        for step, done in named
-    )
-    return section("adaptations", "Adaptation", *tables)
-
-
-def _metrics_cells(each: AdaptationMetrics) -> Row:
-    return (
-        ("Step", str(each.step)),
-        ("Held-out loss", numbers.number(each.held_out_loss, 3)),
-        ("Accuracy", numbers.percent(each.held_out_accuracy)),
-        ("Training loss", "–" if each.train_loss is None else numbers.number(each.train_loss, 3)),
-    )
+    tables = [done.table for done in result.trail.adaptations]
+    return section("adaptations", "Adaptation", *(folded(each.title, table_of(each), opened=True) for each in tables))
 
 
 def _sources(result: ChainResult) -> Markup:

@@ -18,7 +18,9 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import short_name
 from layerprobe.results.shown import Shown, brief
+from layerprobe.results.table import Column, Table, millions
 from layerprobe.similarity.values import Measure
 from layerprobe.tasks.values import TaskSettings
 
@@ -181,6 +183,23 @@ class ChainPlan:
     layers: tuple[int, ...]
     steps: tuple[PlannedStep, ...]
 
+    @property
+    def table(self) -> Table:
+        """A row a step and start: its trainings, and how many are stored."""
+        alone, steps = len(self.chain.steps) == 1, self.steps
+        labels = (step.label if step.after or alone else f"{step.label}, without the steps before it" for step in steps)
+        seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
+        return Table(
+            columns=(
+                Column("step", tuple(step.number for step in steps)),
+                Column("what", tuple(labels)),
+                Column("start", tuple(short_name(step.start) for step in steps), title="from"),
+                Column("trainings", tuple(step.total for step in steps)),
+                Column("stored", tuple(step.stored for step in steps)),
+            ),
+            title=f"{self.chain.name}: layers {', '.join(map(str, self.layers))}, {seeds}",
+        )
+
 
 # ---- what came of it -------------------------------------------------------------------------------------
 
@@ -342,6 +361,11 @@ class ChainResult(Shown):
         return self.outcomes[0].primary
 
     @property
+    def best(self) -> LayerOutcome:
+        """That of the layer with the highest mean after the last step, the earlier one of equals."""
+        return max(self.outcomes, key=lambda outcome: outcome.mean)
+
+    @property
     def first_steps(self) -> str:
         """What is done before the last step, in a few words."""
         return ", then ".join(step.label for step in self.chain.steps[:-1])
@@ -392,11 +416,58 @@ class ChainResult(Shown):
         )
 
     @property
+    def cut(self) -> dict[int, ChainSimilarity]:
+        """CKA of the fine-tuned models with the start, by the layer they keep."""
+        trained = () if self.similarities is None else self.similarities.trained
+        return {each.layer: each for each in trained if each.layer is not None}
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: what every step scores, and what the steps before the last one add."""
+        layers = tuple(outcome.layer for outcome in self.outcomes)
+        tuned = zip(self.chain.finetunings, self.trail.outcomes, strict=True)
+        columns = [
+            Column("layer", layers, meaning="Blocks kept."),
+            Column("parameters", tuple(outcome.parameters for outcome in self.outcomes), form=millions),
+        ]
+        for number, (step, outcomes) in enumerate(tuned, len(self.chain.adaptations) + 1):
+            repeated = sum(other.task_name == step.task_name for other in self.chain.finetunings) > 1
+            title = f"{step.task_name} {metric_title(outcomes[0].primary)}{f', step {number}' if repeated else ''}"
+            columns += _score_columns(f"step_{number}", title, outcomes)
+        if self.effects:
+            columns += _score_columns("without", "without", self.direct)
+            columns += [
+                Column("effect", tuple(effect.value for effect in self.effects), form="+.2f"),
+                Column(
+                    "effect_interval",
+                    tuple(effect.interval for effect in self.effects),
+                    title=f"{100 * self.level:g} % interval",
+                    form="+.2f",
+                    interval=True,
+                ),
+            ]
+        for control in self.controls:
+            seed = control.random_init
+            columns += _score_columns(f"random_{seed}", f"random {seed}", control.outcomes[-1])
+        kept = tuple(self.cut[layer].to_start.values[-1] if layer in self.cut else None for layer in layers)
+        columns.append(Column("cka", kept, title="CKA with before", form=".3f"))
+        best = self.best.layer
+        return Table(columns=tuple(columns), marks=tuple("chosen" if layer == best else None for layer in layers))
+
+    @property
     def summary(self) -> str:
         """What it says, in one line."""
         scores = brief([outcome.mean for outcome in self.outcomes])
         layers = ", ".join(str(outcome.layer) for outcome in self.outcomes)
         return f"{self.chain.name}: {self.primary} x 100 at layers {layers}: {scores}"
+
+
+def _score_columns(name: str, title: str, outcomes: Sequence[LayerOutcome]) -> list[Column]:
+    return [
+        Column(name, tuple(outcome.mean for outcome in outcomes), title=title, form=".2f"),
+        Column(f"{name}_std", tuple(outcome.std for outcome in outcomes), title=f"std of {title}", form=".2f"),
+        Column(f"{name}_seeds", tuple(outcome.scores for outcome in outcomes), shown=False),
+    ]
 
 
 def _interval(ends: tuple[float, float] | None) -> str:

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.bench import shown_strategies
 from layerprobe.lab.dropbench.figures import regret_for_cost
-from layerprobe.lab.dropbench.values import Bench, BudgetScores, Score, StrategyScores
+from layerprobe.lab.dropbench.tables import curves_table, detectors_table, joint_table, strategies_table
+from layerprobe.lab.dropbench.values import Bench, BudgetScores
 from layerprobe.results import numbers
-from layerprobe.results.parts import Row, definitions, folded, section, table
-from layerprobe.results.table import csv_text
+from layerprobe.results.markup import element
+from layerprobe.results.parts import definitions, folded, section, table_of
 from layerprobe.results.values import Figure, Page, Part, Section
-
-CSV_COLUMNS = ("budget", "strategy", "needs", "model", "family", "layer", "distance", "regret", "cost")
 
 
 def bench_page(bench: Bench) -> Page:
@@ -22,7 +21,10 @@ def bench_page(bench: Bench) -> Page:
         heading="What finding the best layer costs, and what is lost",
         lead=tuple(_leads(bench)),
         remarks=(f"Families: {', '.join(bench.families)}. In brackets: {_level(bench)} intervals.",),
-        sections=tuple(part for budget in bench.budgets for part in _sections(bench, budget)),
+        sections=(
+            *(part for budget in bench.budgets for part in _sections(bench, budget)),
+            section("all", bench.table.title, folded("Show all", table_of(bench.table))),
+        ),
         provenance=(_sources(bench),),
         terms=(
             "Layer",
@@ -37,8 +39,7 @@ def bench_page(bench: Bench) -> Page:
             "CKA",
         ),
         data=to_json(bench),
-        table=csv_text(CSV_COLUMNS, _choices(bench)),
-        table_label="Choices",
+        table=bench.table,
         stem="dropbench",
     )
 
@@ -57,17 +58,8 @@ def _level(bench: Bench) -> str:
     return numbers.percent(bench.level)
 
 
-def _choices(bench: Bench) -> Iterator[tuple[object, ...]]:
-    for budget in bench.budgets:
-        for each in budget.strategies:
-            for of in each.outcomes:
-                for row in zip(of.layers, of.distances, of.regrets, of.costs, strict=True):
-                    yield (budget.budget, each.strategy, each.needs, of.model, of.family, *row)
-
-
 def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
     name, shown = budget.budget, shown_strategies(budget)
-    rest = [each for each in budget.strategies if each not in shown]
     yield section(
         f"strategies-{name}",
         f"What each strategy loses for what it costs, budget {name}",
@@ -77,86 +69,11 @@ def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
             "Mean regret against cost.",
             f"Bars are {_level(bench)} intervals that redraw {budget.clusters}; lower and further left is better.",
         ),
-        table("Strategies", map(_strategy_cells, shown)),
-        folded("All other rules", table("Rules", map(_strategy_cells, rest))) if rest else None,
+        table_of(strategies_table(shown)),
     )
-    yield section(f"drops-{name}", f"What tells a drop, budget {name}", *_detection(budget))
-
-
-def _detection(budget: BudgetScores) -> Iterator[Part]:
-    yield table(
-        "Falls to the last layer as a sign of a drop",
-        (
-            (
-                ("Curve", each.detector),
-                ("Needs", each.needs),
-                ("Models", str(each.models)),
-                ("Drops", str(each.drops)),
-                ("Area", score_text(each.area)),
-                ("Precision", score_text(each.precision)),
-                ("Recall", score_text(each.recall)),
-                ("Correlation with the effect", "" if each.effect is None else numbers.number(each.effect)),
-            )
-            for each in budget.detectors
-        ),
-    )
-    yield table(
-        "Spearman’s correlation with the test scores, within a model",
-        (
-            (
-                ("Curve", each.curve),
-                ("Needs", each.needs),
-                ("Models", str(each.models)),
-                ("Mean", score_text(each.mean)),
-                ("Median", score_text(each.median)),
-            )
-            for each in budget.curves
-        ),
-    )
-    yield table(
-        "Models of scans, cut at a layer, against TMFT there, points",
-        (
-            (
-                ("Weighting", each.weighting),
-                ("Models", str(each.models)),
-                ("At the best layer", score_text(each.at_best)),
-                ("At the last layer", score_text(each.at_last)),
-                ("All layers", score_text(each.overall)),
-            )
-            for each in budget.joint
-        ),
-    )
-
-
-def _strategy_cells(each: StrategyScores) -> Row:
-    errors = [("items", each.items_error), ("seeds", each.seeds_error)]
-    said = ", ".join(f"{what} {numbers.number(error)}" for what, error in errors if error is not None)
-    return (
-        ("Strategy", each.strategy),
-        ("Needs", each.needs),
-        ("Models", str(len(each.outcomes))),
-        ("Mean regret", score_text(each.mean)),
-        ("Its errors", said),
-        ("Median", numbers.number(each.median.value)),
-        ("90 %", numbers.number(each.ninth.value)),
-        ("Worst", numbers.number(each.worst)),
-        ("Cross-fitted", score_text(each.regret)),
-        ("Cost", f"{100 * each.cost.value:.1f} %"),
-        ("Held", "" if each.coverage is None else numbers.percent(each.coverage.value)),
-        ("Layers in the set", "" if each.set_size is None else numbers.number(each.set_size, 1)),
-        ("Within half a point", "" if each.sufficient is None else numbers.percent(each.sufficient.value)),
-        ("Source", each.source),
-    )
-
-
-def score_text(score: Score | None, digits: int = 2) -> str:
-    """Return a score with its interval; nothing for none."""
-    if score is None:
-        return ""
-    value = numbers.number(score.value, digits)
-    if score.lower is None or score.upper is None:
-        return value
-    return f"{value} [{numbers.number(score.lower, digits)}, {numbers.number(score.upper, digits)}]"
+    tables = detectors_table(budget.detectors), curves_table(budget.curves), joint_table(budget.joint)
+    titled = (part for each in tables if len(each) for part in (element("p", each.title), table_of(each)))
+    yield section(f"drops-{name}", f"What tells a drop, budget {name}", *titled)
 
 
 def _sources(bench: Bench) -> Part:

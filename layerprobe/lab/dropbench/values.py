@@ -1,7 +1,7 @@
 """DropBench: a zoo of models whose drops are known from fine-tuning, and what predictors of a drop score on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol, Weighting
+from layerprobe.lab.dropbench.tables import strategies_table
 from layerprobe.metrics.names import METRICS
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.registry import cka_with
 from layerprobe.readings.values import LayerCurve
 from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import Matrix
 
 TWIN: Literal["mlm"] = "mlm"
@@ -447,6 +449,13 @@ class Bench(Shown):
     draws: int
     """Of the bootstrap."""
     budgets: tuple[BudgetScores, ...]
+
+    @property
+    def table(self) -> Table:
+        """A row a budget and strategy: what it loses for what it costs."""
+        rows = [(scores.budget, strategy) for scores in self.budgets for strategy in scores.strategies]
+        whole = strategies_table([strategy for _, strategy in rows], "All strategies and rules")
+        return replace(whole, columns=(Column("budget", tuple(budget for budget, _ in rows)), *whole.columns))
 
     @property
     def summary(self) -> str:

@@ -1,6 +1,7 @@
 """What an ensemble gains, as a page."""
 
 from collections.abc import Iterator
+from statistics import fmean
 
 import plotly.graph_objects as go
 
@@ -9,10 +10,8 @@ from layerprobe.lab.ensembles.values import Ensemble, EnsembleCost
 from layerprobe.metrics.names import metric_title
 from layerprobe.report.charts import line
 from layerprobe.results import numbers
-from layerprobe.results.markup import element
-from layerprobe.results.parts import Row, definitions, section, table
+from layerprobe.results.parts import definitions, section, table_of
 from layerprobe.results.style import FURTHER, MODEL, styled
-from layerprobe.results.table import csv_text
 from layerprobe.results.values import Card, Figure, Page
 
 CHOICES = {
@@ -28,12 +27,12 @@ def ensemble_page(result: Ensemble) -> Page:
     figure = go.Figure(
         [
             line(
-                [_mean(each.test) for each in result.members],
+                [fmean(each.test) for each in result.members],
                 name="alone",
                 colour=MODEL,
                 marker={"size": 8, "color": MODEL},
                 x=range(len(names)),
-                texts=[f"{each.label}<br>{numbers.number(_mean(each.test))}" for each in result.members],
+                texts=[f"{each.label}<br>{numbers.number(fmean(each.test))}" for each in result.members],
             ),
             line(
                 [result.score] * len(names),
@@ -62,7 +61,7 @@ def ensemble_page(result: Ensemble) -> Page:
         cards={"": _cards(result, title)},
         sections=(
             section("ensemble", "Alone and averaged", shown),
-            section("members", "What was averaged", table("What was averaged", _rows(result, title)), kind="dense"),
+            section("members", result.table.title, table_of(result.table), kind="dense"),
         ),
         provenance=(
             definitions(
@@ -77,21 +76,7 @@ def ensemble_page(result: Ensemble) -> Page:
         terms=("Layer", "TMFT", "Scan", "Ensemble"),
         data=to_json(result),
         data_label="Ensemble",
-        table=csv_text(
-            ("member", "model", "layer", "weight", "parameters", "validation", "test"),
-            (
-                (
-                    each.label,
-                    each.model,
-                    each.layer,
-                    each.weight,
-                    each.parameters,
-                    *map(_mean, (each.validation, each.test)),
-                )
-                for each in result.members
-            ),
-        ),
-        table_label="Members",
+        table=result.table,
         stem="layerprobe-ensemble",
     )
 
@@ -122,22 +107,3 @@ def _times(cost: EnsembleCost, single: EnsembleCost) -> Iterator[Card]:
         yield Card(
             "GFLOPs a text", numbers.significant(cost.flops / 1e9), f"{numbers.significant(single.flops / 1e9)} alone"
         )
-
-
-def _rows(result: Ensemble, title: str) -> Iterator[Row]:
-    for each in result.members:
-        flag = "best alone" if each is result.single else ""
-        yield (
-            ("What", each.label),
-            ("", element("span", flag, class_="flag chosen") if flag else ""),
-            ("Model", each.model),
-            ("Weight", numbers.number(each.weight)),
-            ("Parameters", numbers.millions(each.parameters)),
-            (f"Validation {title}", numbers.number(_mean(each.validation))),
-            (f"Test {title}", numbers.number(_mean(each.test))),
-            ("By seed", numbers.by_seed(each.test)),
-        )
-
-
-def _mean(values: tuple[float, ...]) -> float:
-    return sum(values) / len(values)

@@ -1,12 +1,15 @@
 """What a weighted average of the outputs of runs scores, gains and costs."""
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import short_name
 from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table, millions
 
 Choice = Literal["line", "pair", "greedy"]
 """How the weights are chosen by the validation split: of two on a line; of every two, and the best two; of more one
@@ -93,12 +96,35 @@ class Ensemble(Shown):
     @property
     def score(self) -> float:
         """Mean of the primary metric on the test split over seeds, x 100."""
-        return sum(self.test[self.primary]) / len(self.test[self.primary])
+        return fmean(self.test[self.primary])
 
     @property
     def single_score(self) -> float:
         """The same of the best single one."""
-        return sum(self.single.test) / len(self.single.test)
+        return fmean(self.single.test)
+
+    @property
+    def table(self) -> Table:
+        """A row a member, and one of the average."""
+        members, title = self.members, metric_title(self.primary)
+        validation = [*(each.validation for each in members), self.validation[self.primary]]
+        test = [*(each.test for each in members), self.test[self.primary]]
+        best = [*(number == self.best for number in range(len(members))), False]
+        return Table(
+            columns=(
+                Column("member", (*(each.label for each in members), "average"), title="what"),
+                Column("model", (*(each.model for each in members), None), form=short_name),
+                Column("layer", (*(each.layer for each in members), None), shown=False),
+                Column("weight", (*(each.weight for each in members), 1.0), form=".2f"),
+                Column("parameters", (*(each.parameters for each in members), self.cost.parameters), form=millions),
+                Column("validation", tuple(map(fmean, validation)), title=f"validation {title}", form=".2f"),
+                Column("test", tuple(map(fmean, test)), title=f"test {title}", form=".2f"),
+                Column("scores", tuple(test), title="by seed", form=".2f"),
+                Column("flag", tuple("best alone" if it else None for it in best)),
+            ),
+            title="What was averaged",
+            marks=tuple("chosen" if it else None for it in best),
+        )
 
     @property
     def sentence(self) -> str:

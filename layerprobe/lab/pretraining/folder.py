@@ -5,7 +5,6 @@ from layerprobe.lab.pretraining.models import GENERATOR
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import Pretraining
 from layerprobe.training.folder import ModelFolder, as_block, model_card
-from layerprobe.training.values import StepMetrics
 from layerprobe.versions import __version__
 
 RECORD = "pretraining.json"
@@ -34,25 +33,9 @@ def card(pretraining: Pretraining) -> str:
     if objective.has_generator and objective.generator_kept:
         parts.append(f"`{GENERATOR}/` holds the generator; its embeddings are those of the encoder.")
     if pretraining.metrics:
-        parts += ["Measured on sequences that were held out:", as_block(_aligned(metrics_table(pretraining.metrics)))]
+        parts += ["Measured on sequences that were held out:", as_block(pretraining.table.text().splitlines())]
     parts.append(f"Written by layerprobe {__version__}; all numbers are in `{RECORD}`.")
     return model_card([protocol.objective], *parts)
-
-
-def metrics_table(metrics: tuple[StepMetrics, ...]) -> list[list[str]]:
-    """Return metrics as cells: the names, then a row an evaluation; nothing where a rate counts nothing."""
-    names = list(metrics[-1].held_out)
-    rows = [[str(each.step), *(_shown(each.held_out.get(name)) for name in names)] for each in metrics]
-    return [["step", *(name.replace("_", " ") for name in names)], *rows]
-
-
-def _shown(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
 FOLDER = ModelFolder(

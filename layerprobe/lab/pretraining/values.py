@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.progress import duration
+from layerprobe.results.table import Column, Table
 from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 
 
@@ -146,6 +148,19 @@ class PretrainingPlan:
     """Estimated from a few steps of an untrained model; without evaluation."""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """What would be done, and how long that takes."""
+        size, protocol = self.protocol.size, self.protocol
+        lines = [
+            f"{protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features, "
+            f"{self.encoder_parameters:,} parameters, {self.trained_parameters:,} with heads and generator",
+            f"{self.vocab_size:,} words; {self.n_texts:,} sequences to train on, {self.n_held_out:,} held out",
+            f"{protocol.steps:,} steps: {self.n_tokens:,} tokens in {self.epochs:.2f} epochs, about "
+            f"{duration(self.seconds)} on {self.computed_on}",
+        ]
+        return "\n".join(lines if self.n_tokens else lines[:2])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretraining:
@@ -188,3 +203,19 @@ class Pretraining:
     """ISO 8601, UTC."""
     warnings: tuple[str, ...] = ()
     """What a user of the model should know, in plain words."""
+
+    @property
+    def table(self) -> Table:
+        """A row an evaluation: losses and rates of the held-out sequences; empty where nothing is trained."""
+        names = self.metrics[-1].held_out if self.metrics else ()
+        return Table(
+            columns=(
+                Column("step", tuple(step.step for step in self.metrics)),
+                *(Column(name, tuple(step.held_out.get(name) for step in self.metrics), form=".4f") for name in names),
+            ),
+            title="Pretraining",
+            notes=(
+                f"\n{self.protocol.steps:,} steps, {self.n_tokens:,} tokens, {self.tokens_per_second:,.0f} tokens/s, "
+                f"{duration(self.seconds)} on {self.computed_on}",
+            ),
+        )

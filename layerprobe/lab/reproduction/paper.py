@@ -13,6 +13,7 @@ from typing import Literal
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
+from layerprobe.results.table import Column, Table
 
 Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
@@ -247,6 +248,42 @@ class ExperimentPlan:
     gpu_hours: float
     """Estimated, of the layers whose parameters are known."""
     notes: tuple[str, ...]
+
+    @property
+    def table(self) -> Table:
+        """A row a model and layer: what is run there, and below what all of it costs."""
+        how, layers = self.protocol, self.layers
+        steps = (trained(layer.before) if self.runs else "embed" for layer in layers)
+        return Table(
+            columns=(
+                Column("model", tuple(run_name(each.model, each.runs_model, each.random_init) for each in layers)),
+                Column("layer", tuple(layer.layer for layer in layers)),
+                Column("how", tuple(steps)),
+                Column("parameters", tuple(layer.parameters for layer in layers), form="{:.2f} M".format),
+                Column("runs", tuple(layer.runs for layer in layers)),
+                Column("steps", tuple(layer.steps for layer in layers)),
+                Column("gpu_hours", tuple(layer.gpu_hours for layer in layers), title="GPU hours", form=".3f"),
+            ),
+            title=f"{self.experiment}: {self.title} ({self.source} of arXiv 2402.13130)",
+            notes=(
+                f"\n{self.data}: {self.train} training pairs, {how.epochs} epochs in batches of {how.batch_size}, "
+                f"learning rate {how.learning_rate:g}, {how.pooling} pooling; seeds {', '.join(map(str, self.seeds))}",
+                f"{self.runs} runs, {self.steps} steps; with the paper's models about {self.gpu_hours:.2f} GPU hours "
+                "at 10 TFLOP/s (estimated)",
+                *(f"note: {note}" for note in self.notes),
+            ),
+        )
+
+
+def trained(before: Before | None) -> str:
+    """Return what is done at a layer."""
+    return f"{before}, then TMFT" if before else "TMFT"
+
+
+def run_name(model: str, run: str, random_init: int | None = None) -> str:
+    """Return a model of the paper with what is run in its place."""
+    random = "" if random_init is None else f" (random init {random_init})"
+    return (model if model == run else f"{model} = {run}") + random
 
 
 def plan_experiment(

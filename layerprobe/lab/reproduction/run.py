@@ -22,15 +22,21 @@ from layerprobe.lab.reproduction.paper import (
     notes_on,
     read_paper,
     run_models,
+    run_name,
+    trained,
 )
+from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.progress import Progress, part_of, silent
+from layerprobe.results.table import Column, Table
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
 
 ESTIMATORS: tuple[Literal["debiased", "biased"], ...] = ("debiased", "biased")
+FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
+"""Options that give the data of a step before TMFT."""
 NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as the paper's."""
 
@@ -102,6 +108,70 @@ class Reproduction:
     """How near it is to the paper."""
     notes: tuple[str, ...]
     """What was chosen or replaced here."""
+
+    @property
+    def table(self) -> Table:
+        """A row a score by the primary metric, or a pair and layer; below how near that is to the paper."""
+        what = "CKA" if self.pairs else f"{metric_title(self.primary)} x 100"
+        missing = dict.fromkeys(score.before for score in self.scores if score.ours is None)
+        fronts = {
+            f"No other is both smaller and better, by {'the paper' if whose == 'paper' else 'ours'}": (
+                ", ".join(f"{model} at layer {layer}" for model, layer in points) or "nothing"
+            )
+            for whose, points in self.front.items()
+        }
+        return Table(
+            columns=self._pair_columns if self.pairs else self._score_columns,
+            title=f"{what} on {self.task}; paper: {self.source} of arXiv 2402.13130",
+            notes=(
+                f"\n{self.sentence}",
+                *(f"{what}: {points}" for what, points in fronts.items()),
+                *(f"Not run: {trained(step)}; give the data with {FIRST_STEPS[step]}." for step in missing if step),
+                *(f"note: {note}" for note in self.notes),
+            ),
+        )
+
+    @property
+    def _score_columns(self) -> tuple[Column, ...]:
+        scores = [score for score in self.scores if score.metric == self.primary]
+        ours = [score.ours for score in scores]
+        names = (run_name(score.model, score.runs_model, score.random_init) for score in scores)
+        return (
+            Column("model", tuple(names)),
+            Column("layer", tuple(score.layer for score in scores)),
+            Column("how", tuple(trained(score.before) for score in scores)),
+            Column("split", tuple(score.split for score in scores)),
+            Column("paper", tuple(score.paper for score in scores), form=".2f"),
+            Column("ours", tuple(each and each.mean for each in ours), form=".2f"),
+            Column("std", tuple(each and each.std for each in ours), form=".2f"),
+            Column("interval", tuple(each and each.interval for each in ours), form=".2f", interval=True),
+            Column("difference", tuple(score.difference for score in scores), form="+.2f"),
+            Column("deviations", tuple(score.deviations for score in scores), title="in std", form="+.1f"),
+            Column("by_seed", tuple(each and each.values for each in ours), form=".2f"),
+            Column("state", tuple(None if each else "not run" for each in ours)),
+        )
+
+    @property
+    def _pair_columns(self) -> tuple[Column, ...]:
+        rows = [(pair, layer) for pair in self.pairs for layer in range(len(pair.curve))]
+        names = (
+            f"{run_name(pair.paper.model, pair.runs_model)} with {run_name(pair.paper.reference, pair.runs_reference)}"
+            for pair, _ in rows
+        )
+        papers = (
+            {pair.paper.best_layer: pair.paper.best, pair.paper.last_layer: pair.paper.last}.get(layer)
+            for pair, layer in rows
+        )
+        ends = tuple((pair.lower[layer], pair.upper[layer]) for pair, layer in rows)
+        return (
+            Column("pair", tuple(names), title="model and reference"),
+            Column("layer", tuple(layer for _, layer in rows)),
+            Column("cka", tuple(pair.curve[layer] for pair, layer in rows), title="CKA", form=".4f"),
+            Column("interval", ends, title="95 % interval", form=".4f", interval=True),
+            Column("biased", tuple(pair.biased[layer] for pair, layer in rows), title="biased CKA", form=".4f"),
+            Column("flag", tuple("drop" if layer in pair.drop_layers else None for pair, layer in rows)),
+            Column("paper", tuple(papers), title="paper's Spearman", form=".2f"),
+        )
 
 
 def reproduce(

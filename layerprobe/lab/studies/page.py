@@ -1,22 +1,19 @@
 """What came of a lab study, as a page. Knows studies, not models and not maths."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.values import OTHER_SEED, TWIN, ZooEntry
-from layerprobe.lab.pretraining.values import Pretraining
 from layerprobe.lab.studies.figures import cka_by_layer, drops, scores_by_layer
 from layerprobe.lab.studies.values import LabResult, ObjectiveEffect
 from layerprobe.metrics.names import metric_title
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup
-from layerprobe.results.parts import Row, definitions, folded, section, table
-from layerprobe.results.table import csv_text
-from layerprobe.results.values import Figure, Page, Part, Section
-
-CSV_COLUMNS = ("model", "objective", "size", "seed", "budget", "layer", "finetuning_seed", "validation", "test")
+from layerprobe.results.parts import definitions, folded, section, table_of
+from layerprobe.results.table import Table
+from layerprobe.results.values import Figure, Page, Part
 
 
 def lab_page(result: LabResult) -> Page:
@@ -39,24 +36,15 @@ def lab_page(result: LabResult) -> Page:
             section("drops", "Does the objective move the drop?", *_drops(result)),
             section("scores", "At which layers?", *_scores(result)),
             section("cka", "How unlike a masked language model does each layer become?", *_similarities(result)),
-            _pretrainings(result),
+            section("models", result.table.title, table_of(result.table), kind="dense"),
+            section("pretraining", "Pretraining", _folded(result.pretrainings_table)),
         ),
         provenance=(_sources(result),),
         terms=("Layer", "MLM twin", "Drop", "Difference from the twin", "Noise floor", "CKA"),
         data=to_json(result),
-        table=csv_text(CSV_COLUMNS, _runs(result)),
-        table_label="Runs",
+        table=result.table,
         stem="lab",
     )
-
-
-def _runs(result: LabResult) -> Iterator[tuple[object, ...]]:
-    for entry in result.zoo.entries:
-        for budget, tuned in entry.budgets.items():
-            for layer, scores in enumerate(zip(tuned.validation, tuned.test, strict=True)):
-                for seed, validation, test in zip(tuned.seeds, *scores, strict=True):
-                    about = entry.name, entry.family, entry.size, entry.seed, budget, layer, seed
-                    yield (*about, validation, test)
 
 
 def _missing(result: LabResult) -> Iterator[str]:
@@ -103,29 +91,7 @@ def _drops(result: LabResult) -> Iterator[Part]:
             f"Budget {budget}{said}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
             "Filled marks drop: the last layer lies below the best one by more than the noise of seeds and items.",
         )
-    effects = _effects(result, measure="drop")
-    kinds = ("chosen" if each.certain else None for each in effects)
-    several = len(_by_task(result)) > 1
-    rows = (_effect_cells(each, result.level, name_task=several) for each in effects)
-    yield table("Differences in the drop", rows, kinds)
-
-
-def _effect_cells(each: ObjectiveEffect, level: float, *, name_task: bool) -> Row:
-    return (
-        ("Objective", each.family),
-        *([("Task", each.task)] if name_task else []),
-        ("Budget", each.budget or "–"),
-        ("Size", each.size or "all"),
-        ("Drop", numbers.signed(sum(each.values) / len(each.values))),
-        ("Of the twin", numbers.signed(sum(each.twins) / len(each.twins))),
-        ("Difference", numbers.signed(each.mean)),
-        (numbers.percent(level), _ends(each)),
-        ("Pairs", str(len(each.values))),
-    )
-
-
-def _ends(each: ObjectiveEffect, digits: int = 2) -> str:
-    return numbers.interval(each.interval, digits) if each.interval else "–"
+    yield table_of(result.effects_table(_effects(result, measure="drop"), "Differences in the drop"))
 
 
 def _scores(result: LabResult) -> Iterator[Part]:
@@ -138,7 +104,7 @@ def _scores(result: LabResult) -> Iterator[Part]:
                 "Thick: mean over seeds; thin: each seed; grey: MLM.",
             )
             effects = _effects(result, measure="score", task=task, size=size, budget=budget)
-            yield _by_layer(f"Differences from the MLM twin, {size}, {budget}{said}", effects, digits=2)
+            yield _folded(result.effects_table(effects, f"Differences from the MLM twin, {size}, {budget}{said}"))
 
 
 def _similarities(result: LabResult) -> Iterator[Part]:
@@ -151,33 +117,11 @@ def _similarities(result: LabResult) -> Iterator[Part]:
                 f"The grey line, {TWIN}, is the noise floor: two MLM models of different seeds.",
             )
             effects = _effects(result, measure="CKA", task=task, size=size)
-            yield _by_layer(f"Differences from the noise floor, {size}{said}", effects, digits=3)
+            yield _folded(result.effects_table(effects, f"Differences from the noise floor, {size}{said}"))
 
 
-def _by_layer(caption: str, effects: Sequence[ObjectiveEffect], digits: int) -> Markup:
-    """Return the differences as a table: a row an objective, a column a layer."""
-    rows: dict[str, list[tuple[str, str]]] = {}
-    for each in effects:
-        difference = f"{numbers.signed(each.mean, digits)} {_ends(each, digits)}"
-        rows.setdefault(each.family, [("Objective", each.family)]).append((f"Layer {each.layer}", difference))
-    return folded(caption, table(caption, rows.values()))
-
-
-def _pretrainings(result: LabResult) -> Section:
-    rows = (_pretraining_cells(name, done) for name, done in result.pretrainings.items())
-    return section("pretraining", "Pretraining", folded("What was measured", table("Pretraining", rows)))
-
-
-def _pretraining_cells(name: str, done: Pretraining) -> Row:
-    last = done.metrics[-1].held_out if done.metrics else {}
-    losses = [f"{what.replace('_', ' ')} {numbers.number(loss, 3)}" for what, loss in last.items() if loss is not None]
-    return (
-        ("Model", name),
-        ("Steps", f"{done.protocol.steps if done.metrics else 0:,}"),
-        ("Tokens", f"{done.n_tokens:,}"),
-        ("Seconds", f"{done.seconds:.0f}"),
-        ("Held-out texts in the end", ", ".join(losses)),
-    )
+def _folded(shown: Table) -> Markup:
+    return folded(shown.title, table_of(shown))
 
 
 def _sources(result: LabResult) -> Markup:

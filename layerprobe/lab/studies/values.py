@@ -2,15 +2,19 @@
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol, Weighting
+from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table
 from layerprobe.tasks.values import TaskSettings
 
 LANGUAGE = "language"
@@ -168,6 +172,22 @@ class LabPlan:
     study: LabStudy
     models: tuple[PlannedModel, ...]
 
+    @property
+    def table(self) -> Table:
+        """A row a model: its fine-tunings, and how many are stored."""
+        sizes = [planned.model.protocol.size for planned in self.models]
+        steps = f"{self.study.pretraining.steps} steps"
+        return Table(
+            columns=(
+                Column("model", tuple(planned.model.name for planned in self.models)),
+                Column("size", tuple(f"{size.n_blocks} x {size.hidden_size}" for size in sizes)),
+                Column("pretraining", tuple("stored" if planned.pretrained else steps for planned in self.models)),
+                Column("trainings", tuple(planned.runs for planned in self.models)),
+                Column("stored", tuple(planned.stored for planned in self.models)),
+            ),
+            title=f"{self.study.name}: {len(self.models)} models on {', '.join(self.study.corpus)}",
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveEffect:
@@ -228,6 +248,72 @@ class LabResult(Shown):
     """Kind of device and precision."""
     failures: tuple[LabFailure, ...] = ()
     """Models that are left out."""
+
+    @property
+    def table(self) -> Table:
+        """A row a model, task and budget: whether the last layer scores below the best one."""
+        rows = [(entry, budget, tuned) for entry in self.zoo.entries for budget, tuned in entry.budgets.items()]
+        entries, truths = [entry for entry, _, _ in rows], [truth(tuned) for _, _, tuned in rows]
+        scores = [tuple(map(fmean, tuned.test)) for _, _, tuned in rows]
+        best = tuple(each.best_layer for each in truths)
+        return Table(
+            columns=(
+                Column("model", tuple(entry.name for entry in entries)),
+                Column("objective", tuple(entry.family for entry in entries)),
+                Column("size", tuple(entry.size for entry in entries)),
+                Column("seed", tuple(entry.seed for entry in entries)),
+                Column("task", tuple(entry.task for entry in entries)),
+                Column("budget", tuple(budget for _, budget, _ in rows)),
+                Column("best_layer", best),
+                Column("score", tuple(row[layer] for row, layer in zip(scores, best, strict=True)), "its score", ".2f"),
+                Column("last", tuple(row[-1] for row in scores), "last layer", ".2f"),
+                Column("difference", tuple(each.effect for each in truths), form="+.2f"),
+                Column("drop", tuple(each.drop for each in truths)),
+                Column("test", tuple(scores), shown=False, meaning="By layer, the mean over seeds."),
+            ),
+            title="Models",
+        )
+
+    def effects_table(self, effects: Sequence[ObjectiveEffect], title: str) -> Table:
+        """Return some of the effects, a row each."""
+        form = "+.3f" if any(each.measure == "CKA" for each in effects) else "+.2f"
+        interval = f"{self.level:.0%} interval"
+        return Table(
+            columns=(
+                Column("objective", tuple(each.family for each in effects)),
+                Column("task", tuple(each.task for each in effects)),
+                Column("budget", tuple(each.budget for each in effects)),
+                Column("size", tuple(each.size or "all" for each in effects)),
+                Column("layer", tuple(each.layer for each in effects)),
+                Column("value", tuple(fmean(each.values) for each in effects), form=form),
+                Column("twin", tuple(fmean(each.twins) for each in effects), "of the twin", form),
+                Column("difference", tuple(each.mean for each in effects), form=form),
+                Column("interval", tuple(each.interval for each in effects), interval, form, interval=True),
+                Column("pairs", tuple(len(each.values) for each in effects)),
+            ),
+            title=title,
+            marks=tuple("chosen" if each.certain else None for each in effects),
+        )
+
+    @property
+    def pretrainings_table(self) -> Table:
+        """A row a model: what its pretraining took, and the losses of its last evaluation."""
+        done = self.pretrainings.values()
+        last = [each.metrics[-1].held_out if each.metrics else {} for each in done]
+        names = dict.fromkeys(name for losses in last for name in losses)
+        return Table(
+            columns=(
+                Column("model", tuple(self.pretrainings)),
+                Column("steps", tuple(each.protocol.steps if each.metrics else 0 for each in done), form=","),
+                Column("tokens", tuple(each.n_tokens for each in done), form=","),
+                Column("seconds", tuple(each.seconds for each in done), form=".0f"),
+                *(
+                    Column(name, tuple(losses.get(name) for losses in last), name.replace("_", " "), ".3f")
+                    for name in names
+                ),
+            ),
+            title="What was measured",
+        )
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 from pathlib import Path
 
@@ -34,13 +32,21 @@ def test_every_figure_has_its_place(whole: ChainResult) -> None:
         assert f'id="plot-{name}"' in page
 
 
-def test_every_run_is_in_the_table(whole: ChainResult) -> None:
-    rows = list(csv.DictReader(io.StringIO(chain_page(whole).table)))
-    # two steps from two starts and the baseline, two layers, two seeds, two metrics
-    assert len(rows) == 5 * 2 * 2 * 2
-    direct = [row for row in rows if row["after_the_steps_before"] == "0" and row["metric"] == "spearman"]
-    expected = [score for outcome in whole.direct for score in outcome.scores]
-    assert [float(row["test"]) for row in direct] == expected
+def test_every_layer_and_start_is_in_the_table(whole: ChainResult) -> None:
+    data = whole.table.data
+    assert data["layer"] == tuple(outcome.layer for outcome in whole.outcomes)
+    assert data["step_2"] == tuple(outcome.mean for outcome in whole.trail.outcomes[0])
+    assert data["without_seeds"] == tuple(outcome.scores for outcome in whole.direct)
+    assert data["effect"] == tuple(effect.value for effect in whole.effects)
+    for control in whole.controls:
+        assert data[f"random_{control.random_init}"] == tuple(outcome.mean for outcome in control.outcomes[-1])
+
+
+def test_steps_on_one_task_are_told_apart(whole: ChainResult) -> None:
+    *before, last = whole.chain.steps
+    chain = dataclasses.replace(whole.chain, steps=(*before[:-1], last, last))
+    heads = [column.head for column in dataclasses.replace(whole, chain=chain).table.shown]
+    assert len(set(heads)) == len(heads)
 
 
 def test_names_are_escaped(whole: ChainResult) -> None:
