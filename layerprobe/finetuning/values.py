@@ -1,17 +1,20 @@
 """What fine-tuning truncated models showed."""
 
+import statistics
 import typing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import check_primary
+from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.results.shown import Shown, brief
+from layerprobe.results.table import Column, Table, millions
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -129,6 +132,30 @@ class FineTuningRun(Shown):
         scores = f"validation {self.validation[self.primary]:.2f}, test {self.test[self.primary]:.2f}"
         return f"layer {self.layer}, seed {self.seed}: {self.primary} x 100 {scores} at epoch {self.best_epoch}"
 
+    @property
+    def table(self) -> Table:
+        """A row an epoch: its loss, and its scores on the validation split."""
+        flags = ["best" if each.epoch == self.best_epoch else None for each in self.epochs]
+        scores = (
+            Column(
+                f"validation_{metric}",
+                [each.validation.get(metric) for each in self.epochs],
+                title=f"validation {metric_title(metric)}",
+                form=".2f",
+            )
+            for metric in self.validation
+        )
+        return Table(
+            columns=(
+                Column("epoch", [each.epoch for each in self.epochs]),
+                Column("train_loss", [each.train_loss for each in self.epochs], "loss", ".4g"),
+                *scores,
+                Column("flag", flags),
+            ),
+            title="By epoch",
+            marks=tuple(flag and "chosen" for flag in flags),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointEpoch:
@@ -234,6 +261,31 @@ class JointRun(Shown):
         scores = [None if each is None else each[self.primary] for each in self.validation]
         return f"all layers, seed {self.seed}: validation {self.primary} x 100 {brief(scores)}"
 
+    @property
+    def best_layer(self) -> int:
+        """The layer with the highest primary metric on the validation split, the earlier one of equals."""
+        scores = {layer: each[self.primary] for layer, each in enumerate(self.validation) if each is not None}
+        return max(scores, key=scores.__getitem__)
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: its scores on both splits."""
+        flags = ["best" if layer == self.best_layer else None for layer in range(self.n_layers)]
+        title, splits = metric_title(self.primary), {"validation": self.validation, "test": self.test}
+        scores = (
+            Column(split, [each and each[self.primary] for each in by_layer], f"{split} {title}", ".2f")
+            for split, by_layer in splits.items()
+        )
+        return Table(
+            columns=(
+                Column("layer", tuple(range(self.n_layers)), meaning="Blocks kept."),
+                Column("parameters", self.parameters, form=millions, meaning="Of the truncated model, without pooler."),
+                *scores,
+                Column("flag", flags),
+            ),
+            marks=tuple(flag and "chosen" for flag in flags),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerOutcome:
@@ -295,6 +347,48 @@ class LayerOutcome:
         return self.scores[self.seeds.index(self.best_seed)]
 
 
+def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str) -> tuple[Column, ...]:
+    """Return what fine-tuning showed of layers as columns of a table; empty of those that were not run."""
+    title = metric_title(primary)
+
+    def column(name: str, read: Callable[[LayerOutcome], object], empty: object = None, **about: Any) -> Column:
+        return Column(name, [empty if each is None else read(each) for each in outcomes], **about)
+
+    def validation(outcome: LayerOutcome) -> tuple[float, ...]:
+        return outcome.validation[primary]
+
+    return (
+        column("mean", lambda each: each.mean, title=f"test {title}", form=".2f", meaning="Mean over seeds, x 100."),
+        column("std", lambda each: each.std, form=".2f", meaning="Deviation over seeds."),
+        column("interval", lambda each: each.interval, form=".2f", interval=True, meaning="Of the mean."),
+        column("seeds", lambda each: len(each.seeds), 0, form=lambda count: str(count or ""), meaning="Runs."),
+        column("seed_numbers", lambda each: each.seeds, (), shown=False),
+        column("by_seed", lambda each: each.scores, (), form=".2f", meaning="On the test split."),
+        column("validation", lambda each: statistics.fmean(validation(each)), form=".2f", meaning="Mean over seeds."),
+        column("validation_by_seed", validation, (), form=".2f", shown=False),
+        column("best_seed", lambda each: each.best_seed, meaning="By validation; its score is not the layer's."),
+    )
+
+
+def outcomes_table(outcomes: Sequence[LayerOutcome]) -> Table:
+    """Return what fine-tuning at some layers showed, at least one, a row a layer."""
+    title, notes = metric_title(outcomes[0].primary), []
+    if any(len(each.seeds) > 1 for each in outcomes):
+        seeds = ", ".join(map(str, dict.fromkeys(seed for each in outcomes for seed in each.seeds)))
+        notes = [f"The {title} is the mean over seeds {seeds}; the best seed, by validation, is only named."]
+    if over := next((each.error.over for each in outcomes if each.error), ""):
+        notes.append(f"Intervals are {over}.")
+    return Table(
+        columns=(
+            Column("layer", [each.layer for each in outcomes], meaning="Blocks kept."),
+            Column("parameters", [each.parameters for each in outcomes], form=millions, meaning="Without pooler."),
+            *outcome_columns(outcomes, outcomes[0].primary),
+        ),
+        title="After fine-tuning",
+        notes=tuple(notes),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSeeds:
     """What a verdict that was settled early saved."""
@@ -340,6 +434,11 @@ class Confirmation(Shown):
     def summary(self) -> str:
         """What it says, in one line."""
         return f"{self.verdict}: {self.sentence}"
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: what fine-tuning it showed."""
+        return outcomes_table(self.outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from layerprobe.prediction.values import DropProbability, Evidence, Record
+from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
 
 
 def drop_sentence(
@@ -95,6 +95,12 @@ def record_sentence(record: Record) -> str:
         f"{record.budget} fine-tuning, the rule calls {record.caught} of {record.drops} drops; {alarms} among "
         f"{others} models without one; median regret {record.median_regret:.1f} points, mean {record.mean_regret:.1f}."
     )
+
+
+def trusted(prediction: DropPrediction) -> tuple[str, ...]:
+    """Return what is predicted, and how far to trust the rule: a sentence each."""
+    record = prediction.record
+    return (prediction.sentence, *(() if record is None else (record_sentence(record),)))
 
 
 def _with_redraws(sentence: str, probability: DropProbability | None) -> str:

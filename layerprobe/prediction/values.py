@@ -1,11 +1,13 @@
 """Which layers are expected to drop, and why."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from layerprobe.checks import check_level
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.results.shown import Shown
+from layerprobe.results.shown import Shown, from_layer
+from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"
@@ -140,6 +142,58 @@ class DropPrediction(Shown):
     def drops(self) -> bool:
         """Whether any layer is flagged."""
         return bool(self.drop_layers)
+
+    @property
+    def n_layers(self) -> int:
+        """How many layers it is of: those that it names, and those of what it read and redrew."""
+        named = (*self.drop_layers, self.recommended_layer, *self.baselines.values())
+        redrawn = () if self.probability is None else self.probability.by_layer
+        return max(max(named) + 1, len(redrawn), *(len(values) for values in self.read.values()), 1)
+
+    def flag(self, layer: int) -> str | None:
+        """Return what follows for a layer: drop or recommended; None for the others."""
+        if layer in self.drop_layers:
+            return "drop"
+        return "recommended" if layer == self.recommended_layer else None
+
+    @property
+    def read_columns(self) -> Iterator[Column]:
+        """What the rule read beside CKA, with its interval where that is known."""
+        for name, values in self.read.items():
+            yield Column(name, from_layer(self.first_layer, values), form=".4g", meaning="Read by the rule.")
+            if (errors := self.read_uncertainty.get(name)) is not None:
+                yield errors.interval_column(f"{name}_interval", first=self.first_layer, form=".4g")
+
+    def flag_columns(self, n_layers: int) -> tuple[Column, ...]:
+        """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""
+        layers, redrawn = range(n_layers), self.probability
+        shares = [None] * n_layers if redrawn is None else from_layer(self.first_layer, redrawn.by_layer)
+        flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("drop", "recommended"))
+        return (
+            Column("drop_probability", shares, "flagged in", chance, meaning="Share of redrawn curves that flag it."),
+            Column("drop", flagged, shown=False, meaning="Whether the prediction flags it."),
+            Column("recommended", recommended, shown=False, meaning="Whether the prediction recommends it."),
+        )
+
+    def table_with(self, *columns: Column, n_layers: int) -> Table:
+        """Return the table of so many layers, with further columns behind the layer."""
+        layers = range(n_layers)
+        flags = [self.flag(layer) for layer in layers]
+        return Table(
+            columns=(
+                Column("layer", tuple(layers), meaning="Blocks kept."),
+                *columns,
+                *self.read_columns,
+                *self.flag_columns(n_layers),
+                Column("flag", flags),
+            ),
+            marks=tuple(flag and {"drop": "drop", "recommended": "chosen"}[flag] for flag in flags),
+        )
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: what the rule read, and what follows."""
+        return self.table_with(n_layers=self.n_layers)
 
     @property
     def summary(self) -> str:

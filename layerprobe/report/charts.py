@@ -1,16 +1,18 @@
 """Pieces of figures that more than one page draws. Knows Plotly and scores of seeds, not what is drawn."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.metrics.seeds import SeedScores, pareto_front
+from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.results import numbers
 from layerprobe.results.style import CHOSEN, INK, TRANSPARENT, text
 
+SeedSplit = Literal["validation", "test"]
+SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
 MANY = 8
 """More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
 ROOM, DODGE = 0.4, 0.13
@@ -125,6 +127,14 @@ def seeds_and_mean(
         showlegend=True,
     )
     return [dots, mean]
+
+
+def over_seeds(outcome: LayerOutcome, split: SeedSplit, *, level: float) -> SeedScores:
+    """Return the primary metric of a layer on one split over seeds."""
+    if split == "test":
+        return outcome.tested
+    scores, error = seed_scores(outcome.validation[outcome.primary], level), outcome.validation_error
+    return scores if error is None else replace(scores, interval=error.interval)
 
 
 def beside(count: int, room: float = ROOM) -> list[float]:

@@ -8,7 +8,6 @@ from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
 from layerprobe.prediction.sentence import record_sentence
 from layerprobe.report import words
-from layerprobe.report.data import layer_csv
 from layerprobe.report.sections.diagnostics import diagnostics
 from layerprobe.report.sections.next import next_steps
 from layerprobe.report.sections.provenance import provenance
@@ -51,8 +50,7 @@ def study_page(study: Study) -> Page:
         terms=_terms(study),
         data=to_json(study),
         data_label="Whole study",
-        table=layer_csv(study),
-        table_label="Table of layers",
+        table=study.table,
         stem=words.file_stem(study),
     )
 
@@ -71,7 +69,7 @@ def _terms(study: Study) -> tuple[str, ...]:
 
 def _sections(study: Study) -> tuple[Section, ...]:
     """Return the sections, what decides first; one without content is left out of the page."""
-    similar = (cka_curve(study), read_by_rule(study), cka_map(study))
+    similar = (cka_curve(study), read_by_rule(study.prediction, study), cka_map(study))
     scored, table = tuple(fine_tuning(study)), layers(study)
     if study.finding is None:
         parts = (*similar, zero_shot(study), *scored, table, baselines(study), diagnostics(study))

@@ -1,12 +1,12 @@
 """What fine-tuning showed as a page: a search, a verdict, layers, a run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
 from layerprobe.checks import LEVEL
 from layerprobe.files.serialisation import to_json
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, LayerOutcome
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, LayerOutcome, outcomes_table
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
 from layerprobe.report import words
@@ -16,15 +16,12 @@ from layerprobe.report.page import BADGES
 from layerprobe.report.sections.search import run_rows, search_terms
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
-from layerprobe.results.parts import Row, folded, section, table
+from layerprobe.results.parts import folded, section, table, table_of
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
-from layerprobe.results.table import csv_text
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding
-
-OUTCOME_COLUMNS = ("layer", "parameters", "seed", "test", "validation")
 
 # ---- a search -------------------------------------------------------------------------------------------
 
@@ -51,50 +48,15 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
         warnings=finding.failures,
         sections=(
             section("search", "Which layer to keep", figure, found_drop_sentence(finding), finding.doubt or None, runs),
-            section("layers", "Table of layers", table("Table of layers", _belief_rows(finding)), kind="dense"),
+            section("layers", "Table of layers", table_of(finding.table), kind="dense"),
             *((_outcomes(finding.outcomes, finding.answer.settings.level),) if finding.outcomes else ()),
         ),
         terms=(*search_terms(finding), "Layer", "TMFT"),
         data=to_json(finding),
         data_label="Finding",
-        table=csv_text(
-            ("layer", "parameters", "expected", "lower", "upper", "chance_best", "chance_within", "runs", "scan"),
-            (
-                (
-                    *(each.layer, finding.parameters[each.layer]),
-                    *(
-                        (each.mean, *each.interval, each.chance_best, each.chance_within, each.runs)
-                        if each.layer >= finding.answer.first_layer
-                        else (None,) * 6
-                    ),
-                    finding.scanned(each.layer),
-                )
-                for each in finding.answer.layers
-            ),
-        ),
-        table_label="Table of layers",
+        table=finding.table,
         stem="layerprobe-finding",
     )
-
-
-def _belief_rows(finding: Finding) -> Iterator[Row]:
-    settings = finding.answer.settings
-    for each in finding.answer.layers:
-        scanned = finding.scanned(each.layer)
-        flag = finding.flag(each.layer)
-        beliefs = (
-            ("Expected", numbers.number(each.mean, 1)),
-            (f"{numbers.percent(settings.level)} interval", numbers.interval(each.interval, 1)),
-            ("Chance to be best", numbers.redrawn_share(each.chance_best)),
-            (f"Chance within {settings.tolerance:g}", numbers.redrawn_share(each.chance_within)),
-        )
-        yield (
-            ("Layer", str(each.layer)),
-            ("", element("span", flag, class_=f"flag {'drop' if flag == 'drop' else 'chosen'}") if flag else ""),
-            ("Parameters", numbers.millions(finding.parameters[each.layer])),
-            *((name, cell if each.layer >= finding.answer.first_layer else "–") for name, cell in beliefs),
-            *((("Scan", "–" if scanned is None else numbers.number(scanned)),) if finding.scans else ()),
-        )
 
 
 # ---- layers ---------------------------------------------------------------------------------------------
@@ -113,8 +75,7 @@ def confirmation_page(confirmation: Confirmation) -> Page:
         sections=(_outcomes(confirmation.outcomes, confirmation.level),),
         terms=("Layer", "TMFT", "Interval of the mean"),
         data=to_json(confirmation),
-        table=csv_text(OUTCOME_COLUMNS, _outcome_rows(confirmation.outcomes)),
-        table_label="Runs",
+        table=confirmation.table,
         stem="layerprobe-confirmation",
     )
 
@@ -134,8 +95,7 @@ def outcomes_page(outcomes: Sequence[LayerOutcome], *, model: str, task: str, le
         sections=(_outcomes(outcomes, level),),
         terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
         data=to_json(list(outcomes)),
-        table=csv_text(OUTCOME_COLUMNS, _outcome_rows(outcomes)),
-        table_label="Runs",
+        table=outcomes_table(outcomes),
         stem=f"layerprobe-{what.lower()}",
     )
 
@@ -148,25 +108,8 @@ def _outcomes(outcomes: Sequence[LayerOutcome], level: float) -> Section:
     figure.update_yaxes(title=f"Test {title} × 100")
     best = max(outcomes, key=lambda outcome: outcome.mean)
     finding = f"Fine-tuned, layer {best.layer} scores highest: {mean_and_std(best.tested)}."
-    rows = (
-        (
-            ("Layer", str(each.layer)),
-            ("Parameters", numbers.millions(each.parameters)),
-            (f"Test {title}", mean_and_std(each.tested)),
-            ("Interval of the mean", numbers.interval(each.interval)),
-            ("By seed", numbers.by_seed(each.scores)),
-            ("Best seed", str(each.best_seed)),
-        )
-        for each in outcomes
-    )
     shown = Figure("outcomes", styled(figure), finding, seeds_reading(outcomes, level))
-    return section("outcomes", "After fine-tuning", shown, table("After fine-tuning", rows))
-
-
-def _outcome_rows(outcomes: Sequence[LayerOutcome]) -> Iterator[tuple[object, ...]]:
-    for each in outcomes:
-        for seed, test, validation in zip(each.seeds, each.scores, each.validation[each.primary], strict=True):
-            yield each.layer, each.parameters, seed, test, validation
+    return section("outcomes", "After fine-tuning", shown, table_of(outcomes_table(outcomes)))
 
 
 # ---- one run --------------------------------------------------------------------------------------------
@@ -191,27 +134,15 @@ def run_page(run: FineTuningRun) -> Page:
         f"Layer {run.layer}, seed {run.seed}: {title} {numbers.number(run.validation[run.primary])} on validation at"
         f" epoch {run.best_epoch}, {numbers.number(run.test[run.primary])} on test."
     )
-    rows = (
-        (
-            ("Epoch", str(each.epoch)),
-            ("Loss", f"{each.train_loss:.4g}"),
-            *((f"Validation {metric_title(name)}", numbers.number(value)) for name, value in each.validation.items()),
-        )
-        for each in run.epochs
-    )
     return Page(
         title=f"Fine-tuning at layer {run.layer}, seed {run.seed}",
         overline="layerprobe · one run",
         heading=f"Layer {run.layer}, seed {run.seed}",
         lead=(said,),
-        sections=(section("epochs", "By epoch", Figure("epochs", styled(figure), said), table("By epoch", rows)),),
+        sections=(section("epochs", "By epoch", Figure("epochs", styled(figure), said), table_of(run.table)),),
         terms=("Layer", "TMFT"),
         data=to_json(run),
-        table=csv_text(
-            ("epoch", "train_loss", "validation"),
-            zip(epochs, (each.train_loss for each in run.epochs), scores, strict=True),
-        ),
-        table_label="Epochs",
+        table=run.table,
         stem="layerprobe-run",
     )
 
@@ -229,34 +160,18 @@ def joint_page(run: JointRun) -> Page:
         figure.add_trace(line(there.values(), name=name, colour=colour, x=there, dash=dash, marker=marker, texts=texts))
     layer_axis(figure, run.n_layers)
     figure.update_yaxes(title=f"{numbers.capitalised(title)} × 100")
-    known = {layer: score for layer, score in enumerate(validation) if score is not None}
-    best = max(known, key=known.__getitem__)
-    said = f"The scan is highest at layer {best} on validation: {title} {numbers.number(known[best])}."
-    rows = (
-        (
-            ("Layer", str(layer)),
-            ("Parameters", numbers.millions(parameters)),
-            ("Validation", "–" if own is None else numbers.number(own)),
-            ("Test", "–" if other is None else numbers.number(other)),
-        )
-        for layer, (parameters, own, other) in enumerate(zip(run.parameters, validation, test, strict=True))
-    )
+    best = run.best_layer
+    said = f"The scan is highest at layer {best} on validation: {title} {numbers.number(validation[best])}."
     return Page(
         title=f"Scan with seed {run.seed}",
         overline="layerprobe · scan",
         heading=f"Scan, seed {run.seed}",
         lead=(said,),
         warnings=tuple(f"layer {each.layer} is left out: {each.message}" for each in run.failures),
-        sections=(
-            section("scan", "Scores by layer", Figure("scan", styled(figure), said), table("Scores by layer", rows)),
-        ),
+        sections=(section("scan", "Scores by layer", Figure("scan", styled(figure), said), table_of(run.table)),),
         terms=("Layer", "Scan"),
         data=to_json(run),
-        table=csv_text(
-            ("layer", "parameters", "validation", "test"),
-            ((layer, *each) for layer, each in enumerate(zip(run.parameters, validation, test, strict=True))),
-        ),
-        table_label="Table of layers",
+        table=run.table,
         stem="layerprobe-scan",
     )
 

@@ -9,7 +9,6 @@ from layerprobe.names import short_name, short_names
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
 from layerprobe.report.charts import mean_and_std
-from layerprobe.report.data import outcomes_by_layer
 from layerprobe.results.numbers import (
     capitalised,
     counted_layers,
@@ -101,9 +100,8 @@ def least_like_before(comparison: Comparison) -> int:
     return min(range(comparison.first_layer + 1, len(values)), key=values.__getitem__)
 
 
-def read_finding(study: Study) -> str:
+def read_finding(prediction: DropPrediction) -> str:
     """Return what the rule read beside CKA, and what it says."""
-    prediction = study.prediction
     said = capitalised(highest_and_last(prediction.read, first=prediction.first_layer))
     return f"{said}. {_flagged(prediction)}{_redrawn(prediction.probability)}"
 
@@ -222,23 +220,22 @@ def _best_and_last(name: str, scores: LayerScores) -> str:
 
 def tmft_finding(study: Study) -> str:
     """Return what fine-tuning shows: of the layer that a search chose, or else of the best one."""
-    by_layer = outcomes_by_layer(study)
-    best = max(by_layer.values(), key=lambda outcome: outcome.mean)
+    best = max(study.outcomes, key=lambda outcome: outcome.mean)
     said = f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {mean_and_std(best.tested)}."
-    if study.finding is not None and study.kept_layer in by_layer:
-        best = by_layer[study.kept_layer]
+    kept = [outcome for outcome in study.outcomes if outcome.layer == study.kept_layer]
+    if study.finding is not None and kept:
+        best = kept[0]
         said = f"On the test split, which had no part in the choice, layer {best.layer} scores"
         said += f" {mean_and_std(best.tested)}."
-    others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in by_layer.values() if o is not best)
+    others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in study.outcomes if o is not best)
     beside = f" The other layers that were run: {others}." if others else " No other layer was run."
     return f"{said}{beside}"
 
 
 def seeds_finding(study: Study) -> str:
     """Return how far seeds lie apart."""
-    outcomes = tuple(outcomes_by_layer(study).values())
     title = metric_title(study.metric)
-    widest = max(outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
+    widest = max(study.outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
     count = len(widest.seeds)
     if count == 1:
         return f"One seed a layer: {title} on validation and on test; how far others would lie from it is not known."
@@ -251,8 +248,7 @@ def seeds_finding(study: Study) -> str:
 
 def parameters_finding(study: Study) -> str:
     """Return which layers no other beats in both parameters and score."""
-    outcomes = outcomes_by_layer(study).values()
-    front = pareto_front(outcomes, cost=lambda outcome: outcome.parameters, score=lambda outcome: outcome.mean)
+    front = pareto_front(study.outcomes, cost=lambda outcome: outcome.parameters, score=lambda outcome: outcome.mean)
     points = ", ".join(f"layer {o.layer} ({millions(o.parameters)}, {number(o.mean)})" for o in front)
     return f"No other layer is both smaller and better than {points}."
 

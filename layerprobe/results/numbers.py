@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from layerprobe.results.table import chance
+
 LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
 
@@ -49,15 +51,13 @@ def percent(share: float) -> str:
 
 
 def redrawn_share(share: float) -> str:
-    r"""Return a share of redraws in whole percent; they cannot tell all from nearly all.
+    r"""Return a chance, or a share of redraws, in whole percent, with a space that does not break.
 
     Examples:
         >>> redrawn_share(0.976), redrawn_share(1.0), redrawn_share(0.0)
-        ('98\xa0%', '>\xa099\xa0%', '<\xa01\xa0%')
+        ('98\xa0%', '>99\xa0%', '<1\xa0%')
     """
-    if share >= 0.995:
-        return ">\u00a099\u00a0%"
-    return f"{100 * share:.0f}\u00a0%" if share >= 0.005 else "<\u00a01\u00a0%"
+    return typeset(chance(share))
 
 
 def p_value(probability: float) -> str:

@@ -241,6 +241,23 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def chance(share: float) -> str:
+    """Return a chance, or a share of draws, as a cell; draws cannot tell all from nearly all.
+
+    Examples:
+        >>> chance(0.976), chance(1.0), chance(0.0)
+        ('98 %', '>99 %', '<1 %')
+    """
+    if share >= 0.995:
+        return ">99 %"
+    return percent(share) if share >= 0.005 else "<1 %"
+
+
+def interval_title(level: float) -> str:
+    """Return the title of a column of intervals."""
+    return f"{100 * level:g} % interval"
+
+
 def p_value(probability: float) -> str:
     """Return a p-value as a cell; below `SMALLEST_P` a tail of Student's distribution says nothing about the data."""
     return f"{probability:.2g}" if probability >= SMALLEST_P else f"<{SMALLEST_P:g}"

@@ -12,7 +12,7 @@ from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE, to_dict
 from layerprobe.results.shown import Shown, from_cell
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Form, Table, interval_title
 from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:
@@ -386,6 +386,11 @@ class CurveUncertainty:
     def standard_errors(self) -> tuple[float, ...]:
         """Of the values."""
         return tuple(math.sqrt(row[layer]) for layer, row in enumerate(self.covariance))
+
+    def interval_column(self, name: str, *, first: int = 0, form: Form = ".4f") -> Column:
+        """Return the pointwise interval of every layer for the table of a result, empty before the first layer."""
+        ends = zip(self.lower[first:], self.upper[first:], strict=True)
+        return Column(name, (*(None,) * first, *ends), title=interval_title(self.level), form=form, interval=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

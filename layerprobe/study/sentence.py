@@ -79,6 +79,17 @@ def expectation_sentence(study: Study) -> str:
     )
 
 
+def grounds(finding: Finding, study: Study | None = None) -> tuple[str, ...]:
+    """Return the proof, whether the model drops, of a study what had been expected, and the cost: a line each."""
+    proof = "" if finding.against_last is None else f"{finding.against_last.verdict.capitalize()}: "
+    return (
+        f"{proof}{proof_sentence(finding)}",
+        found_drop_sentence(finding),
+        *(() if study is None else (expectation_sentence(study),)),
+        " ".join(filter(None, (finding.spent, finding.doubt))),
+    )
+
+
 def _of_layer(finding: Finding, expected: int) -> str:
     best, layers = finding.best_layer, finding.answer.layers
     if expected == best:

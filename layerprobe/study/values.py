@@ -14,6 +14,7 @@ from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import short_name
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.shown import Shown
+from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.sentence import (
     doubt_sentence,
@@ -25,6 +26,7 @@ from layerprobe.search.sentence import (
     sureness_sentence,
 )
 from layerprobe.search.values import SearchAnswer
+from layerprobe.study.tables import finding_table, prediction_table, study_table
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.quality import DataQuality
 
@@ -104,6 +106,16 @@ class Prediction(Shown):
     def sentence(self) -> str:
         """The prediction in plain words."""
         return self.drop.sentence
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: similarity, what the rule read, and what follows; by the first comparison."""
+        return self.tables[0]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """One a comparison."""
+        return tuple(map(prediction_table, self.comparisons, self.drops))
 
     @property
     def summary(self) -> str:
@@ -331,6 +343,11 @@ class Finding(Shown):
         """What it says, in one line."""
         return " ".join(filter(None, (self.kept, self.certainty)))
 
+    @property
+    def table(self) -> Table:
+        """A row a layer: what the search knows, what fine-tuning scored, and what follows."""
+        return finding_table(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Study(Shown):
@@ -434,3 +451,8 @@ class Study(Shown):
         """What it says, in one line."""
         said = self.prediction.sentence if self.finding is None else self.finding.summary
         return f"{short_name(self.comparison.model.name)} on {self.provenance.task}: {said}"
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: all that the study says of it."""
+        return study_table(self)

@@ -20,7 +20,6 @@ from layerprobe.lab.dropbench.tuned import rule_curves
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve
-from layerprobe.report.data import layer_rows
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.diagnostics import diagnose
@@ -195,9 +194,9 @@ def test_run_and_find_go_without_it(
     assert finding is not None
     assert {run.layer for run in finding.fine_tuned} == {1, 2, 3}, "expected no run at a layer that is left out"
     assert 0 not in (*finding.answer.candidates, finding.best_layer, study.prediction.recommended_layer)
-    first, *others = layer_rows(study)
-    assert (first.cka, first.zero_shot, first.expected, first.chance_best) == (None,) * 4
-    assert all(row.cka is not None and row.expected is not None for row in others)
+    first, *others = study.table.records()
+    assert [first[name] for name in ("cka", "zero_shot", "expected", "chance_best")] == [None] * 4
+    assert all(row["cka"] is not None and row["expected"] is not None for row in others)
     again = layerprobe("find", pair[0], "-t", pairs_file, *settings, "--json")
     assert again.code == 0, again.err
     assert from_json(Finding, json.dumps(again.json)).answer.first_layer == 1

@@ -16,7 +16,6 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.report.data import layer_csv
 from layerprobe.report.page import write_report
 from layerprobe.study.values import Study
 
@@ -211,7 +210,7 @@ def test_downloads_are_the_study_and_the_table(kind: str, open_page: Open) -> No
         json_file = _download(page, "Whole study (JSON)")
         csv_file = _download(page, "Table of layers (CSV)")
     assert from_json(Study, json_file) == study
-    assert csv_file == layer_csv(study)
+    assert csv_file == study.table.csv()
     assert len(list(csv.DictReader(io.StringIO(csv_file)))) == 13
 
 

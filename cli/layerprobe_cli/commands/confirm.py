@@ -1,7 +1,5 @@
 """layerprobe confirm."""
 
-import typer
-
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     AllSeeds,
@@ -18,8 +16,8 @@ from layerprobe_cli.options import (
     Tuning,
     parse_layers,
 )
-from layerprobe_cli.output import Output, print_json
-from layerprobe_cli.tables import outcomes_with_best, print_outcomes, print_sentence
+from layerprobe_cli.output import Output
+from layerprobe_cli.tables import outcomes_with_best
 
 
 def confirm(
@@ -50,6 +48,7 @@ def confirm(
 
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.plan import plan_tuning
+    from layerprobe.prediction.sentence import trusted
     from layerprobe.study.confirmation import confirm as confirm_prediction
     from layerprobe.study.predict import predict
 
@@ -90,11 +89,13 @@ def confirm(
             progress=progress,
         )
     output.notes(task.notes, (*task.warnings, *prediction.warnings))
-    if output.json:
-        layer_outcomes = outcomes_with_best(confirmation.outcomes)
-        print_json({"prediction": prediction.drop, "confirmation": confirmation, "layers": layer_outcomes})
-    else:
-        print_outcomes(confirmation.outcomes)
-        print_sentence(prediction.drop)
-        typer.echo(confirmation.sentence)
+    layer_outcomes = outcomes_with_best(confirmation.outcomes)
+    output.result(
+        confirmation,
+        confirmation.table,
+        "",
+        *trusted(prediction.drop),
+        confirmation.sentence,
+        as_json={"prediction": prediction.drop, "confirmation": confirmation, "layers": layer_outcomes},
+    )
     report.write(output, confirmation)

@@ -1,6 +1,5 @@
 """layerprobe demo."""
 
-import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +7,7 @@ import typer
 
 from layerprobe_cli.options import CacheDir, PlotlyFrom, StudyFolder
 from layerprobe_cli.output import Output, print_values
-from layerprobe_cli.tables import print_study
+from layerprobe_cli.tables import study_parts
 
 FULL_SEEDS = 3
 FILES = "rtd", "mlm", "pairs.csv", "texts.txt"
@@ -78,4 +77,4 @@ def demo(
         )
     path = save_study(study, out, plotly)
     output.notes((), study.provenance.warnings)
-    output.result(study, functools.partial(print_study, report=path))
+    output.result(study, *study_parts(study, path))

@@ -1,6 +1,5 @@
 """layerprobe find."""
 
-import functools
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +19,7 @@ from layerprobe_cli.options import (
 )
 from layerprobe_cli.output import Output
 from layerprobe_cli.plans import say_cost
-from layerprobe_cli.tables import print_finding
+from layerprobe_cli.tables import finding_parts
 
 
 def find(
@@ -76,5 +75,5 @@ def find(
         )
     output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
-    output.result(finding, functools.partial(print_finding, commands=commands))
+    output.result(finding, *finding_parts(finding, commands))
     report.write(output, finding, model=checkpoint.label, task=task.name)

@@ -1,20 +1,13 @@
 """layerprobe finetune."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import DryRun, Embedding, Layers, Level, Model, Report, TaskSource, Tuning, parse_layers
-from layerprobe_cli.output import Output, print_json
-from layerprobe_cli.tables import outcomes_with_best, print_outcomes
-
-if TYPE_CHECKING:
-    from layerprobe.finetuning.values import LayerOutcome
+from layerprobe_cli.output import Output
+from layerprobe_cli.tables import runs_json, weights_lines
 
 
 def finetune(
@@ -41,11 +34,11 @@ def finetune(
     task = source.load()
 
     # only now: an error in the data needs no torch
-    from layerprobe.files.serialisation import to_dict
     from layerprobe.finetuning.outcomes import outcomes
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import finetune as finetune_layers
     from layerprobe.finetuning.tuning import items_of, saved_models
+    from layerprobe.finetuning.values import outcomes_table
 
     checkpoint = embedding.resolve(model)
     chosen = parse_layers(layers, checkpoint)
@@ -70,20 +63,11 @@ def finetune(
     output.notes((f"the runs are in {made[0].parent}",), ())
     directories = made if save_models else []
     layer_outcomes = outcomes(runs, items_of(checkpoint, runs, task, options=options), level=level)
-    if output.json:
-        listed = [to_dict(run) for run in runs]
-        for run, directory in zip(listed, directories, strict=False):  # all of them, or none
-            run["directory"] = str(directory)
-        print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
-    else:
-        _print(layer_outcomes, directories)
+    output.result(
+        runs,
+        outcomes_table(layer_outcomes),
+        *weights_lines(directories),
+        as_json=runs_json(runs, layer_outcomes, directories),
+    )
     about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "TMFT"}
     report.write(output, layer_outcomes, **about, page="outcomes")
-
-
-def _print(outcomes: Sequence[LayerOutcome], directories: Sequence[Path]) -> None:
-    print_outcomes(outcomes)
-    if directories:
-        typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT`:")
-        for directory in directories:
-            typer.echo(directory)

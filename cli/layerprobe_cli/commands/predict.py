@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,9 +10,10 @@ import typer
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Extraction, IntervalLevel, Model, Reference, Report, RuleName, Similarity, TextSource
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import fail_check, print_prediction
+from layerprobe_cli.tables import fail_check
 
 if TYPE_CHECKING:
+    from layerprobe.results.table import Table
     from layerprobe.study.values import Prediction
 
 
@@ -61,17 +63,22 @@ def predict(
         {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
         for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
     ]
-    output.result(prediction, _print_predictions, as_json=listed)
+    output.result(prediction, *_parts(prediction), as_json=listed)
     report.write(output, prediction)
     if fail_on_drop and prediction.drop.drops:
         fail_check(f"a drop is predicted from layer {prediction.drop.onset} on")
 
 
-def _print_predictions(prediction: Prediction) -> None:
-    pairs = list(zip(prediction.comparisons, prediction.drops, strict=True))
-    for number, (comparison, drop) in enumerate(pairs):
-        if len(pairs) > 1:
+def _parts(prediction: Prediction) -> Iterator[Table | str]:
+    """Yield the table of each reference, what is predicted, and what one would do without it."""
+    from layerprobe.prediction.sentence import trusted
+
+    several = len(prediction.drops) > 1
+    for comparison, drop, table in zip(prediction.comparisons, prediction.drops, prediction.tables, strict=True):
+        if several:
             other = drop.rule != prediction.drop.rule
             by = f", by the {drop.rule}, as the other rule reads the model alone" if other else ""
-            typer.echo(f"{chr(10) if number else ''}Against {comparison.reference.name}{by}:")
-        print_prediction(comparison, drop)
+            yield f"{'' if drop is prediction.drop else chr(10)}Against {comparison.reference.name}{by}:"
+        others = ", ".join(f"{name} {layer}" for name, layer in drop.baselines.items())
+        yield table
+        yield from ("", *trusted(drop), f"Other ways to choose a layer: {others}.")

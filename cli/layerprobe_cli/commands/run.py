@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import shlex
 import sys
 from collections.abc import Iterator
@@ -38,7 +37,7 @@ from layerprobe_cli.options import (
 )
 from layerprobe_cli.output import Output
 from layerprobe_cli.plans import say_cost
-from layerprobe_cli.tables import print_study
+from layerprobe_cli.tables import study_parts
 
 if TYPE_CHECKING:
     from layerprobe.study.values import Study
@@ -135,7 +134,7 @@ def run(
             **measure,
         )
     output.notes((), [said for said in study.provenance.warnings if said not in told])
-    output.result(study, functools.partial(print_study, report=save_study(study, out, plotly)))
+    output.result(study, *study_parts(study, save_study(study, out, plotly)))
 
 
 def make_output_folder(folder: Path) -> None:

@@ -1,20 +1,13 @@
 """layerprobe scan."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, Ray, Report, TaskSource, Workers
-from layerprobe_cli.output import Output, print_json
-from layerprobe_cli.tables import outcomes_with_best, print_outcomes
-
-if TYPE_CHECKING:
-    from layerprobe.finetuning.values import LayerOutcome
+from layerprobe_cli.output import Output
+from layerprobe_cli.tables import runs_json, weights_lines
 
 
 def scan(
@@ -43,12 +36,12 @@ def scan(
     task = source.load()
 
     # only now: an error in the data needs no torch
-    from layerprobe.files.serialisation import to_dict
     from layerprobe.finetuning.items import run_items
     from layerprobe.finetuning.outcomes import outcomes
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import scan as scan_layers
     from layerprobe.finetuning.tuning import scan_models
+    from layerprobe.finetuning.values import outcomes_table
 
     checkpoint = embedding.resolve(model)
     options, protocol = embedding.options(), tuning.protocol(embedding)
@@ -80,22 +73,14 @@ def scan(
         if test is not None
     ]
     layer_outcomes = outcomes([run for run, _ in by_layer], run_items(task, by_layer), level=level)
-    if output.json:
-        listed = [to_dict(run) for run in runs]
-        for run, directory in zip(listed, directories if save_models else [], strict=False):  # all of them, or none
-            run["directory"] = str(directory)
-        print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
-    else:
-        _print(layer_outcomes, directories if save_models else [])
+    saved = directories if save_models else []
+    best = max(layer_outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
+    output.result(
+        runs,
+        outcomes_table(layer_outcomes),
+        f"By validation, layer {best.layer} is best in this one model; truncated alone, layers can differ.",
+        *weights_lines(saved, " --layer L"),
+        as_json=runs_json(runs, layer_outcomes, saved),
+    )
     about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "scan"}
     report.write(output, layer_outcomes, **about, page="outcomes")
-
-
-def _print(outcomes: Sequence[LayerOutcome], directories: Sequence[Path]) -> None:
-    print_outcomes(outcomes)
-    best = max(outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
-    typer.echo(f"By validation, layer {best.layer} is best in this one model; truncated alone, layers can differ.")
-    if directories:
-        typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT --layer L`:")
-        for directory in directories:
-            typer.echo(directory)

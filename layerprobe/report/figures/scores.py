@@ -10,8 +10,17 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.report import words
-from layerprobe.report.charts import Look, beside, cost_points, front_line, line, seeds_and_mean
-from layerprobe.report.data import SPLITS, SeedSplit, outcomes_by_layer, over_seeds
+from layerprobe.report.charts import (
+    SPLITS,
+    Look,
+    SeedSplit,
+    beside,
+    cost_points,
+    front_line,
+    line,
+    over_seeds,
+    seeds_and_mean,
+)
 from layerprobe.results.numbers import number
 from layerprobe.results.shown import from_layer
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, REFERENCE, layer_axis, layer_markers, styled
@@ -89,7 +98,7 @@ def parameters_against_score(study: Study) -> go.Figure:
 
 def _tuned(study: Study) -> Sequence[tuple[str, Sequence[LayerOutcome], Look]]:
     """Return label, outcomes and look of the model, and of the reference where that was fine-tuned."""
-    outcomes, (model, reference) = tuple(outcomes_by_layer(study).values()), words.labels(study)
+    outcomes, (model, reference) = study.outcomes, words.labels(study)
     if not outcomes:
         raise DataError("expected a study with fine-tuned layers, got none: confirm the prediction first")
     markers = layer_markers([outcome.layer for outcome in outcomes], study.drop_layers)
@@ -106,7 +115,7 @@ def _seeds_and_means(study: Study, split: SeedSplit) -> list[go.Scatter]:
         trace
         for name, outcomes, look in _tuned(study)
         for trace in seeds_and_mean(
-            name, outcomes, look, what=what, scores=[over_seeds(study, outcome, split) for outcome in outcomes]
+            name, outcomes, look, what=what, scores=[over_seeds(each, split, level=study.level) for each in outcomes]
         )
     ]
 
@@ -149,7 +158,7 @@ def _best_seeds(study: Study, split: SeedSplit) -> go.Scatter:
     ]
     return go.Scatter(
         x=[outcome.layer + beside(len(outcome.seeds))[index] for outcome, index in best],
-        y=[over_seeds(study, outcome, split).values[index] for outcome, index in best],
+        y=[over_seeds(outcome, split, level=study.level).values[index] for outcome, index in best],
         customdata=[[outcome.layer, outcome.best_seed] for outcome, _ in best],
         name="best seed by validation",
         mode="markers",

@@ -1,5 +1,6 @@
 """Similarity to the reference and to further ones: curve, tests between layers, maps."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import plotly.graph_objects as go
@@ -10,7 +11,8 @@ from layerprobe.report import words
 from layerprobe.report.figures import similarity as figures
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup, element
-from layerprobe.results.parts import Row, folded, section, table
+from layerprobe.results.parts import folded, section, table, table_of
+from layerprobe.results.table import Column, Table, chance
 from layerprobe.results.values import Figure, Section
 from layerprobe.similarity.values import CurveUncertainty, SimilarityMap
 from layerprobe.study.values import Study
@@ -33,17 +35,17 @@ def cka_curve(study: Study) -> Section:
     return section("cka-curve", heading, figure, steps(study.comparison), _further(study))
 
 
-def read_by_rule(study: Study) -> Section:
-    """Return what the rule read beside CKA, if anything."""
-    heading, prediction = f"What the rule “{study.prediction.rule}” reads", study.prediction
+def read_by_rule(prediction: DropPrediction, study: Study | None = None) -> Section:
+    """Return what the rule read beside CKA, if anything; where it is of a study, with the layer to keep."""
+    heading = f"What the rule “{prediction.rule}” reads"
     if not prediction.read:
         return section("read", heading)
     errors = next(iter(prediction.read_uncertainty.values()), None)
     figure = Figure(
         "read",
-        figures.read_by_rule(study),
-        words.read_finding(study),
-        " ".join((*_diamonds(study.prediction), *shades(errors))),
+        figures.rule_readings(prediction) if study is None else figures.read_by_rule(study),
+        words.read_finding(prediction),
+        " ".join((*diamonds(prediction), *shades(errors))),
         style=f"height:{120 + 220 * len(prediction.read)}px",
     )
     return section("read", heading, figure)
@@ -54,14 +56,15 @@ def _reading(study: Study) -> str:
     said = [ALIGNMENTS[curve.alignment]]
     if study.prediction.by_plateau:
         said.append("The plateau is the median of the layers before the decline.")
-    flagged = () if study.prediction.read else _diamonds(study.prediction)
+    flagged = () if study.prediction.read else diamonds(study.prediction)
     said += [*flagged, *shades(curve.uncertainty)]
     if study.further_comparisons:
         said.append("Thin broken lines are further references, with the intervals of each layer.")
     return " ".join(said)
 
 
-def _diamonds(prediction: DropPrediction) -> tuple[str, ...]:
+def diamonds(prediction: DropPrediction) -> tuple[str, ...]:
+    """Return what the diamonds of a curve are, where it has any."""
     return ("Diamonds on shaded ground are the layers that are predicted to drop.",) if prediction.drops else ()
 
 
@@ -110,9 +113,24 @@ def _further(study: Study) -> Markup | None:
     predictions = (first, *study.further_predictions)
     names = list(words.reference_labels(study))
     names[0] += " (this report)" if first is study.prediction else ""
-    caption = "What each reference alone would predict"
-    rows = map(_reference_cells, names, predictions)
-    return element("div", element("h3", caption), element("p", note), table(caption, rows))
+    shown = references_table(names, predictions)
+    return element("div", element("h3", shown.title), element("p", note), table_of(shown))
+
+
+def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:
+    """Return what each reference alone would predict."""
+    evidence, redrawn = ([getattr(each, name) for each in predictions] for name in ("evidence", "probability"))
+    return Table(
+        columns=(
+            Column("reference", names),
+            Column("rule", [each.rule for each in predictions]),
+            Column("drop_layers", [numbers.layer_range(each.drop_layers) or "none" for each in predictions]),
+            Column("recommended", [each.recommended_layer for each in predictions]),
+            Column("decline", [each and words.decline(each) for each in evidence], title="decline at the last layer"),
+            Column("any_drop", [each and each.any_drop for each in redrawn], "a drop in redraws", chance),
+        ),
+        title="What each reference alone would predict",
+    )
 
 
 def _by_plateau(prediction: DropPrediction) -> DropPrediction:
@@ -122,17 +140,6 @@ def _by_plateau(prediction: DropPrediction) -> DropPrediction:
     drop = tuple(range(kept + 1, last + 1))
     onset = drop[0] if drop else None
     return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=kept, probability=None)
-
-
-def _reference_cells(name: str, prediction: DropPrediction) -> Row:
-    redrawn, evidence = prediction.probability, prediction.evidence
-    return (
-        ("Reference", name),
-        ("Drop layers", numbers.layer_range(prediction.drop_layers) or "none"),
-        ("Recommended", str(prediction.recommended_layer)),
-        ("Decline at the last layer", "–" if evidence is None else words.decline(evidence)),
-        ("A drop in redraws", "–" if redrawn is None else numbers.redrawn_share(redrawn.any_drop)),
-    )
 
 
 # ---- maps ---------------------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""What the main line says of every layer, a column each, of which predictions, findings and studies are made.
+
+Knows numbers, not how terminals and pages are laid out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from layerprobe.finetuning.values import outcome_columns
+from layerprobe.metrics.names import metric_title
+from layerprobe.results.shown import from_layer
+from layerprobe.results.table import Column, Table, chance, interval_title, millions
+from layerprobe.search.values import LayerBelief, SearchSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from layerprobe.comparison.values import Comparison
+    from layerprobe.finetuning.values import LayerOutcome
+    from layerprobe.prediction.values import DropPrediction
+    from layerprobe.study.values import Finding, Study
+
+
+def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
+    """Return what a prediction says of every layer, and what it read."""
+    parameters, n_layers = comparison.model.parameters_column, comparison.model.n_layers
+    return drop.table_with(parameters, *_similarity_columns(comparison), n_layers=n_layers)
+
+
+def finding_table(finding: Finding) -> Table:
+    """Return what a search says of every layer."""
+    layers = tuple(range(len(finding.parameters)))
+    return Table(
+        columns=(
+            Column("layer", layers, meaning="Blocks kept."),
+            Column("parameters", finding.parameters, form=millions, meaning="Of the truncated model, without pooler."),
+            *_search_columns(finding, len(layers)),
+            *_outcome_columns(finding.outcomes, finding.primary, len(layers), shown=("mean", "std")),
+            Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
+            Column("flag", [finding.flag(layer) or None for layer in layers]),
+        ),
+        notes=(_search_note(finding),),
+        marks=_marks(finding.best_layer, finding.drop_layers, len(layers)),
+    )
+
+
+def study_table(study: Study) -> Table:
+    """Return everything that a study says of every layer; columns of what was not done are empty."""
+    predicted, finding, scores = prediction_table(study.comparison, study.prediction), study.finding, study.zero_shot
+    n_layers, (*columns, flags) = len(predicted), predicted.columns
+    zero_shot = [None if scores is None else scores.own(layer) for layer in range(n_layers)]
+    tuned: tuple[str, ...] = ("mean", "std", "seeds")
+    if finding is not None:
+        # what training showed takes the room of how sure was what had been expected, and the runs are the seeds
+        tuned, flags = ("mean", "std"), replace(flags, values=_flags(study, finding))
+        columns = [replace(each, shown=each.shown and not _says_how_sure(each)) for each in columns]
+    return Table(
+        columns=(
+            *columns,
+            Column("metric", [study.metric] * n_layers, shown=False, meaning="What the scores are."),
+            Column("zero_shot", zero_shot, "zero-shot", ".2f", meaning="On the test split, x 100."),
+            *_search_columns(finding, n_layers),
+            *_outcome_columns(study.outcomes, study.metric, n_layers, shown=tuned),
+            Column("kept", [layer == study.kept_layer for layer in range(n_layers)], shown=False),
+            flags,
+        ),
+        notes=() if finding is None else (_search_note(finding),),
+        marks=_marks(study.kept_layer, study.drop_layers, n_layers),
+    )
+
+
+def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
+    """Return the similarity of each layer to the one that it is compared with; empty of layers that are left out."""
+    curve, first, errors = comparison.curve, comparison.first_layer, comparison.curve.uncertainty
+    title = f"{comparison.map.measure.short_name}{' with layer before' if comparison.alone else ''}"
+    name, others = "cka_interval", from_layer(first, curve.reference_layers)
+    empty = Column(name, [None] * len(others), interval=True)
+    return (
+        Column("cka", from_layer(first, curve.values), title, ".4f", meaning=f"{comparison.map.measure.title}."),
+        empty if errors is None else errors.interval_column(name, first=first),
+        Column("compared_layer", others, shown=False, meaning="The layer that this one is compared with."),
+    )
+
+
+def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...]:
+    """Return what a search says of each layer; empty without one, and of layers that are left out."""
+    settings, beliefs = SearchSettings(), list[LayerBelief | None]([None] * n_layers)
+    if finding is not None:
+        settings, beliefs = finding.answer.settings, from_layer(finding.answer.first_layer, finding.answer.layers)
+
+    def column(name: str, read: Callable[[LayerBelief], object], title: str = "", **about: Any) -> Column:
+        return Column(name, [None if each is None else read(each) for each in beliefs], title, **about)
+
+    within = f"within {settings.tolerance:g}"
+    return (
+        column("scan", lambda each: finding and finding.scanned(each.layer), form=".2f", meaning="Mean of the scans."),
+        column("runs", lambda each: each.runs, form=lambda count: str(count or ""), meaning="Of truncated models."),
+        column("expected", lambda each: each.mean, form=".1f", meaning="Score over new items and seeds, x 100."),
+        column(
+            "expected_interval", lambda each: each.interval, interval_title(settings.level), form=".1f", interval=True
+        ),
+        column("chance_best", lambda each: each.chance_best, "chance best", form=chance),
+        column("chance_within", lambda each: each.chance_within, within, form=chance, meaning="Of the best layer."),
+        column("candidate", lambda each: finding and each.layer in finding.answer.candidates, shown=False),
+        column("found_drop", lambda each: finding and each.layer in finding.drop_layers, shown=False),
+    )
+
+
+def _outcome_columns(
+    outcomes: Sequence[LayerOutcome], primary: str, n_layers: int, *, shown: Sequence[str]
+) -> Iterator[Column]:
+    """Yield what fine-tuning showed of each layer, empty of those that were not run; some are shown, all in files."""
+    by_layer = {each.layer: each for each in outcomes}
+    for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
+        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in shown)
+
+
+def _says_how_sure(column: Column) -> bool:
+    return column.interval or column.name == "drop_probability"
+
+
+def _search_note(finding: Finding) -> str:
+    return (
+        f"{metric_title(finding.primary)} x 100, on validation but for the test column. Expected: fine-tuned there, "
+        f"over new items and seeds; chance best, within {finding.answer.settings.tolerance:g}: the chance to be the "
+        "best, and to lose no more than that to it."
+    )
+
+
+def _flags(study: Study, finding: Finding) -> list[str | None]:
+    """Return what follows for each layer, and which one was predicted."""
+    predicted = {study.prediction.recommended_layer: "predicted"}
+    flags = ((finding.flag(layer), predicted.get(layer)) for layer in range(len(finding.parameters)))
+    return [", ".join(filter(None, both)) or None for both in flags]
+
+
+def _marks(kept: int, dropped: Sequence[int], n_layers: int) -> tuple[str | None, ...]:
+    return tuple("chosen" if layer == kept else "drop" if layer in dropped else None for layer in range(n_layers))
