@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
@@ -243,32 +244,40 @@ class Embedding(Loading):
     cache_dir: CacheDir = None
 
 
+def _checked(check: Callable[[str], None]) -> Callable[[str | None], str | None]:
+    """Return what refuses a name that a check of the library refuses."""
+
+    def checked(name: str | None) -> str | None:
+        if name is not None:
+            try:
+                check(name)
+            except DataError as error:
+                raise typer.BadParameter(str(error)) from None
+        return name
+
+    return checked
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extraction(Embedding):
     """How texts become embeddings of every layer."""
 
     norm: Norm = "final"
     backend: Annotated[
-        Literal["auto", "torch", "openvino", "onnx"],
+        str,
         option(
             "Model",
-            help="What computes embeddings on a CPU: openvino and onnx are extras, and are held against torch; auto "
+            metavar=f"[{'|'.join(backend_names())}]",
+            callback=_checked(check_backend),
+            autocompletion=names_of("layerprobe.encoders.backends.backend:backend_names"),
+            help="What computes embeddings on a CPU: openvino and onnx are extras, and are compared with torch; auto "
             "takes the fastest, as `layerprobe doctor` does. Fine-tuning is always by torch.",
         ),
-    ] = "torch"
+    ] = TORCH
     store_dtype: Annotated[
         Literal["float32", "float16"],
         option("Model", help="What embeddings are kept in: float16 takes half the disk and rounds to 3 digits."),
     ] = "float32"
-
-
-def _known_kind(kind: str | None) -> str | None:
-    if kind is not None:
-        try:
-            KINDS.check(kind)
-        except DataError as error:
-            raise typer.BadParameter(str(error)) from None
-    return kind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -303,7 +312,7 @@ class TaskSource:
         option(
             "Data",
             metavar=f"[{'|'.join(KINDS)}]",
-            callback=_known_kind,
+            callback=_checked(KINDS.check),
             autocompletion=names_of("layerprobe.tasks.kind:KINDS"),
             help="What is learnt: how similar texts are, whether they say the same, their relation, a text's value or "
             "class, the entities or tags of its words, which documents belong to a query, or which of two texts is "

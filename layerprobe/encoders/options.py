@@ -8,11 +8,12 @@ from typing import get_args
 import torch
 import transformers
 
+from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.encoders.blockwise import FIRST_BLOCKS, BlockByBlock, open_block_by_block
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
-from layerprobe.encoders.values import Backend, Pooling, check_attn
+from layerprobe.encoders.values import Pooling, check_attn
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.serialisation import digest
 from layerprobe.store.key import StoreDtype
@@ -42,8 +43,8 @@ class Options:
     """auto, cpu, cuda, cuda:1 or mps."""
     attn: str = "auto"
     """auto, or an attention implementation of transformers."""
-    backend: Backend = "torch"
-    """What computes embeddings on a CPU: torch, openvino, onnx, or auto, the fastest of those that equal torch for the
+    backend: str = TORCH
+    """What computes embeddings on a CPU: one of `BACKENDS`, or auto, the fastest of those that equal torch for the
     model. What is in the store is the same entry whatever it was, as it is whatever the device: they differ by
     rounding. Fine-tuning, and what token states are like, are always torch's."""
     batch_tokens: int | None = None
@@ -60,8 +61,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.pooling is not None and self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
-        if self.backend not in get_args(Backend):
-            raise DataError(f"expected one of {', '.join(get_args(Backend))} as backend, got {self.backend!r}")
+        check_backend(self.backend)
         check_attn(self.attn)
         if self.store_dtype not in get_args(StoreDtype):
             raise DataError(f"expected embeddings in {' or '.join(get_args(StoreDtype))}, got {self.store_dtype!r}")

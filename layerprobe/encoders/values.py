@@ -8,7 +8,6 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.results.table import Column, millions
 
 Pooling = Literal["mean", "cls", "max", "last"]
-Backend = Literal["auto", "torch", "openvino", "onnx"]
 
 ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Prepared
@@ -32,7 +32,7 @@ from layerprobe.encoders.options import (
     open_blocks,
     settled,
 )
-from layerprobe.encoders.values import Backend, ModelDescription, Pooling
+from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.encoders.workers import ray_cluster
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError, StoreError
 from layerprobe.extraction.blockwise import batches_of, bytes_meanwhile, embedded_block_by_block
@@ -172,7 +172,7 @@ def extract(
         ModelError: If the model cannot be loaded or truncated, or does not give the same block by block.
         StoreError: If the store cannot be written, or the disk has no room.
     """
-    if blockwise and (ray is not None or options.backend != "torch"):
+    if blockwise and (ray is not None or options.backend != TORCH):
         other = f"--backend {options.backend}" if ray is None else "--ray"
         raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
     distinct = distinct_texts(texts)
@@ -498,8 +498,8 @@ def _writer(
     return store.writer(key, texts=texts, n_layers=model.n_layers, width=model.hidden_size, description=description)
 
 
-def _backend(graph: Graph | None) -> Backend:
-    return "torch" if graph is None else cast("Backend", graph.backend)
+def _backend(graph: Graph | None) -> str:
+    return TORCH if graph is None else graph.backend
 
 
 def _tokenized(

@@ -32,8 +32,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from layerprobe.embedded.language import Language
+from layerprobe.encoders.backends.backend import BACKENDS
 from layerprobe.encoders.backends.choice import graph_of
-from layerprobe.encoders.backends.engines import ENGINES
 from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.batching import Batch, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
@@ -92,7 +92,7 @@ def our_ways() -> dict[str, Ours]:
     """Return our ways by name: those that are installed, and that the processor can."""
     ways = {}
     with tempfile.TemporaryDirectory() as folder:
-        for backend in ("torch", *ENGINES):
+        for backend in BACKENDS:
             for dtype in ("float32", "bfloat16"):
                 options = Options(device="cpu", backend=backend, dtype=dtype, cache_dir=Path(folder))
                 checkpoint = resolve_checkpoint(str(MODEL))

@@ -8,7 +8,7 @@ import time
 import torch
 import transformers
 
-from layerprobe.encoders.backends.engines import ENGINES
+from layerprobe.encoders.backends.backend import AUTO, BACKENDS, TORCH, Engine, engines
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, probes
 from layerprobe.encoders.backends.kept import open_graph
 from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
@@ -37,15 +37,16 @@ def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Grap
             equal torch for the model.
         StoreError: If the graph cannot be written.
     """
-    if encoder.modality == "image" and options.backend in ("auto", "torch"):
+    name = options.backend
+    if name == AUTO:
+        name = TORCH if encoder.modality == "image" else _kept_choice(encoder, checkpoint, options)
+    engine = BACKENDS[name]
+    if not isinstance(engine, Engine):
         return None
-    name = options.backend if options.backend != "auto" else _kept_choice(encoder, checkpoint, options)
     if encoder.modality == "image":
-        raise ModelError(f"expected the backend torch for images, got {name}")
-    if name == "torch":
-        return None
-    ENGINES[name].check(encoder.device.type, dtype_name(options))
-    return open_graph(ENGINES[name], encoder, checkpoint, options)[0]
+        raise ModelError(f"expected the backend {TORCH} for images, got {name}")
+    engine.check(encoder.device.type, dtype_name(options))
+    return open_graph(engine, encoder, checkpoint, options)[0]
 
 
 def survey(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> BackendSurvey:
@@ -57,7 +58,7 @@ def survey(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Backen
     graphs: dict[str, Graph] = {}
     found: dict[str, tuple[float, ...]] = {}
     problems: dict[str, str] = {}
-    for name, engine in ENGINES.items():
+    for name, engine in engines().items():
         try:
             engine.check(encoder.device.type, dtype_name(options))
             graphs[name], found[name] = open_graph(engine, encoder, checkpoint, options)
@@ -72,7 +73,7 @@ def survey(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Backen
                 differences=found.get(name),
                 tokens_per_second=speeds.get(name),
             )
-            for name in ("torch", *ENGINES)
+            for name in BACKENDS
         )
     )
 
@@ -80,12 +81,12 @@ def survey(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Backen
 def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str:
     """Return the backend that a survey chose, which is kept by model, settings, machine and what is installed."""
     installed: dict[str, str] = {}
-    for engine in ENGINES.values():
+    for engine in engines().values():
         with contextlib.suppress(ModelError):
             engine.check(encoder.device.type, dtype_name(options))
             installed |= engine.versions()
     if not installed:
-        return "torch"
+        return TORCH
     key = digest(
         {
             "model": "" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
@@ -120,7 +121,7 @@ def _speeds(encoder: Encoder, graphs: dict[str, Graph], options: Settled) -> dic
         with encoder.precision():
             layers(**batch)
 
-    ways = {"torch": torch_layers} | {name: lambda graph=graph: graph.run(batch) for name, graph in graphs.items()}
+    ways = {TORCH: torch_layers} | {name: lambda graph=graph: graph.run(batch) for name, graph in graphs.items()}
     best = dict.fromkeys(ways, float("inf"))
     for number in range(ROUNDS + 1):
         for name, way in ways.items():

@@ -27,7 +27,7 @@ class Graph:
     """An encoder and its pooling, compiled by a library other than torch."""
 
     backend: str
-    """openvino or onnx."""
+    """The name of the engine."""
     run: Callable[[Batch], NDArray[np.float32]]
     """A padded batch -> (layer, text, feature) float32."""
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from filelock import FileLock
 
-from layerprobe.encoders.backends.engines import Engine
+from layerprobe.encoders.backends.backend import Engine
 from layerprobe.encoders.backends.graph import PLAIN, Graph, differences, exported, probes
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.errors import DataError
 
 
@@ -10,7 +11,7 @@ class BackendFinding:
     """What one backend does for a model, or why it cannot be taken."""
 
     backend: str
-    """torch, openvino or onnx."""
+    """As in `BACKENDS`."""
     problem: str | None = None
     """Why it cannot be taken; None where it can."""
     differences: tuple[float, ...] | None = None
@@ -49,6 +50,6 @@ class BackendSurvey:
         others = [name for name in speeds if name != self.chosen]
         if not others:
             return "no other can be taken"
-        other = "torch" if "torch" in others else others[0]
+        other = TORCH if TORCH in others else others[0]
         fast, slow = speeds[self.chosen], speeds[other]
         return f"{fast / slow:.1f} times as fast as {other}" if fast and slow else "the speeds were not measured"

@@ -17,20 +17,22 @@ import torch
 from filelock import FileLock
 
 from layerprobe.encoders.backends import choice, kept
+from layerprobe.encoders.backends.backend import BACKENDS, engines
 from layerprobe.encoders.backends.choice import graph_of, survey
-from layerprobe.encoders.backends.engines import ENGINES
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
 from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import Options, Settled
-from layerprobe.encoders.values import Backend, Pooling
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.store.store import Store
 from tests.models import ARCHITECTURES, TEXTS, save_tiny
+
+ENGINES = engines()
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -39,7 +41,7 @@ def needs(name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{name} is not installed")
 
 
-BACKENDS = [pytest.param(name, marks=needs(name)) for name in ENGINES]
+NAMES = [pytest.param(name, marks=needs(name)) for name in ENGINES]
 Loaded = Callable[[str], tuple[Checkpoint, Encoder]]
 
 
@@ -119,7 +121,7 @@ def test_padding_that_has_nothing_to_look_at_is_no_nan(tiny: Loaded, store: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - {"bert", "modernbert"}))
 def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) -> None:
     checkpoint, encoder = tiny(name)
@@ -132,7 +134,7 @@ def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) ->
     assert max(differences(graph, encoder, "mean")) < 1e-4
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", NAMES)
 def test_embeddings_are_one_entry_of_the_store(tiny: Loaded, store: Path, tmp_path: Path, backend: str) -> None:
     checkpoint, _ = tiny("bert")
     by_torch = extract(checkpoint, TEXTS, options=Options(device="cpu", cache_dir=tmp_path / "torch"))
@@ -169,7 +171,7 @@ def made(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return Graph(backend="onnx", run=lambda batch: PooledLayers(encoder, "mean")(**batch).detach().numpy())
 
     toy = dataclasses.replace(ENGINES["onnx"], packages=("numpy",), write=write, compile=compile_graph)
-    monkeypatch.setitem(ENGINES, "onnx", toy)
+    monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
     monkeypatch.setattr(kept, "exported", lambda *args, **kwargs: None)
     return folders
 
@@ -249,8 +251,8 @@ def test_a_backend_that_is_not_installed_is_named_with_its_extra(
 
 
 def test_an_unknown_backend_is_refused() -> None:
-    with pytest.raises(DataError, match="expected one of auto, torch, openvino, onnx as backend, got 'tensorrt'"):
-        Options(backend="tensorrt")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="expected a backend, one of auto, torch, openvino, onnx, got 'tensorrt'"):
+        Options(backend="tensorrt")
 
 
 @needs("onnx")
@@ -276,7 +278,7 @@ def test_a_graph_that_computes_something_else_is_refused(
     tiny: Loaded, tmp_path: Path, made: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint, encoder = tiny("bert")
-    compile_graph = ENGINES["onnx"].compile
+    compile_graph = engines()["onnx"].compile
 
     def shifted(folder: Path, dtype: str) -> Graph:
         graph = compile_graph(folder, dtype)
@@ -288,7 +290,8 @@ def test_a_graph_that_computes_something_else_is_refused(
 
         return dataclasses.replace(graph, run=run)
 
-    monkeypatch.setitem(ENGINES, "onnx", dataclasses.replace(ENGINES["onnx"], compile=shifted))
+    toy = dataclasses.replace(engines()["onnx"], compile=shifted)
+    monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
     with pytest.raises(ModelError, match=r"onnx computes something else than torch .* layer 2 differs by 1\.0e-02"):
         graph_of(encoder, checkpoint, options_of(tmp_path, "onnx"))
     assert len(made) == 2  # the second of the plain attention
@@ -325,7 +328,7 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
         ({"torch": None}, "torch", "no other can be taken"),
     ],
 )
-def test_the_fastest_is_chosen(speeds: dict[Backend, float | None], chosen: str, reason: str) -> None:
+def test_the_fastest_is_chosen(speeds: dict[str, float | None], chosen: str, reason: str) -> None:
     findings = tuple(BackendFinding(backend=name, tokens_per_second=speed) for name, speed in speeds.items())
     refused = BackendFinding(backend="openvino", problem="differs", tokens_per_second=9.0)
     found = BackendSurvey(findings=(*findings, refused))

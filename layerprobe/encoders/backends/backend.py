@@ -1,0 +1,102 @@
+"""What computes embeddings: the backends by name, and what one is. Knows no encoders; imports no library of them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from layerprobe.errors import DataError, ModelError
+from layerprobe.names import nearest
+from layerprobe.registry import Registry
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from layerprobe.encoders.backends.graph import Graph
+
+AUTO = "auto"
+"""The fastest backend that equals torch for a model."""
+TORCH = "torch"
+"""The encoder's own forward pass: of every model, on every device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """What computes embeddings: the encoder's own forward pass, or an `Engine`."""
+
+    name: str
+    """As registered; of an engine, also of the extra that brings it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine(Backend):
+    """A library that runs graphs of encoders on a CPU."""
+
+    packages: tuple[str, ...]
+    """What has to be installed."""
+    dtypes: tuple[str, ...]
+    """What it can compute in, on a processor that can."""
+    write: Callable[[ExportedProgram, Path], None]
+    """Make its files of a graph, in a folder."""
+    compile: Callable[[Path, str], Graph]
+    """Make it run the graph of a folder, in float32 or bfloat16, on as many threads as torch has."""
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of its packages."""
+        return {package: metadata.version(package) for package in self.packages}
+
+    def check(self, device: str, dtype: str) -> None:
+        """Check that it is installed, and for a device and a precision.
+
+        Raises:
+            ModelError: If it is not.
+        """
+        if any(importlib.util.find_spec(package) is None for package in self.packages):
+            raise ModelError(f"the backend {self.name} is not installed: pip install 'layerprobe[{self.name}]'")
+        if device != "cpu":
+            raise ModelError(
+                f"expected a CPU for the backend {self.name}, got {device}: take --device cpu, or --backend torch"
+            )
+        if dtype not in self.dtypes:
+            raise ModelError(
+                f"expected {' or '.join(self.dtypes)} for the backend {self.name}, got {dtype}: "
+                "take another --dtype, or --backend torch"
+            )
+
+
+BACKENDS = Registry(
+    "layerprobe.backends",
+    Backend,
+    what="backend",
+    own={
+        TORCH: "layerprobe.encoders.backends.backend:FORWARD",
+        "openvino": "layerprobe.encoders.backends.openvino:OPENVINO",
+        "onnx": "layerprobe.encoders.backends.onnx:ONNX",
+    },
+)
+FORWARD = Backend(name=TORCH)
+
+
+def backend_names() -> list[str]:
+    """Return what may be chosen: `AUTO`, and every backend."""
+    return [AUTO, *BACKENDS]
+
+
+def check_backend(name: str) -> None:
+    """Check the name of a backend.
+
+    Raises:
+        DataError: If it is neither `AUTO` nor a backend.
+    """
+    if name != AUTO and name not in BACKENDS:
+        names = backend_names()
+        raise DataError(f"expected a backend, one of {', '.join(names)}, got {name!r}{nearest(name, names)}")
+
+
+def engines() -> dict[str, Engine]:
+    """Return the backends that run graphs, by name."""
+    return {name: backend for name, backend in BACKENDS.items() if isinstance(backend, Engine)}

@@ -1,0 +1,62 @@
+"""Graphs of encoders by OpenVINO: how its files are made, and compiled."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from layerprobe.encoders.backends.backend import Engine
+from layerprobe.encoders.backends.graph import Graph, quiet_export
+from layerprobe.encoders.batching import Batch
+from layerprobe.errors import ModelError
+
+
+def _write_graph(program: torch.export.ExportedProgram, folder: Path) -> None:
+    import openvino
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
+
+    # openvino.convert_model does this, and sends word of it to its makers
+    frontend = FrontEndManager().load_by_framework("pytorch")
+    with quiet_export():
+        decoder = TorchFXPythonDecoder.from_exported_program(program)  # read until the end of the conversion
+        try:
+            graph = frontend.convert(frontend.load(decoder))
+        except Exception as error:  # a report of many lines; the last one says for what
+            raise ModelError(str(error).strip().splitlines()[-1].strip("- ")) from None
+    openvino.save_model(graph, folder / "graph.xml", compress_to_fp16=False)
+
+
+def _compile_graph(folder: Path, dtype: str) -> Graph:
+    import openvino
+
+    core = openvino.Core()
+    if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        raise ModelError("expected a processor that computes in bfloat16, got one that does not: take --dtype float32")
+    settings = {
+        # what it takes by itself is bfloat16 where the processor has it
+        "INFERENCE_PRECISION_HINT": {"float32": "f32", "bfloat16": "bf16"}[dtype],
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,  # other processes may have the same cores
+    }
+    compiled = core.compile_model(folder / "graph.xml", "CPU", settings)
+    request = compiled.create_infer_request()
+    names = [graph_input.any_name for graph_input in compiled.inputs]
+
+    def run(batch: Batch) -> NDArray[np.float32]:
+        request.infer({name: batch[name].numpy() for name in names}, share_inputs=True)
+        layers: NDArray[np.float32] = request.get_output_tensor(0).data.copy()
+        return layers
+
+    return Graph(backend="openvino", run=run)
+
+
+OPENVINO = Engine(
+    name="openvino",
+    packages=("openvino",),
+    dtypes=("float32", "bfloat16"),
+    write=_write_graph,
+    compile=_compile_graph,
+)

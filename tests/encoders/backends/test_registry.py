@@ -1,0 +1,80 @@
+"""Backends by name: one from another package, and that nothing outside the encoders names them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import layerprobe_cli
+import pytest
+
+import layerprobe
+from layerprobe.encoders.backends.backend import BACKENDS, TORCH
+from layerprobe.encoders.backends.choice import survey
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options, Settled
+from layerprobe.extraction.embeddings import extract
+from tests.models import TEXTS, save_tiny
+from tests.plugins import install
+
+TOY = """
+import torch
+from layerprobe.encoders.backends.backend import Engine
+from layerprobe.encoders.backends.graph import Graph
+
+
+def compiled(folder, dtype):
+    graph = torch.export.load(folder / "graph.pt2").module()
+    return Graph(backend="exported", run=lambda batch: graph(**batch).detach().numpy())
+
+
+EXPORTED = Engine(
+    name="exported",
+    packages=("torch",),
+    dtypes=("float32",),
+    write=lambda program, folder: torch.export.save(program, folder / "graph.pt2"),
+    compile=compiled,
+)
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    install(monkeypatch, tmp_path, BACKENDS, TOY, {"exported": "EXPORTED"})
+    yield
+    monkeypatch.undo()
+    BACKENDS.reload()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_from_another_package(toy: None, tmp_path: Path) -> None:
+    checkpoint = resolve_checkpoint(save_tiny("bert", tmp_path / "model"))
+    encoder = load_encoder(checkpoint, device="cpu")
+    (finding,) = [
+        finding
+        for finding in survey(encoder, checkpoint, Settled(device="cpu", cache_dir=tmp_path / "store")).findings
+        if finding.backend == "exported"
+    ]
+    assert finding.problem is None
+    assert max(finding.differences or ()) < 1e-5
+    options = Options(device="cpu", cache_dir=tmp_path / "other", backend="exported")
+    found = extract(checkpoint, TEXTS, options=options)
+    assert found.stored.manifest.description["backend"] == "exported"
+
+
+LIBRARIES = {"layerprobe/versions.py"}
+"""They name torch as a library whose version results depend on."""
+
+
+def test_nothing_outside_the_encoders_names_a_backend() -> None:
+    root = Path(layerprobe.__file__).parents[1]
+    files = [*Path(layerprobe.__file__).parent.rglob("*.py"), *Path(layerprobe_cli.__file__).parent.rglob("*.py")]
+    naming = {
+        file.relative_to(root).as_posix()
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value in {*BACKENDS.own}
+    }
+    assert TORCH in BACKENDS.own
+    assert {file for file in naming if not file.startswith("layerprobe/encoders/")} == LIBRARIES
