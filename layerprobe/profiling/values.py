@@ -1,15 +1,19 @@
 """What truncated models cost to serve."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import RARE
-from layerprobe.finetuning.values import Protocol
-from layerprobe.names import short_name
+from layerprobe.finetuning.values import LayerOutcome, Protocol
+from layerprobe.metrics.names import metric_title
+from layerprobe.names import distinct_names, short_name
+from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief
+from layerprobe.results.table import Column, Form, Table, millions, stacked
 
 Shape = tuple[int, int]
 """Tokens a text and texts a batch; of images likewise, here and below."""
@@ -96,6 +100,11 @@ class Cost:
     def shape(self) -> Shape:
         """Tokens a text and texts a batch."""
         return self.length, self.batch_size
+
+    @property
+    def quantiles(self) -> tuple[float, float]:
+        """The 5 and 95 % quantiles of the seconds."""
+        return self.seconds_low, self.seconds_high
 
     @property
     def texts_per_second(self) -> float:
@@ -202,3 +211,113 @@ class Profile(Shown):
         what = f"{size} x {length} tokens" if self.unit == "text" else f"{size} x an image"
         costs = brief([1e3 * each.costs[0].seconds for each in self.layers], ".3g")
         return f"{short_name(self.model.name)} on {self.hardware}, {what} in ms by layer: {costs}"
+
+    @property
+    def table(self) -> Table:
+        """A row a shape and layer: what it costs."""
+        return self.scored({})
+
+    def scored(self, scores: Mapping[int, LayerOutcome]) -> Table:
+        """Return the table with what fine-tuning showed, by layer."""
+        rows = [(each, each.cost(*shape)) for shape in self.shapes for each in self.layers]
+        costs, outcomes = [cost for _, cost in rows], [scores.get(each.layer) for each, _ in rows]
+        title = next((f"TMFT {metric_title(outcome.primary)}" for outcome in outcomes if outcome), "TMFT")
+        threads = numbers.counted(self.threads, "thread")
+        about = f"{self.model.name}: {self.model.dtype}, {self.device} ({self.hardware}), {threads}."
+        measured = any(cost.peak_memory is not None for cost in costs)
+        return Table(
+            columns=(
+                Column("model", (self.model.name,) * len(rows), form=short_name, shown=False),
+                Column("layer", [each.layer for each, _ in rows], meaning="Blocks kept."),
+                Column("parameters", [each.parameters for each, _ in rows], form=millions),
+                _of(costs, "length", "tokens"),
+                _of(costs, "batch_size", "batch"),
+                _of(costs, "flops", f"GFLOPs a {self.unit}", _billions),
+                _of(costs, "seconds", "ms a batch", _milliseconds),
+                Column("seconds", [cost.quantiles for cost in costs], "5-95 %", _milliseconds, interval=True),
+                _of(costs, "texts_per_second", f"{self.unit}s/s", numbers.significant),
+                _of(costs, "tokens_per_second", "tokens/s", numbers.significant),
+                Column("repeats", [cost.repeats for cost in costs], shown=False),
+                _of(costs, "peak_memory", "memory", megabytes, "MB"),
+                _of(costs, "training_memory", "fine-tuning", megabytes, "MB"),
+                Column("metric", [outcome and outcome.primary for outcome in outcomes], shown=False),
+                Column("tmft_mean", [outcome and outcome.mean for outcome in outcomes], title, ".2f"),
+            ),
+            title="Every layer and shape",
+            notes=(about,) if measured else (about, f"Memory: {self.memory}."),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Profiles(Shown):
+    """Models side by side, profiled at the same lengths and batch sizes, and what fine-tuning showed of their layers.
+
+    Raises:
+        DataError: If the profiles are of different shapes.
+    """
+
+    profiles: tuple[Profile, ...]
+    scores: tuple[tuple[LayerOutcome, ...], ...]
+    """Of each profile: what was scored, by layer; empty where nothing was."""
+
+    def __post_init__(self) -> None:
+        if len({(profile.unit, profile.shapes) for profile in self.profiles}) != 1:
+            raise DataError(
+                "expected at least one profile, all of texts or all of images, all of the same lengths and batch sizes"
+            )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the models are called in plots."""
+        return tuple(map(numbers.label, distinct_names([profile.model.name for profile in self.profiles])))
+
+    @property
+    def by_layer(self) -> list[dict[int, LayerOutcome]]:
+        """What was scored of each profile, by layer."""
+        return [{outcome.layer: outcome for outcome in outcomes} for outcomes in self.scores]
+
+    @property
+    def metric(self) -> str | None:
+        """What the scores of profiled layers are; None without any."""
+        pairs = zip(self.profiles, self.by_layer, strict=True)
+        scored = [scores[each.layer] for profile, scores in pairs for each in profile.layers if each.layer in scores]
+        return scored[0].primary if scored else None
+
+    @property
+    def unit(self) -> Modality:
+        """What a batch is of."""
+        return self.profiles[0].unit
+
+    @property
+    def shape(self) -> Shape:
+        """Length and batch size whose time stands for a layer: the longest texts, the smallest batch."""
+        shapes = self.profiles[0].shapes
+        return max(length for length, _ in shapes), min(size for _, size in shapes)
+
+    @property
+    def table(self) -> Table:
+        """A row a model, shape and layer, as a profile alone has them; with test scores of what was fine-tuned."""
+        pairs = zip(self.profiles, self.by_layer, strict=True)
+        return stacked([profile.scored(scores) for profile, scores in pairs], by=("model",))
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return "; ".join(profile.summary for profile in self.profiles)
+
+
+def _of(costs: Sequence[Cost], name: str, title: str, form: Form = "", unit: str = "") -> Column:
+    return Column(name, [getattr(cost, name) for cost in costs], title, form, unit)
+
+
+def megabytes(size: int) -> str:
+    """Return bytes in millions."""
+    return f"{size / 1e6:.1f}" if size < 1e8 else f"{size / 1e6:.0f}"
+
+
+def _billions(count: int) -> str:
+    return numbers.significant(count / 1e9)
+
+
+def _milliseconds(seconds: float) -> str:
+    return numbers.significant(1e3 * seconds)

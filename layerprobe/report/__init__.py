@@ -19,8 +19,8 @@ PAGES = {
     "DropPrediction": "layerprobe.report.prediction:drop_page",
     "Prediction": "layerprobe.report.prediction:prediction_page",
     "Study": "layerprobe.report.page:study_page",
-    "Profile": "layerprobe.profiling.page:profile_of",
-    "profiles": "layerprobe.profiling.page:profile_page",
+    "Profile": "layerprobe.profiling.page:profile_page",
+    "Profiles": "layerprobe.profiling.page:profile_page",
     "SweepResult": "layerprobe.sweeps.page:sweep_page",
 }
 """By the name of a result's class, or of what is not one result."""

@@ -204,7 +204,7 @@ def test_images_have_one_length(tmp_path: Path) -> None:
     assert all(after > before > 0 for before, after in itertools.pairwise(flops))
     assert "1 x an image" in found.summary
     assert from_json(Profile, to_json(found)) == found
-    page = profile_page([found])
+    page = profile_page(found)
     assert "one image of 5 tokens" in page.lead[0]
     assert any("Images a second" in card.label for cards in page.cards.values() for card in cards)
     with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):

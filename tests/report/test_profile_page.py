@@ -9,16 +9,17 @@ import json
 from pathlib import Path
 
 import pytest
-from layerprobe_cli.commands.profile import _print
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.metrics.seeds import pareto_front
-from layerprobe.profiling.page import check_studies, profile_page, scores_of
-from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.profiling.page import profile_page
+from layerprobe.profiling.scores import check_studies, scores_of, side_by_side
+from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.numbers import significant
 from layerprobe.results.page import render, write_page
 from layerprobe.study.values import Study
+from tests.shown import assert_shows_itself
 
 from .conftest import HOSTILE, STUDIES, model
 from .test_page import Page
@@ -82,12 +83,12 @@ def both() -> list[Profile]:
 
 
 def test_the_profiles_read_back_from_the_page(both: list[Profile]) -> None:
-    data = json.loads(Page(render(profile_page(both))).data("study"))
+    data = json.loads(Page(render(profile_page(side_by_side(both)))).data("study"))
     assert [from_json(Profile, json.dumps(each)) for each in data["profiles"]] == both
 
 
 def test_the_table_reads_back_from_the_page(both: list[Profile]) -> None:
-    rows = list(csv.DictReader(io.StringIO(json.loads(Page(render(profile_page(both))).data("table")))))
+    rows = list(csv.DictReader(io.StringIO(json.loads(Page(render(profile_page(side_by_side(both)))).data("table")))))
     assert len(rows) == 2 * 13 * 4
     last = both[1].layers[-1].costs[-1]
     assert float(rows[-1]["seconds"]) == last.seconds
@@ -97,7 +98,7 @@ def test_the_table_reads_back_from_the_page(both: list[Profile]) -> None:
 
 def test_every_figure_has_a_place_and_words(both: list[Profile], study: Study) -> None:
     for studies, names in (([], []), ([study], ["score-latency", "score-size"])):
-        read = Page(render(profile_page(both, studies)))
+        read = Page(render(profile_page(side_by_side(both, studies))))
         places = [each for each in read.all("div") if (each.get("id") or "").startswith("plot-")]
         assert [each["id"] for each in places] == [f"plot-{name}" for name in (*names, "latency", "throughput")]
         assert list(json.loads(read.data("figures"))) == [*names, "latency", "throughput"]
@@ -105,17 +106,17 @@ def test_every_figure_has_a_place_and_words(both: list[Profile], study: Study) -
 
 
 def test_the_first_sentence_says_what_truncation_saves() -> None:
-    text = Page(render(profile_page([profile()]))).text
+    text = Page(render(profile_page(profile()))).text
     assert (
         "electra-base-discriminator needs 16.4\u00a0ms at layer 12 for one text of 128 tokens and 8.68\u00a0ms "
         "truncated at layer 6, 1.88 times as fast." in text
     )
-    assert "128 tokens, batches of 32" in text
+    assert "Every layer and shape" in text
     assert "Pareto" not in text
 
 
 def test_scores_stand_beside_costs(study: Study) -> None:
-    text = Page(render(profile_page([profile()], [study]))).text
+    text = Page(render(profile_page(side_by_side([profile()], [study])))).text
     assert "TMFT Spearman" in text
     assert "Nothing else is both cheaper and better than electra-base-discriminator at layer 3" in text
     assert "electra-base-discriminator at layer 9 (12.5 ms," in text
@@ -130,38 +131,43 @@ def paraphrase(study: Study) -> Study:
     return dataclasses.replace(from_json(Study, text.replace('"sts"', '"paraphrase"')), provenance=provenance)
 
 
-def test_scores_have_the_metric_of_the_study(paraphrase: Study, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = profile_page([profile()], [paraphrase])
+def test_scores_have_the_metric_of_the_study(paraphrase: Study) -> None:
+    shown = profile_page(side_by_side([profile()], [paraphrase]))
     text = Page(render(shown)).text
     assert "TMFT F1" in text
     assert "Spearman" not in render(shown).split("<script>")[0]
     figures = {figure.name: figure.plot for figure in shown.figures}
     for name in ("score-latency", "score-size"):
         assert figures[name].layout.yaxis.title.text == "Test F1 × 100"
-    rows = list(csv.DictReader(io.StringIO(shown.table)))
+    rows = list(csv.DictReader(io.StringIO(shown.table.csv())))
     assert {(row["metric"], row["tmft_mean"] != "") for row in rows} == {("f1", True), ("", False)}
-    _print([profile()], [paraphrase])
-    assert "TMFT F1" in capsys.readouterr().out
+    assert "TMFT F1" in shown.table.text()
 
 
 def test_studies_of_different_metrics_are_refused(study: Study, paraphrase: Study) -> None:
     with pytest.raises(DataError, match="expected studies scored by one metric, got Spearman and F1"):
-        profile_page([profile()], [study, paraphrase])
+        side_by_side([profile()], [study, paraphrase])
 
 
 def test_two_models_are_lettered(both: list[Profile]) -> None:
-    text = Page(render(profile_page(both))).text
-    assert "A is google/electra-base-discriminator, B is google-bert/bert-base-cased." in text
-    assert "A: ms a batch" in text
-    assert "B: Memory (MB)" in text
+    text = Page(render(profile_page(side_by_side(both)))).text
+    assert "A: electra-base-discriminator" in text
+    assert "B: bert-base-cased" in text
+
+
+def test_models_side_by_side_show_themselves(both: list[Profile], study: Study, tmp_path: Path) -> None:
+    shown = side_by_side(both, [study])
+    assert_shows_itself(shown, tmp_path)
+    assert [column.head for column in shown.table.shown][:3] == ["model", "layer", "parameters"]
+    assert from_json(Profiles, to_json(shown)) == shown
 
 
 def test_names_cannot_add_elements(both: list[Profile]) -> None:
     hostile = dataclasses.replace(profile(HOSTILE), hardware=HOSTILE, warnings=(HOSTILE,))
     harmless = dataclasses.replace(profile(), warnings=("a warning",))
-    read = Page(render(profile_page([hostile, both[1]])))
+    read = Page(render(profile_page(side_by_side([hostile, both[1]]))))
     assert [tag for tag, _ in read.elements] == [
-        tag for tag, _ in Page(render(profile_page([harmless, both[1]]))).elements
+        tag for tag, _ in Page(render(profile_page(side_by_side([harmless, both[1]])))).elements
     ]
     assert HOSTILE in read.text
 
@@ -176,7 +182,7 @@ def test_a_study_of_another_model_is_refused(study: Study) -> None:
 
 def test_a_study_without_fine_tuning_is_refused() -> None:
     with pytest.raises(DataError, match="expected a study with fine-tuned layers, got none"):
-        profile_page([profile()], [STUDIES["plain"]()])
+        side_by_side([profile()], [STUDIES["plain"]()])
 
 
 def test_profiles_of_different_shapes_are_refused() -> None:
@@ -184,12 +190,12 @@ def test_profiles_of_different_shapes_are_refused() -> None:
     layers = tuple(dataclasses.replace(each, costs=each.costs[:2]) for each in short.layers)
     for wrong in ([], [short, dataclasses.replace(short, layers=layers)]):
         with pytest.raises(DataError, match="all of the same lengths and batch sizes"):
-            profile_page(wrong)
+            side_by_side(wrong)
 
 
 def test_the_page_is_written_whole(tmp_path: Path) -> None:
-    path = write_page(profile_page([profile()]), tmp_path / "new" / "cost.html")
-    assert path.read_text(encoding="utf-8") == render(profile_page([profile()]))
+    path = write_page(profile_page(profile()), tmp_path / "new" / "cost.html")
+    assert path.read_text(encoding="utf-8") == render(profile_page(profile()))
 
 
 def test_nothing_on_the_front_is_beaten() -> None:

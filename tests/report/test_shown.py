@@ -23,6 +23,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.names import short_name
+from layerprobe.profiling.scores import side_by_side
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
 from layerprobe.report.scores import readings_page, scores_page
@@ -157,6 +158,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "several tasks": across,
     "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
     "profile": profile,
+    "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
     "sweep": lambda: RESULT,
 }
 ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "LayerMeans", "SummaryScores"}
