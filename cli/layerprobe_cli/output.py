@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -102,11 +102,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_tables(*tables: Table) -> None:
     """Print tables under their titles."""
     typer.echo("\n\n".join(f"{table.title}\n\n{table.text()}" for table in tables))
-
-
-def print_values(values: Mapping[str, object]) -> None:
-    """Print what has a name each, a line each."""
-    print_table(("what", "value"), [(name, str(value)) for name, value in values.items()])
 
 
 def _is_number(cell: str) -> bool:

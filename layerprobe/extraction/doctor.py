@@ -13,6 +13,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, res
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, settled
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.encoders.vision import ImageReader
+from layerprobe.results.table import Column, Table
 from layerprobe.tasks.quality import DataQuality
 
 PADDING = {
@@ -37,6 +38,11 @@ class Check:
     warning: bool = False
     """Whether layerprobe copes with it where it did not pass."""
 
+    @property
+    def result(self) -> str:
+        """Whether it passed, in a word."""
+        return "ok" if self.passed else "warning" if self.warning else "FAILED"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
@@ -53,6 +59,20 @@ class Diagnosis:
     def healthy(self) -> bool:
         """Whether every check passed or is a warning."""
         return all(check.passed or check.warning for check in self.checks)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """What was looked at, and of backends and data what is known."""
+        checks = Table(
+            columns=(
+                Column("check", [check.name for check in self.checks]),
+                Column("result", [check.result for check in self.checks]),
+                Column("finding", [check.finding for check in self.checks]),
+            ),
+            title="Checks",
+        )
+        backends = () if self.backends is None else (self.backends.table,)
+        return (checks, *backends, *(() if self.data is None else (self.data.table,)))
 
 
 @torch.inference_mode()

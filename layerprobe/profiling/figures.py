@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.profiling.values import Cost, Profile
+from layerprobe.profiling.values import Cost, Profiles
 from layerprobe.report.charts import bars, cost_points, front_line, line
 from layerprobe.results.style import COLOURS, DASHES, SYMBOLS, layer_axis, styled
 
@@ -15,20 +15,19 @@ Scores = Sequence[Mapping[int, LayerOutcome]]
 """What fine-tuning showed, by layer, for each profile."""
 
 
-def latency(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
+def latency(shown: Profiles) -> go.Figure:
     """Return the milliseconds of a batch of the smallest size by layer, a line for each model and length."""
-    size = smallest_batch(profiles)
-    figure = _by_layer(profiles, labels, size, _milliseconds)
-    what = f"one {profiles[0].unit}" if size == 1 else f"a batch of {size}"
+    _, size = shown.shape
+    figure = _by_layer(shown, size, _milliseconds)
+    what = f"one {shown.unit}" if size == 1 else f"a batch of {size}"
     return figure.update_yaxes(title_text=f"Latency of {what} (ms)", rangemode="tozero")
 
 
-def throughput(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
+def throughput(shown: Profiles) -> go.Figure:
     """Return the texts or images a second in batches of the largest size by layer, a line for each model and length."""
-    size = max(size for _, size in profiles[0].shapes)
-    unit = profiles[0].unit
-    figure = _by_layer(profiles, labels, size, functools.partial(_a_second, unit=unit))
-    title = f"{unit.capitalize()}s a second, batches of {size}"
+    size = max(size for _, size in shown.profiles[0].shapes)
+    figure = _by_layer(shown, size, functools.partial(_a_second, unit=shown.unit))
+    title = f"{shown.unit.capitalize()}s a second, batches of {size}"
     return figure.update_yaxes(title_text=title, type="log", tickformat="~s", dtick="D2")
 
 
@@ -51,16 +50,6 @@ def score_for_cost(
     return styled(figure)
 
 
-def smallest_batch(profiles: Sequence[Profile]) -> int:
-    """Return the batch size whose time is shown as latency: 1, where that was measured."""
-    return min(size for _, size in profiles[0].shapes)
-
-
-def lengths(profile: Profile) -> list[int]:
-    """Return the measured lengths, the longest first."""
-    return sorted({length for length, _ in profile.shapes}, reverse=True)
-
-
 def _milliseconds(cost: Cost) -> tuple[float, float, float, str]:
     """Return value, lower and upper end, and what is shown where one points at it."""
     value, low, high = (1e3 * seconds for seconds in (cost.seconds, cost.seconds_low, cost.seconds_high))
@@ -72,22 +61,17 @@ def _a_second(cost: Cost, *, unit: str) -> tuple[float, float, float, str]:
     return value, value, value, f"{value:,.0f} {unit}s/s<br>{cost.tokens_per_second:,.0f} tokens/s"
 
 
-def _by_layer(
-    profiles: Sequence[Profile],
-    labels: Sequence[str],
-    size: int,
-    shown: Callable[[Cost], tuple[float, float, float, str]],
-) -> go.Figure:
+def _by_layer(shown: Profiles, size: int, read: Callable[[Cost], tuple[float, float, float, str]]) -> go.Figure:
     """Return a line for each model and length; the lines of a single model are named by length alone."""
-    figure = go.Figure()
-    for index, (profile, label) in enumerate(zip(profiles, labels, strict=True)):
+    figure, lengths = go.Figure(), sorted({length for length, _ in shown.profiles[0].shapes}, reverse=True)
+    for index, (profile, label) in enumerate(zip(shown.profiles, shown.labels, strict=True)):
         colour = COLOURS[index % len(COLOURS)]
-        for place, length in enumerate(lengths(profile)):
-            drawn = [shown(each.cost(length, size)) for each in profile.layers]
+        for place, length in enumerate(lengths):
+            drawn = [read(each.cost(length, size)) for each in profile.layers]
             layers = [each.layer for each in profile.layers]
             trace = line(
                 [value for value, *_ in drawn],
-                name=f"{label}, {length} tokens" if len(profiles) > 1 else f"{length} tokens",
+                name=f"{label}, {length} tokens" if len(shown.profiles) > 1 else f"{length} tokens",
                 colour=colour,
                 x=layers,
                 dash=DASHES[place % len(DASHES)],
@@ -96,5 +80,5 @@ def _by_layer(
                 error_y=bars([(value, low, high) for value, low, high, _ in drawn], colour),
             )
             figure.add_trace(trace)
-    layer_axis(figure, max(profile.model.n_layers for profile in profiles))
+    layer_axis(figure, max(profile.model.n_layers for profile in shown.profiles))
     return styled(figure)

@@ -118,7 +118,7 @@ def _front_words(shown: Profiles, costs: Sequence[Mapping[int, float]], unit: st
 def _latency(shown: Profiles) -> Figure:
     finding = " ".join(_sentence(shown, index) for index in range(len(shown.profiles)))
     reading = "Bars are the 5 and 95\u00a0% quantiles of all repeats."
-    return Figure("latency", latency(shown.profiles, shown.labels), finding, reading)
+    return Figure("latency", latency(shown), finding, reading)
 
 
 def _throughput(shown: Profiles) -> Figure:
@@ -127,7 +127,7 @@ def _throughput(shown: Profiles) -> Figure:
         cost = profile.layers[-1].costs[-1]
         embedded = f"{significant(cost.texts_per_second)} {shown.unit}s of {cost.length} tokens a second"
         said.append(f"In batches of {cost.batch_size}, {label} embeds {embedded} at layer {profile.layers[-1].layer}.")
-    return Figure("throughput", throughput(shown.profiles, shown.labels), " ".join(said), "The axis is logarithmic.")
+    return Figure("throughput", throughput(shown), " ".join(said), "The axis is logarithmic.")
 
 
 def _facts(profile: Profile) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Literal
 from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import Split
+from layerprobe.results.table import Table, pairs_table
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Examples, Items, Task
@@ -89,20 +90,19 @@ class TokenQuality:
         cut = f"{_percent(self.truncated)} of the texts are cut at {self.limit} tokens"
         return (*self.cautions, *((cut,) if self.truncated > MANY_CUT else ()))
 
-    def rows(self) -> tuple[tuple[str, str], ...]:
-        """Return what was counted, with its values as text, for a table."""
-        return (
-            ("texts looked at", f"{self.n_texts:,}"),
-            ("unknown tokens", _percent(self.unknown_tokens)),
-            ("characters lost to unknown tokens", _percent(self.unknown_characters)),
-            ("tokens of single bytes", _percent(self.byte_tokens)),
-            ("tokens a character", f"{self.tokens_per_character:.2f}"),
-            (
-                "tokens a text: median, 95 %, longest",
-                f"{self.median_length:g}, {self.long_length:g}, {self.longest:,}",
-            ),
-            (f"texts cut at {self.limit} tokens", _percent(self.truncated)),
-        )
+    @property
+    def counts(self) -> dict[str, str]:
+        """What was counted."""
+        lengths = f"{self.median_length:g}, {self.long_length:g}, {self.longest:,}"
+        return {
+            "texts looked at": f"{self.n_texts:,}",
+            "unknown tokens": _percent(self.unknown_tokens),
+            "characters lost to unknown tokens": _percent(self.unknown_characters),
+            "tokens of single bytes": _percent(self.byte_tokens),
+            "tokens a character": f"{self.tokens_per_character:.2f}",
+            "tokens a text: median, 95 %, longest": lengths,
+            f"texts cut at {self.limit} tokens": _percent(self.truncated),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,16 +121,16 @@ class SplitQuality:
     visible: float
     """About the smallest difference between two layers that the split could show, see `visible_difference`."""
 
-    def rows(self, what: str) -> tuple[tuple[str, str], ...]:
-        """Return what was counted, with its values as text, for a table; `what` an example is of: text or image."""
-        targets = ", ".join(f"{name}: {n:,}" for name, n in self.targets)
-        return (
-            (f"{self.split}: examples", f"{self.n:,}"),
-            (f"{self.split}: copies of earlier ones", f"{self.copies:,}"),
-            *(() if self.split == "train" else ((f"{self.split}: {what}s in train too", f"{self.in_train:,}"),)),
-            *(((f"{self.split}: targets", targets),) if targets else ()),
-            *((("test: smallest visible difference", f"{self.visible:.1f} points"),) if self.split == "test" else ()),
-        )
+    def counts(self, what: str) -> dict[str, str]:
+        """Return what was counted; `what` an example is of: text or image."""
+        counts = {"examples": f"{self.n:,}", "copies of earlier ones": f"{self.copies:,}"}
+        if self.split != "train":
+            counts[f"{what}s in train too"] = f"{self.in_train:,}"
+        if self.targets:
+            counts["targets"] = ", ".join(f"{name}: {n:,}" for name, n in self.targets)
+        if self.split == "test":
+            counts["smallest visible difference"] = f"{self.visible:.1f} points"
+        return {f"{self.split}: {name}": count for name, count in counts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +163,15 @@ class DataQuality:
             )
         return tuple(said)
 
-    def rows(self) -> tuple[tuple[str, str], ...]:
-        """Return what was counted, with its values as text, for a table."""
-        own = (
-            (f"distinct {self.what}s", f"{self.n_texts:,}"),
-            *((("copies", f"{self.copies:,}"),) if self.copies else ()),
-        )
-        splits = (row for split in self.splits for row in split.rows(self.what))
-        return (*own, *(self.tokens.rows() if self.tokens else ()), *splits)
+    @property
+    def table(self) -> Table:
+        """What was counted, a row each."""
+        copies = {"copies": f"{self.copies:,}"} if self.copies else {}
+        counts = {f"distinct {self.what}s": f"{self.n_texts:,}", **copies}
+        counts |= self.tokens.counts if self.tokens else {}
+        for split in self.splits:
+            counts |= split.counts(self.what)
+        return pairs_table(counts, "Data")
 
 
 def task_quality(task: Task) -> DataQuality:

@@ -11,8 +11,9 @@ import typer
 
 from layerprobe.errors import StoreError
 from layerprobe.files.atomic import readable_size
+from layerprobe.results.table import Column, Table, pairs_table
 from layerprobe_cli.options import CacheDir
-from layerprobe_cli.output import Json, fail, print_json, print_table, print_values
+from layerprobe_cli.output import Json, fail, print_json
 
 if TYPE_CHECKING:
     from layerprobe.store.entries import Entry
@@ -36,10 +37,14 @@ def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
         return
     typer.echo(f"{store.root}: {len(entries)} extractions, {readable_size(sum(entry['bytes'] for entry in entries))}")
     if entries:
-        names = ("fingerprint", "state", "layers", "texts", "features", "dtype", "size", "model")
-        shown = ({"fingerprint": entry["fingerprint"][:12], "size": readable_size(entry["bytes"])} for entry in entries)
-        rows = [entry | short for entry, short in zip(entries, shown, strict=True)]
-        print_table(names, [[str(row[name]) for name in names] for row in rows])
+        names = ("state", "layers", "texts", "features", "dtype")
+        columns = (
+            Column("fingerprint", [entry["fingerprint"][:12] for entry in entries]),
+            *(Column(name, [entry[name] for entry in entries]) for name in names),
+            Column("size", [entry["bytes"] for entry in entries], form=readable_size),
+            Column("model", [entry["model"] for entry in entries]),
+        )
+        typer.echo(Table(columns=columns, title="Extractions").text())
 
 
 def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = False) -> None:
@@ -61,7 +66,7 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
     if json:
         print_json(summary)
     else:
-        print_values(summary)
+        typer.echo(pairs_table(summary, "Extraction").text())
 
 
 def _verify(

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from layerprobe.results.table import pairs_table
 from layerprobe_cli.options import CacheDir, PlotlyFrom, StudyFolder
-from layerprobe_cli.output import Output, print_values
+from layerprobe_cli.output import Output
 from layerprobe_cli.tables import study_parts
 
 FULL_SEEDS = 3
@@ -55,7 +56,8 @@ def demo(
     if files is not None:
         with errors_of_output(files, option="--files"):
             write_embedded(files)
-        output.result({name: str(files / name) for name in FILES}, print_values)
+        written = {name: str(files / name) for name in FILES}
+        output.result(written, pairs_table(written, "Files"))
         return
     make_output_folder(out)
     model, reference = embedded_model("rtd"), embedded_model("mlm")

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from layerprobe.results.table import millions
 from layerprobe_cli.options import Loading, Model, Norm, TextSource
-from layerprobe_cli.output import Output, print_table
-from layerprobe_cli.tables import millions
+from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.backends.values import BackendFinding
-    from layerprobe.extraction.doctor import Check, Diagnosis
+    from layerprobe.extraction.doctor import Diagnosis
 
 
 def doctor(model: Model, source: TextSource, loading: Loading, output: Output, norm: Norm = "final") -> None:
@@ -49,28 +48,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     about = diagnosis.model
     typer.echo(
         f"{about.name}: {about.architecture}, {about.n_blocks} blocks of {about.hidden_size} features, "
-        f"{millions(about.parameters[-1])} parameters without pooler\n"
+        f"{millions(about.parameters[-1])} parameters without pooler"
     )
-    rows = [(check.name, _result(check), check.finding) for check in diagnosis.checks]
-    print_table(("check", "result", "finding"), rows)
-    if diagnosis.backends is not None:
-        typer.echo()
-        chosen = diagnosis.backends.chosen
-        print_table(
-            ("backend", "tokens/s", "finding"), [_backend_row(finding) for finding in diagnosis.backends.findings]
-        )
-        typer.echo(f"\n--backend auto takes {chosen}: {diagnosis.backends.reason}")
-    if diagnosis.data is not None:
-        typer.echo()
-        print_table(("data", "value"), diagnosis.data.rows())
-
-
-def _backend_row(finding: BackendFinding) -> tuple[str, str, str]:
-    speed = "" if finding.tokens_per_second is None else f"{finding.tokens_per_second:,.0f}"
-    if finding.differences is None:
-        return finding.backend, speed, finding.problem or ""
-    return finding.backend, speed, f"equals torch at every layer (largest difference {max(finding.differences):.0e})"
-
-
-def _result(check: Check) -> str:
-    return "ok" if check.passed else "warning" if check.warning else "FAILED"
+    for table in diagnosis.tables:
+        typer.echo(f"\n{table.text()}")

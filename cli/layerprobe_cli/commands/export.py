@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe_cli.output import Output, print_values
+from layerprobe.results.table import pairs_table
+from layerprobe_cli.output import Output
 
 
 def export(
@@ -87,4 +88,4 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
     }
-    output.result(shown, print_values, as_json=result)
+    output.result(shown, pairs_table(shown, "Export"), as_json=result)

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from layerprobe.results.table import pairs_table
 from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers, option
-from layerprobe_cli.output import Output, print_values
+from layerprobe_cli.output import Output
 
 
 def extract(
@@ -66,4 +67,6 @@ def extract(
         "dtype": embeddings.model.dtype,
         "store_dtype": embeddings.stored.manifest.key.store_dtype,
     }
-    output.result(summary, print_values, as_json={**summary, "notes": data.notes, "warnings": warnings})
+    output.result(
+        summary, pairs_table(summary, "Extraction"), as_json={**summary, "notes": data.notes, "warnings": warnings}
+    )

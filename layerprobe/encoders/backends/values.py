@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.errors import DataError
+from layerprobe.results.table import Column, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,13 @@ class BackendFinding:
     and where nothing was computed."""
     tokens_per_second: float | None = None
     """In a short measurement; None where nothing was measured."""
+
+    @property
+    def finding(self) -> str:
+        """Whether it equals torch, or why it cannot be taken."""
+        if self.differences is None:
+            return self.problem or ""
+        return f"equals torch at every layer (largest difference {max(self.differences):.0e})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +61,16 @@ class BackendSurvey:
         other = TORCH if TORCH in others else others[0]
         fast, slow = speeds[self.chosen], speeds[other]
         return f"{fast / slow:.1f} times as fast as {other}" if fast and slow else "the speeds were not measured"
+
+    @property
+    def table(self) -> Table:
+        """A row a backend: how fast it is, and what was found."""
+        return Table(
+            columns=(
+                Column("backend", [each.backend for each in self.findings]),
+                Column("tokens_per_second", [each.tokens_per_second for each in self.findings], "tokens/s", ",.0f"),
+                Column("finding", [each.finding for each in self.findings]),
+            ),
+            title="Backends",
+            notes=(f"--backend auto takes {self.chosen}: {self.reason}",),
+        )
