@@ -1,12 +1,13 @@
 """What a rule is: it says from a model's numbers by layer whether it drops and where to truncate. Knows numbers only.
 
-A rule without parameters stands as it is. One with parameters is fitted to models whose drops are known.
+A rule without parameters stands as it is. One with parameters is fitted to models whose drops are known, or made from
+parameters that were fitted before.
 """
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,8 @@ class ModelCurves:
 
 Predictor = Callable[[HasCurves], tuple[Call, ...]]
 """A rule with its parameters; several calls are equally likely."""
+Parameters = Mapping[str, Any]
+"""Of a rule, by name: what JSON can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +68,20 @@ class KnownDrop:
     """(layers,) points below the layer that a sweep would choose."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fit:
+    """How the parameters of a rule are chosen, and the predictor that they make."""
+
+    choose: Callable[[Sequence[KnownDrop]], Parameters]
+    """Models whose drops are known, at least one -> parameters."""
+    make: Callable[..., Predictor]
+    """Parameters, by name -> a predictor; the only way to one, whether they were chosen now or are read."""
+
+    def __call__(self, models: Sequence[KnownDrop]) -> Predictor:
+        """Return the predictor that models with known drops make."""
+        return self.make(**self.choose(models))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A way to predict, before its parameters are chosen."""
@@ -73,7 +90,8 @@ class Rule:
     curves: tuple[str, ...]
     """The readings that it needs; of a model that lacks one it can say nothing."""
     fit: Callable[[Sequence[KnownDrop]], Predictor]
-    """Models whose drops are known, at least one -> a predictor; a rule without parameters does not look at them."""
+    """Models whose drops are known, at least one -> a predictor; a rule without parameters does not look at them. A
+    `Fit` where the parameters can be written down."""
     parameters: int = 0
     """How many are chosen by `fit`."""
     labelled: bool = False
@@ -136,23 +154,35 @@ def falls(values: Array, *, unit: float | None = None) -> Array:
 # ---- how rules are fitted ------------------------------------------------------------------------------
 
 
-def fixed(predict: Predictor) -> Callable[[Sequence[KnownDrop]], Predictor]:
+def fixed(predict: Predictor) -> Fit:
     """Return the fit of a rule without parameters."""
-    return lambda models: predict
+    return Fit(choose=lambda models: {}, make=lambda: predict)
 
 
-def chosen(candidates: Sequence[Predictor], *, name: str) -> Callable[[Sequence[KnownDrop]], Predictor]:
+def chosen(candidates: Sequence[Predictor], *, name: str) -> Fit:
     """Return a fit that takes the candidate with the lowest mean loss on known models, the first of equals."""
+    return chosen_of(lambda candidate: candidates[candidate], [{"candidate": n} for n in range(len(candidates))], name)
+
+
+def chosen_of(make: Callable[..., Predictor], grid: Sequence[Parameters], name: str) -> Fit:
+    """Return a fit that takes the parameters of a grid with the lowest mean loss on known models, the first of equals.
+
+    Args:
+        make: Parameters, by name -> a predictor.
+        grid: The parameters to choose from.
+        name: Of the rule, for messages.
+    """
+    candidates = [make(**parameters) for parameters in grid]
 
     @functools.cache
     def losses(known: KnownDrop) -> Array:
         return np.array([np.mean([loss(call, known) for call in predict(known.model)]) for predict in candidates])
 
-    def fit(models: Sequence[KnownDrop]) -> Predictor:
+    def choose(models: Sequence[KnownDrop]) -> Parameters:
         check_some(models, name)
-        return candidates[int(np.mean([losses(known) for known in models], axis=0).argmin())]
+        return grid[int(np.mean([losses(known) for known in models], axis=0).argmin())]
 
-    return fit
+    return Fit(choose=choose, make=make)
 
 
 def check_some(models: Sequence[object], name: str) -> None:

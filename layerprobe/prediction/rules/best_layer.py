@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from layerprobe.prediction.rule import Predictor, Rule, chosen, fixed, layer_values, truncated
+from layerprobe.prediction.rule import Predictor, Rule, chosen_of, fixed, layer_values, truncated
 from layerprobe.readings.reading import Reading
 
 
@@ -18,12 +18,12 @@ def best_layer(name: str, reading: Reading) -> Rule:
         return lambda model: (truncated(int((direction * layer_values(model, name)).argmax()), model),)
 
     title = f"best layer by {name}"
-    candidates = [predictor(direction) for direction in reading.directions]
-    tuned = len(candidates) > 1
+    grid = [{"direction": direction} for direction in reading.directions]
+    tuned = len(grid) > 1
     return Rule(
         name=title,
         curves=(name,),
-        fit=chosen(candidates, name=title) if tuned else fixed(candidates[0]),
+        fit=chosen_of(predictor, grid, title) if tuned else fixed(predictor(**grid[0])),
         parameters=int(tuned),
         labelled=reading.labelled,
     )

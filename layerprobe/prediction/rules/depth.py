@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from layerprobe.prediction.baselines import FRACTION, fixed_fraction
-from layerprobe.prediction.rule import Predictor, Rule, chosen, fixed, truncated
+from layerprobe.prediction.rule import Predictor, Rule, chosen_of, fixed, truncated
 from layerprobe.readings.reading import Reading
 
 CONTROL = "control: looks at no model"
@@ -21,7 +21,11 @@ def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]
         Rule(name="last layer", curves=(), fit=fixed(fraction(1.0)), source=CONTROL),
         Rule(name="fixed fraction of depth", curves=(), fit=fixed(fraction(FRACTION)), source=CONTROL),
         Rule(
-            name=name, curves=(), fit=chosen([fraction(f) for f in FRACTIONS], name=name), parameters=1, source=CONTROL
+            name=name,
+            curves=(),
+            fit=chosen_of(fraction, [{"share": share} for share in FRACTIONS], name),
+            parameters=1,
+            source=CONTROL,
         ),
         Rule(
             name="random layer",

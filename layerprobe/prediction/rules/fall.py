@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from layerprobe.prediction.rule import Array, HasCurves, Predictor, Rule, chosen, falls, final_run, layer_values
+from layerprobe.prediction.rule import Array, HasCurves, Predictor, Rule, chosen_of, falls, final_run, layer_values
 from layerprobe.readings.reading import Reading
 
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
@@ -29,11 +29,14 @@ def fall(name: str, reading: Reading) -> Rule:
         )
 
     title = f"fall of {name}"
-    candidates = [predictor(*choice) for choice in itertools.product((1, 0), reading.directions, THRESHOLDS)]
+    grid = [
+        {"first": first, "direction": direction, "threshold": threshold}
+        for first, direction, threshold in itertools.product((1, 0), reading.directions, THRESHOLDS)
+    ]
     return Rule(
         name=title,
         curves=(name,),
-        fit=chosen(candidates, name=title),
+        fit=chosen_of(predictor, grid, title),
         parameters=len(reading.directions) + 1,
         labelled=reading.labelled,
     )

@@ -1,11 +1,22 @@
 """Logistic regression of whether a layer drops, on the falls of a few readings together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.prediction.rule import Array, HasCurves, KnownDrop, Predictor, Rule, check_some, final_run
+from layerprobe.prediction.rule import (
+    Array,
+    Call,
+    Fit,
+    HasCurves,
+    KnownDrop,
+    Parameters,
+    Predictor,
+    Rule,
+    check_some,
+    final_run,
+)
 from layerprobe.prediction.rules.fall import falls_of
 from layerprobe.readings.reading import Reading
 
@@ -36,18 +47,29 @@ def logistic(readings: Mapping[str, Reading]) -> Rule:
     """
     name = f"logistic on {', '.join(readings)}"
 
-    def fit(models: Sequence[KnownDrop]) -> Predictor:
+    def choose(models: Sequence[KnownDrop]) -> Parameters:
         check_some(models, name)
-        targets = [_is_drop_layer(known) for known in models]
-        scale, weights = _standardised(models, readings)
-        features = np.concatenate([scale(known.model) for known in models])
-        solution = _logistic_weights(features, np.concatenate(targets), weights)
-        return lambda model: (final_run(np.append(False, scale(model) @ solution > 0), model),)
+        falls = np.concatenate([_layer_falls(known.model, readings) for known in models])
+        mean, spread = falls.mean(axis=0), falls.std(axis=0)
+        spread[spread == 0] = 1.0  # a curve that falls nowhere says nothing
+        targets = np.concatenate([_is_drop_layer(known) for known in models])
+        features = np.concatenate([_features(known.model, readings, mean, spread) for known in models])
+        weights = _logistic_weights(features, targets, np.array([0.0, *[RIDGE] * len(readings)]))
+        return {"mean": mean.tolist(), "spread": spread.tolist(), "weights": weights.tolist()}
+
+    def make(mean: Sequence[float], spread: Sequence[float], weights: Sequence[float]) -> Predictor:
+        centre, scale, slopes = map(np.array, (mean, spread, weights))
+
+        def predict(model: HasCurves) -> tuple[Call, ...]:
+            drops = _features(model, readings, centre, scale) @ slopes > 0
+            return (final_run(np.append(False, drops), model),)
+
+        return predict
 
     return Rule(
         name=name,
         curves=tuple(readings),
-        fit=fit,
+        fit=Fit(choose=choose, make=make),
         parameters=len(readings) + 1,
         labelled=any(reading.labelled for reading in readings.values()),
     )
@@ -60,27 +82,18 @@ def _is_drop_layer(known: KnownDrop) -> NDArray[np.bool_]:
     return np.zeros(len(layers), dtype=bool) if onset is None else layers >= onset
 
 
-def _standardised(
-    models: Sequence[KnownDrop], readings: Mapping[str, Reading]
-) -> tuple[Callable[[HasCurves], Array], Array]:
-    """Return what makes (layers, 1 + readings) features of a model, scaled as those of known models, and penalties.
+def _layer_falls(model: HasCurves, readings: Mapping[str, Reading]) -> Array:
+    """Return (layers, readings) falls at layers 1 to the last."""
+    columns = [
+        falls_of(model, name, reading, direction=reading.directions[0])[1:] for name, reading in readings.items()
+    ]
+    return np.stack(columns, axis=1)
 
-    The first feature is constant and has no penalty.
-    """
 
-    def raw(model: HasCurves) -> Array:
-        columns = [falls_of(model, name, each, direction=each.directions[0]) for name, each in readings.items()]
-        return np.stack([column[1:] for column in columns], axis=1)
-
-    known = np.concatenate([raw(each.model) for each in models])
-    mean, spread = known.mean(axis=0), known.std(axis=0)
-    spread[spread == 0] = 1.0  # a curve that falls nowhere says nothing
-
-    def scale(model: HasCurves) -> Array:
-        features: Array = np.c_[np.ones(model.n_blocks), (raw(model) - mean) / spread]
-        return features
-
-    return scale, np.array([0.0, *[RIDGE] * len(readings)])
+def _features(model: HasCurves, readings: Mapping[str, Reading], mean: Array, spread: Array) -> Array:
+    """Return (layers, 1 + readings): a constant, which has no penalty, and falls scaled as those of known models."""
+    features: Array = np.c_[np.ones(model.n_blocks), (_layer_falls(model, readings) - mean) / spread]
+    return features
 
 
 def _logistic_weights(features: Array, targets: NDArray[np.bool_], penalties: Array) -> Array:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
 from layerprobe.prediction.redraws import DRAWS, Array, decline_interval, drop_probability, redraw
-from layerprobe.prediction.rule import Call, HasCurves, Predictor, Rule, chosen, fixed, layer_values, truncated
+from layerprobe.prediction.rule import Call, HasCurves, Predictor, Rule, chosen_of, fixed, layer_values, truncated
 from layerprobe.prediction.sentence import drop_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
 from layerprobe.readings.reading import Reading
@@ -55,11 +55,13 @@ def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
         return predict
 
     title = f"{'tuned ' if tuned else ''}plateau of {name}"
-    candidates = [predictor(decline, wobbles) for decline in MINIMUM_DECLINES for wobbles in WOBBLE_FACTORS]
+    grid = [
+        {"minimum_decline": decline, "wobbles": wobbles} for decline in MINIMUM_DECLINES for wobbles in WOBBLE_FACTORS
+    ]
     return Rule(
         name=title,
         curves=(name,),
-        fit=chosen(candidates, name=title) if tuned else fixed(candidates[0]),
+        fit=chosen_of(predictor, grid, title) if tuned else fixed(predictor(**grid[0])),
         parameters=2 if tuned else 0,
         labelled=reading.labelled,
         source=SOURCE,
