@@ -868,7 +868,7 @@ Level = Annotated[
 def _known_rule(name: str | None) -> str | None:
     """Return the name of a rule; a misspelt one is told before a model is loaded."""
     if name is not None:
-        from layerprobe.lab.dropbench.tuned import rule_curves
+        from layerprobe.prediction.tuned import rule_curves
 
         try:
             rule_curves(name)
@@ -883,7 +883,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=_known_rule,
-        autocompletion=names_of("layerprobe.lab.dropbench.tuned:rule_names"),
+        autocompletion=names_of("layerprobe.prediction.tuned:rule_names"),
         metavar="NAME",
         help="How a drop is predicted: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

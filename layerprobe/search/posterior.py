@@ -8,15 +8,16 @@ e is the error over items, of known covariance between all scores; s is that ove
 variance. r_l is InfoNCE at layer l, where it is known, less its mean over the blocks. h and g are Gaussian processes
 over the layers with Matern's covariance of order 3/2: h over a distance that is half depth and half -log CKA summed
 over the model's own neighbouring layers, the bias g of the scan over depth. a_l is what a layer has of its own; at
-layer 0 that is much, because embeddings without a block are of another kind. mu is diffuse, b and c are weakly so; beta
-says how much a reading without training is worth. The scales and lengths have weak priors on a grid; the posterior is
-the mixture over it.
+layer 0 that is much, because embeddings without a block are of another kind. mu is diffuse, b and c are weakly so. beta
+says how much a reading without training is worth: its mean and deviation were fitted to recorded curves under this
+model, and stand in `prediction/rules.json`. The scales and lengths have weak priors on a grid; the posterior is the
+mixture over it.
 
 Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), equations 2.25, 2.26, 2.30 and 4.17.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -25,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.seeds import best_of
+from layerprobe.prediction.parameters import fitted_parameters
 from layerprobe.search.values import Evidence, Score
 
 Array = NDArray[np.float64]
@@ -35,9 +37,6 @@ DRAWS = 4096
 # Points of the metric x 100; lengths are shares of the depth. A prior is the median and factor of a log-normal law.
 LEVEL_SD = 100.0
 """Of mu, about the mean score."""
-INFONCE_SLOPE, INFONCE_SLOPE_SD = 3.0, 2.0
-"""Of beta, points for a nat: what makes the curves of the 34 encoders that rules are tuned on, and of the six of
-`dropbench/zoos/kept-out`, most likely under this model (a Bayes factor of e^36 against no slope)."""
 OWN_SD, EMBEDDING_SD = 0.3, 10.0
 """Of a at the blocks, and at layer 0."""
 SCAN_LEVEL_SD, SCAN_SLOPE_SD, SCAN_EMBEDDING_SD = 3.0, 4.0, 3.0
@@ -136,33 +135,16 @@ def posterior(evidence: Evidence) -> Posterior:
     if not rows:
         raise DataError("expected at least one finite score, got none: scan the model, or fine-tune a layer")
     scores, m, n = [evidence.scores[row] for row in rows], len(rows), evidence.n_blocks + 1
-    trend = _trend(evidence)
-    expected = INFONCE_SLOPE * trend
+    infonce = fitted_parameters().search
+    expected = infonce.slope * infonce_trend(evidence)
     y = np.array([score.value for score in scores]) - expected[[score.layer for score in scores]]
     errors = np.array(evidence.item_covariance)[np.ix_(rows, rows)] if evidence.item_covariance else np.zeros((m, m))
     errors, own = _with_expected_runs(errors, scores, evidence)
 
-    # the joint law of the scores, f, and the scores of the next runs, the next scan, and runs without end
+    # the scores, f, and the scores of the next runs, the next scan, and runs without end
     layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 4])
     scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
-    same, depth = layers[:, None] == layers, layers / evidence.n_blocks
-    fixed = LEVEL_SD**2 + same * np.where(layers == 0, EMBEDDING_SD, OWN_SD) ** 2 + errors
-    fixed += np.outer(scan, scan) * (
-        SCAN_LEVEL_SD**2
-        + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
-        + SCAN_EMBEDDING_SD**2 * (same & (layers == 0))
-    )
-    fixed += INFONCE_SLOPE_SD**2 * np.outer(trend[layers], trend[layers])
-    place = _places(evidence)[layers]
-    smooth = np.stack([_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS])
-    bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
-
-    def joint(grid: Array, part: slice) -> Array:
-        spread, length, scan_spread, _ = grid.T[..., None, None]
-        which = length[:, 0, 0].astype(int)
-        total: Array = fixed[part, part] + spread**2 * smooth[which, part, part] + scan_spread**2 * bias[part, part]
-        return total
-
+    joint = _joint_law(evidence, layers, scan, errors, slope_sd=infonce.slope_sd)
     grid, log_weights = _grid(seeing_scan=bool(scan.any()))
     root = np.linalg.cholesky(joint(grid, slice(m)) + grid[:, 3, None, None] ** 2 * np.eye(m))
     white = np.linalg.solve(root, np.broadcast_to((y - y.mean())[:, None], (len(grid), m, 1)))[..., 0]
@@ -190,6 +172,51 @@ def posterior(evidence: Evidence) -> Posterior:
         items=errors[-n:, -n:],
         first_layer=evidence.first_layer,
     )
+
+
+def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
+    """Return what is expected of finite scores of fine-tuning runs before they are known, but for what InfoNCE tells.
+
+    Returns:
+        (points, scores, scores) covariance for each point of the grid of scales and lengths, and (points,) log priors.
+    """
+    layers = np.array([score.layer for score in evidence.scores])
+    joint = _joint_law(evidence, layers, np.zeros(len(layers)), np.zeros((len(layers), len(layers))), slope_sd=0.0)
+    grid, log_priors = _grid(seeing_scan=False)
+    return joint(grid, slice(None)) + grid[:, 3, None, None] ** 2 * np.eye(len(layers)), log_priors
+
+
+def _joint_law(
+    evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, *, slope_sd: float
+) -> Callable[[Array, slice], Array]:
+    """Return the covariance of scores by points of the grid and the part of them that is looked at, but for seeds.
+
+    Args:
+        evidence: Of the model.
+        layers: (scores,) of each.
+        scan: (scores,) 1 for those of scans, 0 for others.
+        errors: (scores, scores) covariance over items.
+        slope_sd: What InfoNCE is worth varies by so much.
+    """
+    same, depth, trend = layers[:, None] == layers, layers / evidence.n_blocks, infonce_trend(evidence)[layers]
+    fixed = LEVEL_SD**2 + same * np.where(layers == 0, EMBEDDING_SD, OWN_SD) ** 2 + errors
+    fixed += np.outer(scan, scan) * (
+        SCAN_LEVEL_SD**2
+        + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
+        + SCAN_EMBEDDING_SD**2 * (same & (layers == 0))
+    )
+    fixed += slope_sd**2 * np.outer(trend, trend)
+    place = _places(evidence)[layers]
+    smooth = np.stack([_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS])
+    bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
+
+    def joint(grid: Array, part: slice) -> Array:
+        spread, length, scan_spread, _ = grid.T[..., None, None]
+        which = length[:, 0, 0].astype(int)
+        total: Array = fixed[part, part] + spread**2 * smooth[which, part, part] + scan_spread**2 * bias[part, part]
+        return total
+
+    return joint
 
 
 def _outlook(covariance: Array, part: int, n: int) -> Outlook:
@@ -248,7 +275,7 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
     return np.block([[errors, beside], [beside.T, expected]]), own
 
 
-def _trend(evidence: Evidence) -> Array:
+def infonce_trend(evidence: Evidence) -> Array:
     """Return (layers,) InfoNCE less its mean over the blocks; layer 0, of another kind, counts as layer 1."""
     if evidence.infonce is None:
         return np.zeros(evidence.n_blocks + 1)

@@ -18,18 +18,18 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.extraction.readability import data_quality
 from layerprobe.files.images import readable_as
-from layerprobe.lab.dropbench.tuned import REFERENCE, TunedRule, rule_curves, tuned_rule
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
 from layerprobe.prediction.rule import Call, ModelCurves, truncated
 from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.sentence import call_sentence
+from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.progress import Progress, notebook_bar
 from layerprobe.readings.cka import layer_curve
 from layerprobe.readings.read import read_curves
-from layerprobe.readings.registry import READINGS
+from layerprobe.readings.registry import CKA, READINGS
 from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
@@ -114,7 +114,7 @@ def predict(
     curves = read_curves(
         checkpoint,
         texts,
-        [name for name in rule_curves(rule) if name != REFERENCE],
+        [name for name in rule_curves(rule) if name != CKA],
         task=task,
         level=level,
         documents=documents,
@@ -173,10 +173,10 @@ def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, refer
     """
     name = name or default_rule(texts)
     reads = rule_curves(name)
-    needed = {name for name in reads if name != REFERENCE and READINGS[name].labelled}
+    needed = {name for name in reads if name != CKA and READINGS[name].labelled}
     if needed and not labelled:
         raise DataError(f"expected a task for the rule {name!r}, which reads {' and '.join(sorted(needed))}, got texts")
-    if REFERENCE in reads and not referenced:
+    if CKA in reads and not referenced:
         raise DataError(
             f"expected a reference for the rule {name!r}, which reads CKA with one, got none: give one, or choose a "
             "rule that reads the model alone"
@@ -186,7 +186,7 @@ def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, refer
 
 def rule_by_reference(name: str) -> str:
     """Return a rule that can tell references apart: itself if it reads CKA, or else the plateau rule."""
-    return name if REFERENCE in rule_curves(name) else PLATEAU
+    return name if CKA in rule_curves(name) else PLATEAU
 
 
 def predict_drop(
@@ -210,7 +210,7 @@ def predict_drop(
     if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
         known = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **known}
     if not comparison.alone:
-        known[REFERENCE] = layer_curve(comparison.curve)
+        known[CKA] = layer_curve(comparison.curve)
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=known), tuned_rule(rule)
 
     def called(by: TunedRule) -> Call:
@@ -232,7 +232,7 @@ def predict_drop(
         if rule == PLATEAU:
             return replace(by_plateau, baselines=baselines, record=tuned.record, first_layer=first)
         baselines[PLATEAU] = by_plateau.recommended_layer
-    read = {name: known[name] for name in tuned.rule.curves if name != REFERENCE}
+    read = {name: known[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
     probability = tuned.probability(seen)
     return DropPrediction(
@@ -278,7 +278,7 @@ def drop_cautions(
     same = (model.revision, model.random_init) == (reference.revision, reference.random_init)
     if same and not comparison.alone:
         said.append("the model was compared with itself: expected another model as the reference, such as BERT")
-    if drop.drops and REFERENCE in rule_curves(drop.rule) and reference.random_init is not None:
+    if drop.drops and CKA in rule_curves(drop.rule) and reference.random_init is not None:
         said.append(
             "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "
             "not that the layer serves sentence embeddings worse"

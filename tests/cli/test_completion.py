@@ -12,9 +12,9 @@ from layerprobe_cli.completion import tasks
 from layerprobe_cli.main import app
 from typer.testing import CliRunner
 
-from layerprobe.lab.dropbench.tuned import rule_names
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.reproduction.paper import experiment_names
+from layerprobe.prediction.tuned import rule_names
 from layerprobe.readings.registry import READINGS
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.tasks.kind import KINDS

@@ -16,7 +16,7 @@ from layerprobe.encoders.options import Options
 from layerprobe.encoders.values import Pooling
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.lab.dropbench.tuned import rule_curves
+from layerprobe.prediction.tuned import rule_curves
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve

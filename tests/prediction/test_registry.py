@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench import tuned
+from layerprobe.lab.dropbench import rules
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.tuned import rule_names, tuned_rule, tuned_rules
+from layerprobe.lab.dropbench.rules import tuned_rules
+from layerprobe.prediction import tuned
 from layerprobe.prediction.registry import RULES, rules_for
 from layerprobe.prediction.rule import ModelCurves
+from layerprobe.prediction.tuned import rule_names, tuned_rule
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from tests.lab.dropbench.zoos import DROPPING, RISING, entry, zoo
@@ -43,7 +45,8 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def forget() -> None:
         RULES.reload()
         tuned.tuned_rule.cache_clear()
-        tuned._rules.cache_clear()
+        tuned._outside.cache_clear()
+        rules._rules.cache_clear()
 
     (tmp_path / "plugin").mkdir()
     install(monkeypatch, tmp_path / "plugin", RULES, TOY, {"lowest": "lowest"})

@@ -66,7 +66,7 @@ def bench_predictors(
     Example:  [bold]layerprobe bench-predictors --budget converged --report dropbench.html[/bold]
     """
     from layerprobe.lab.dropbench.bench import bench_predictors as bench
-    from layerprobe.lab.dropbench.tuned import tuned_rules
+    from layerprobe.lab.dropbench.rules import tuned_rules
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
     if searched and zoo:

@@ -14,7 +14,7 @@ from layerprobe.errors import DataError, StoreError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench import zoo as module
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.tuned import tuned_rules
+from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.lab.dropbench.values import TunedLayers, Zoo, ZooEntry, ZooProvenance
 from layerprobe.lab.dropbench.zoo import put_together, read_kept_out, read_searched, read_zoo, write_zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES

@@ -1,22 +1,22 @@
-"""Rules tuned on the shipped zoos: the same as on the bench, told what they need, and asked for by name."""
+"""Rules that come with their parameters: what they say of a model, how surely, and asked for by name."""
 
 from __future__ import annotations
 
-import statistics
-from dataclasses import replace
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.tuned import REFERENCE, rule_curves, rule_names, tuned_rule, tuned_rules
-from layerprobe.lab.dropbench.zoo import read_zoo
+from layerprobe.prediction import parameters
+from layerprobe.prediction.parameters import fitted_parameters
 from layerprobe.prediction.redraws import redraw
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.sentence import call_sentence, record_sentence
-from layerprobe.prediction.values import PLATEAU, Record
-from layerprobe.readings.registry import READINGS, alone
+from layerprobe.prediction.tuned import rule_curves, tuned_rule
+from layerprobe.prediction.values import Record
 from layerprobe.readings.values import LayerCurve
 from tests.prediction.curves import equicorrelated, matrix, uncertain
 
@@ -28,18 +28,30 @@ def seen(**curves: list[float]) -> ModelCurves:
     return ModelCurves(n_blocks=len(next(iter(curves.values()))) - 1, curves=by_name)
 
 
-@pytest.mark.parametrize(("name", "benched"), [(PLATEAU, f"plateau of {REFERENCE}"), (RANK, RANK)])
-def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
-    (budget,) = bench_predictors(read_zoo(), budgets=["converged"], strategies=(), draws=1).budgets
-    scores = next(each for each in budget.rules if each.rule == benched)
-    record = tuned_rule(name).record
-    assert record.families == len({each.family for each in read_zoo().entries})
-    assert record.models == len(scores.outcomes)
-    assert record.caught == sum(each.called for each in scores.outcomes if each.drop)
-    assert record.false_alarms == sum(each.called for each in scores.outcomes if not each.drop)
-    assert record.drops == sum(each.drop for each in scores.outcomes)
-    assert record.median_regret == pytest.approx(scores.median_regret.value)
-    assert record.mean_regret == pytest.approx(statistics.fmean(each.regret for each in scores.outcomes))
+def test_what_is_no_rule_is_reported() -> None:
+    with pytest.raises(DataError, match=r"expected a rule among plateau of CKA; .*got 'last layer'"):
+        tuned_rule("last layer")
+
+
+def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = tmp_path / "rules.json"
+    damaged.write_text(parameters.FILE.read_text().replace('"threshold": 0.01', '"threshold": 0.02', 1))
+    monkeypatch.setattr(parameters, "FILE", damaged)
+    for problem in ("its checksum is not that of its content", "No such file"):
+        fitted_parameters.cache_clear()
+        with pytest.raises(DataError, match=f"cannot read the rules .*{problem}.*: install it again"):
+            fitted_parameters()
+        damaged.unlink(missing_ok=True)
+    fitted_parameters.cache_clear()
+
+
+def test_predict_imports_nothing_of_the_lab() -> None:
+    code = (
+        "import sys, layerprobe.study.predict as p, layerprobe.prediction.tuned as t; t.tuned_rule(p.DEFAULT_RULE);"
+        "print(*(name for name in sys.modules if name.startswith('layerprobe.lab')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 def test_a_rule_says_of_any_model_what_it_reads_off() -> None:
@@ -89,47 +101,6 @@ def test_no_probability_without_errors_or_of_several_curves() -> None:
     several = "logistic on self CKA, effective rank, mean cosine"
     curves = {name: uncertain_curve([0.9] * 7, 0.1) for name in rule_curves(several)}
     assert tuned_rule(several).probability(ModelCurves(n_blocks=6, curves=curves)) is None
-
-
-def test_rules_read_one_model_and_one_reference() -> None:
-    in_zoos = {name for entry in read_zoo().entries for name in entry.curves}
-    known = {REFERENCE, *READINGS} & in_zoos
-    assert {REFERENCE, *alone()} < known
-    assert {curve for name in rule_names() for curve in rule_curves(name)} == known
-    assert all(rule_curves(name) for name in rule_names())
-    without = rule_names(labelled=False)
-    assert {RANK, PLATEAU, "fall of CKA"} <= set(without)
-    assert {curve for name in without for curve in rule_curves(name)} == {REFERENCE, *alone()}
-
-
-def test_tuned_rules_are_scored_as_they_come() -> None:
-    """On models of one family, too, from which nothing could be tuned; what they say is what `tuned_rule` says."""
-    one_family = [entry for entry in read_zoo().entries if entry.family == "rtd"]
-    models = replace(read_zoo(), entries=tuple(one_family))
-    (result,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], strategies=(), draws=1).budgets
-    assert result.left_out == {}
-    by_name = {scores.rule: scores for scores in result.rules}
-    assert set(by_name) == {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"} | set(
-        rule_names()
-    )
-    for name in rule_names():
-        for entry, outcome in zip(one_family, by_name[name].outcomes, strict=True):
-            assert outcome.recommended == (tuned_rule(name)(entry).recommended_layer,)
-    assert {scores.parameters for scores in result.rules} == {0}
-
-
-def test_what_is_no_rule_or_budget_is_reported() -> None:
-    with pytest.raises(DataError, match=r"expected a rule among plateau of CKA; .*got 'last layer'"):
-        tuned_rule("last layer")
-    with pytest.raises(DataError, match="expected a budget among gentle, converged, got 'long'"):
-        tuned_rule(RANK, budget="long")
-
-
-def test_the_budget_is_part_of_what_a_rule_is_tuned_to() -> None:
-    gentle, converged = tuned_rule(PLATEAU, budget="gentle").record, tuned_rule(PLATEAU).record
-    assert (gentle.budget, converged.budget) == ("gentle", "converged")
-    assert gentle.mean_regret != converged.mean_regret
-    assert np.isfinite([gentle.mean_regret, converged.median_regret]).all()
 
 
 RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4, "false_alarms": 1}

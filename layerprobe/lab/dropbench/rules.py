@@ -1,0 +1,146 @@
+"""Zoos -> the parameters and records of rules, which come with layerprobe in `prediction/rules.json`.
+
+    python -m layerprobe.lab.dropbench.rules [FILE]
+
+fits all rules to the zoos that come with layerprobe and writes that file.
+"""
+
+import argparse
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from layerprobe.errors import DataError
+from layerprobe.files.atomic import sha256_of, write_whole
+from layerprobe.files.serialisation import sealed
+from layerprobe.lab.dropbench.bench import known_drops, outcomes_of, readings_in
+from layerprobe.lab.dropbench.infonce import worth_of_infonce
+from layerprobe.lab.dropbench.values import OTHER_SEED
+from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, read_zoo
+from layerprobe.prediction.parameters import FILE, FittedParameters, FittedRule, FittedTo
+from layerprobe.prediction.registry import rules_for
+from layerprobe.prediction.rule import Fit, HasCurves, KnownDrop, ModelCurves, Rule, fitted, obstacle
+from layerprobe.prediction.rules import depth
+from layerprobe.prediction.tuned import TunedRule
+from layerprobe.prediction.values import Record
+from layerprobe.readings.registry import CKA, cka_with
+
+REFERENCE = cka_with(OTHER_SEED)
+"""What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
+BUDGET = "converged"
+"""Of the fine-tuning that rules are tuned to predict; it is nearer to the paper's than the gentle one."""
+
+
+def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
+    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to.
+
+    Raises:
+        DataError: If there is no such budget, or no model that the rule can be fitted to.
+    """
+    models = _models(budget)
+    outcomes = outcomes_of(rule, models)
+    regrets = [outcome.regret for outcome in outcomes]
+    record = Record(
+        budget=budget,
+        families=len({outcome.family for outcome in outcomes}),
+        models=len(outcomes),
+        drops=sum(outcome.drop for outcome in outcomes),
+        caught=sum(outcome.drop and outcome.called > 0 for outcome in outcomes),
+        false_alarms=sum(not outcome.drop and outcome.called > 0 for outcome in outcomes),
+        mean_regret=float(np.mean(regrets)),
+        median_regret=float(np.median(regrets)),
+    )
+    return TunedRule(rule=rule, predict=fitted(rule, models), record=record)
+
+
+def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
+    """Return the rules as `predict` has them, and what one does without looking, with nothing left to choose.
+
+    So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
+
+    Raises:
+        DataError: If there is no such budget.
+    """
+    models = _models(budget)
+
+    def as_tuned(rule: Rule) -> Rule:
+        predict = fitted(rule, models)
+        curves = tuple(REFERENCE if name == CKA else name for name in rule.curves)
+        return replace(rule, curves=curves, fit=lambda _: lambda model: predict(_as_read(model)), parameters=0)
+
+    return [as_tuned(rule) for rule in (*depth.rules({}, []), *_rules())]
+
+
+def fitted_anew() -> FittedParameters:
+    """Return what `prediction/rules.json` holds, fitted to the zoos that come with layerprobe."""
+    shipped, kept_out = (sorted(folder.glob("*.json")) for folder in (SHIPPED, KEPT_OUT))
+    zoo = read_zoo(*shipped, *kept_out)
+    return FittedParameters(
+        version=1,
+        fitted_to=_fitted_to(shipped, [BUDGET]),
+        rules=tuple(map(_row, _rules())),
+        search=worth_of_infonce(zoo, _fitted_to([*shipped, *kept_out], list(zoo.entries[0].budgets))),
+    )
+
+
+def _fitted_to(files: Sequence[Path], budgets: Sequence[str]) -> FittedTo:
+    entries = read_zoo(*files).entries
+    return FittedTo(
+        zoos={file.relative_to(SHIPPED).as_posix(): sha256_of(file) for file in files},
+        budgets=tuple(budgets),
+        models=len(entries),
+        families=len({entry.family for entry in entries}),
+    )
+
+
+def _row(rule: Rule) -> FittedRule:
+    assert isinstance(rule.fit, Fit)  # those that come with layerprobe can be written down
+    return FittedRule(
+        name=rule.name,
+        readings=rule.curves,
+        labelled=rule.labelled,
+        parameters=dict(rule.fit.choose([known for known in _models(BUDGET) if rule.reads(known.model)])),
+        record=fitted_rule(rule).record,
+    )
+
+
+@functools.cache
+def _rules() -> list[Rule]:
+    """Return the rules that look at one model and one reference."""
+    models = _models(BUDGET)
+    readings = {name.replace(REFERENCE, CKA): reading for name, reading in readings_in(read_zoo().entries).items()}
+    rules = rules_for({name: reading for name, reading in readings.items() if not name.startswith(cka_with(""))})
+    return [rule for rule in rules if rule.curves and obstacle(rule, models) is None]
+
+
+@functools.cache
+def _models(budget: str) -> list[KnownDrop]:
+    entries = read_zoo().entries
+    models = known_drops(entries, budget)
+    if not models:
+        names = dict.fromkeys(name for entry in entries for name in entry.budgets)
+        raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
+    return [replace(known, model=_as_read(known.model)) for known in models]
+
+
+def _as_read(model: HasCurves) -> ModelCurves:
+    """Return a model of a zoo as `predict` sees one: with one reference, whose CKA has no further name."""
+    curves = {name.replace(REFERENCE, CKA): curve for name, curve in model.curves.items()}
+    return ModelCurves(
+        n_blocks=model.n_blocks,
+        curves={name: curve for name, curve in curves.items() if not name.startswith(cka_with(""))},
+    )
+
+
+def main() -> None:
+    """Fit all rules to the zoos that come with layerprobe, and write them down."""
+    parser = argparse.ArgumentParser(prog="python -m layerprobe.lab.dropbench.rules", description=main.__doc__)
+    parser.add_argument("file", type=Path, nargs="?", default=FILE, help="where they are written")
+    write_whole(parser.parse_args().file, sealed(fitted_anew()))
+
+
+if __name__ == "__main__":
+    main()

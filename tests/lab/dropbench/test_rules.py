@@ -1,0 +1,101 @@
+"""Rules fitted to the zoos that come with layerprobe: they are what `prediction/rules.json` holds."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_dict
+from layerprobe.lab.dropbench import rules
+from layerprobe.lab.dropbench.bench import bench_predictors
+from layerprobe.lab.dropbench.rules import REFERENCE, fitted_rule, tuned_rules
+from layerprobe.lab.dropbench.zoo import read_zoo
+from layerprobe.prediction.parameters import FittedParameters, fitted_parameters
+from layerprobe.prediction.rule import ModelCurves
+from layerprobe.prediction.tuned import rule_curves, rule_names, tuned_rule
+from layerprobe.prediction.values import PLATEAU
+from layerprobe.readings.registry import CKA, READINGS, alone
+
+RANK = "fall of effective rank"
+
+
+def test_the_file_holds_what_the_zoos_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rules, their records, and what a nat of InfoNCE is worth; to 1e-12, since machines round differently."""
+    monkeypatch.setattr(sys, "argv", ["rules", str(tmp_path / "rules.json")])
+    rules.main()
+    anew = from_json(FittedParameters, (tmp_path / "rules.json").read_text())
+    assert _compared(to_dict(anew)) == to_dict(fitted_parameters())
+    assert len(anew.rules) == len(anew.by_name) > 30
+
+
+def _compared(value: object) -> object:
+    """Return a value whose floating-point numbers compare as equal up to 1e-12 of them."""
+    if isinstance(value, dict):
+        return {key: _compared(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_compared(item) for item in value]
+    return pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize(("name", "benched"), [(PLATEAU, f"plateau of {REFERENCE}"), (RANK, RANK)])
+def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
+    (budget,) = bench_predictors(read_zoo(), budgets=["converged"], strategies=(), draws=1).budgets
+    scores = next(each for each in budget.rules if each.rule == benched)
+    record = tuned_rule(name).record
+    assert record.families == len({each.family for each in read_zoo().entries})
+    assert record.models == len(scores.outcomes)
+    assert record.caught == sum(each.called for each in scores.outcomes if each.drop)
+    assert record.false_alarms == sum(each.called for each in scores.outcomes if not each.drop)
+    assert record.drops == sum(each.drop for each in scores.outcomes)
+    assert record.median_regret == pytest.approx(scores.median_regret.value)
+    assert record.mean_regret == pytest.approx(statistics.fmean(each.regret for each in scores.outcomes))
+
+
+def test_rules_read_one_model_and_one_reference() -> None:
+    in_zoos = {name for entry in read_zoo().entries for name in entry.curves}
+    known = {CKA, *(READINGS.keys() & in_zoos)}
+    assert {CKA, *alone()} < known
+    assert {curve for name in rule_names() for curve in rule_curves(name)} == known
+    assert all(rule_curves(name) for name in rule_names())
+    without = rule_names(labelled=False)
+    assert {RANK, PLATEAU, "fall of CKA"} <= set(without)
+    assert {curve for name in without for curve in rule_curves(name)} == {CKA, *alone()}
+
+
+def test_tuned_rules_are_scored_as_they_come() -> None:
+    """On models of one family, too, from which nothing could be tuned; what they say is what `tuned_rule` says."""
+    one_family = [entry for entry in read_zoo().entries if entry.family == "rtd"]
+    models = replace(read_zoo(), entries=tuple(one_family))
+    (result,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], strategies=(), draws=1).budgets
+    assert result.left_out == {}
+    by_name = {scores.rule: scores for scores in result.rules}
+    assert set(by_name) == {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"} | set(
+        rule_names()
+    )
+    for name in rule_names():
+        for entry, outcome in zip(one_family, by_name[name].outcomes, strict=True):
+            curves = {what.replace(REFERENCE, CKA): curve for what, curve in entry.curves.items()}
+            model = ModelCurves(n_blocks=entry.n_blocks, curves=curves)
+            assert outcome.recommended == (tuned_rule(name)(model).recommended_layer,)
+    assert {scores.parameters for scores in result.rules} == {0}
+
+
+def test_what_is_no_budget_is_reported() -> None:
+    rule = tuned_rule(RANK).rule
+    with pytest.raises(DataError, match="expected a budget among gentle, converged, got 'long'"):
+        fitted_rule(rule, budget="long")
+
+
+def test_the_budget_is_part_of_what_a_rule_is_tuned_to() -> None:
+    gentle, converged = (
+        fitted_rule(tuned_rule(PLATEAU).rule, budget=budget).record for budget in ("gentle", "converged")
+    )
+    assert (gentle.budget, converged.budget) == ("gentle", "converged")
+    assert gentle.mean_regret != converged.mean_regret
+    assert np.isfinite([gentle.mean_regret, converged.median_regret]).all()
