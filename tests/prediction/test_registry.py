@@ -25,9 +25,17 @@ from tests.models import save_tiny
 from tests.plugins import install
 
 TOY = """
-from layerprobe.prediction.rule import Rule, fixed, layer_values, truncated
+from layerprobe.prediction.rule import Rule, chosen, fixed, layer_values, truncated
 
 def lowest(readings, others):
+    if "effective rank" in readings:
+        candidates = [lambda model: (truncated(0, model),), lambda model: (truncated(model.n_blocks, model),)]
+        yield Rule(
+            name="either end",
+            curves=("effective rank",),
+            fit=chosen(candidates, name="either end"),
+            parameters=1,
+        )
     for name, reading in readings.items():
         if not reading.labelled:
             yield Rule(
@@ -65,6 +73,7 @@ def test_it_is_tuned_and_has_a_record() -> None:
     model = ModelCurves(n_blocks=4, curves={"effective rank": LayerCurve(values=(5.0, 4.0, 3.0, 2.0, 6.0))})
     assert tuned_rule(name)(model).recommended_layer == 3
     assert tuned_rule(name).record.models == tuned_rule("fall of effective rank").record.models
+    assert tuned_rule("either end")(model).recommended_layer == 4, "expected a layer chosen on the zoos"
 
 
 @pytest.mark.usefixtures("toy")
