@@ -4,10 +4,11 @@ import collections
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -325,13 +326,15 @@ def measure_tokens(
 
 
 def distinct_texts(texts: Sequence[str]) -> Sequence[str]:
-    """Return every text once, in order.
+    """Return every text once, in order: those of a list, of a task, or of a table with one column.
 
     Raises:
-        DataError: If there are no texts, one is empty or no text, or a single text stands where a list should.
+        DataError: If there are no texts, one is empty or no text, or a single text or a table of several columns stands
+            where a list should.
     """
     if isinstance(texts, str):
         raise DataError(f"expected a list of texts, got the single text {texts[:60]!r}: put it into a list")
+    texts = _texts_in(texts)
     if not isinstance(texts, SpooledTexts):
         texts = tuple(texts)
     if not texts:
@@ -343,6 +346,22 @@ def distinct_texts(texts: Sequence[str]) -> Sequence[str]:
             raise DataError("expected texts with words in them, got an empty one: drop it")
     rows = first_rows(texts, sample_ids(texts))
     return texts if len(rows) == len(texts) else _taken(texts, rows)
+
+
+def _texts_in(texts: Any) -> Any:
+    """Return the texts of a task or of the only column of a DataFrame, a data set or a mapping; else what was given."""
+    if isinstance(texts, Task):
+        return texts.texts()
+    columns = texts if isinstance(texts, Mapping) else getattr(texts, "columns", getattr(texts, "column_names", None))
+    if columns is None:
+        return texts
+    names = list(columns)
+    if len(names) != 1:
+        listed = ", ".join(map(str, names)) or "none"
+        raise DataError(
+            f"expected texts, got a table with the columns {listed}: choose one, or make a task of it with load_task"
+        )
+    return texts[names[0]]
 
 
 def _taken(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import layerprobe as lp
@@ -73,6 +74,10 @@ def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: tuple[
     ("texts", "message"),
     [
         ("one string", "expected a list of texts, got the single text 'one string': put it into a list"),
+        (
+            pd.DataFrame({"title": ["a b"], "body": ["c d"]}),
+            "expected texts, got a table with the columns title, body: choose one, or make a task of it with load_task",
+        ),
         (["a b", None], "expected texts, got None as number 1: drop it, or make it a text"),
         ([3.0], "expected texts, got 3.0 as number 0"),
         (["a", ""], "got an empty one: drop it"),
@@ -83,6 +88,14 @@ def test_what_is_no_list_of_texts_is_refused(pair: tuple[Path, Path], tmp_path: 
     for function in (lp.extract, lp.predict):
         with pytest.raises(DataError, match=message):
             function(pair[0], texts, options=Options(cache_dir=tmp_path))
+
+
+def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    task, options = lp.embedded_task(train=8, validation=8, test=8), Options(cache_dir=tmp_path)
+    texts = list(task.texts())
+    expected = lp.extract(pair[0], texts, options=options).fingerprint
+    tables: list[Any] = [task, pd.DataFrame({"text": texts}), pd.Series(texts), {"text": texts}]
+    assert [lp.extract(pair[0], given, options=options).fingerprint for given in tables] == [expected] * 4
 
 
 def test_a_task_that_was_not_loaded_is_refused(pair: tuple[Path, Path]) -> None:
