@@ -16,8 +16,8 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.kinds.retrieval.loss import CosineTriplets, EuclideanTriplets
 from layerprobe.kinds.triplets.items import Triplets
+from layerprobe.kinds.triplets.loss import CosineTriplets, EuclideanTriplets
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.study.find import find

@@ -1,0 +1,50 @@
+"""What triplets train: losses of distances. Knows items as token ids, and tensors."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from layerprobe.finetuning.losses import Criterion, PreparedItems
+from layerprobe.metrics.correlation import cosine_scores
+
+
+class CosineTriplets(Criterion):
+    """max(0, margin - cos(anchor, positive) + cos(anchor, negative)).
+
+    That is `TripletLoss` of sentence-transformers by its cosine distance. Its default is the Euclidean distance with a
+    margin of 5, but how long embeddings are differs from layer to layer, and the margin would mean another thing at
+    each; cosines are also what triplets are scored by. `EuclideanTriplets` is that default.
+    """
+
+    margin: ClassVar[float] = 0.5
+    """The negative should be so much farther away from the anchor than the positive is."""
+
+    def distance(self, u: Tensor, v: Tensor) -> Tensor:
+        """Return the (n,) distances of (n, width) embeddings."""
+        return 1 - F.cosine_similarity(u, v)
+
+    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+        """Return the mean loss of triplets."""
+        anchor, positive, negative = kept.view(3, len(rows), -1)
+        return F.relu(self.distance(anchor, positive) - self.distance(anchor, negative) + self.margin).mean()
+
+    def item_outputs(
+        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+    ) -> NDArray[np.float64]:
+        """Return (n,) cos(anchor, positive) - cos(anchor, negative)."""
+        anchor, positive, negative = (np.asarray(kept)[side] for side in items.sides)
+        return cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
+
+
+class EuclideanTriplets(CosineTriplets):
+    """The same by the Euclidean distance, max(0, |anchor - positive| - |anchor - negative| + 5)."""
+
+    margin = 5.0
+
+    def distance(self, u: Tensor, v: Tensor) -> Tensor:
+        """Return the (n,) distances of (n, width) embeddings."""
+        return F.pairwise_distance(u, v)
