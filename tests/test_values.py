@@ -34,7 +34,7 @@ from layerprobe.finetuning.values import (
     Protocol,
     RunsOrigin,
 )
-from layerprobe.kinds.retrieval.values import RetrievalScores, RetrievalTask
+from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.lab.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
@@ -129,11 +129,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     SummaryScores: {"primary": PRIMARY},
     LayerMeans: {"primary": PRIMARY},
     LayerScores: {"primary": PRIMARY, "metrics": st.fixed_dictionaries({"spearman": THREE, "pearson": THREE})},
-    RetrievalTask: {
-        **{"query_ids": st.just(("p", "q")), "queries": st.tuples(TEXTS, TEXTS)},
-        **{"document_ids": st.just(("d", "e")), "documents": st.tuples(TEXTS, TEXTS)},
-        "relevance": st.tuples(*(st.tuples(st.just(i), st.integers(0, 1), st.floats(0.5, 9)) for i in (0, 1))),
-    },
     RetrievalScores: {
         "query_ids": st.just(("p", "q")),
         "by_query": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)}),

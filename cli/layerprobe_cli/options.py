@@ -32,7 +32,7 @@ from layerprobe_cli.output import Output
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.options import Options
-    from layerprobe.kinds.retrieval.values import RetrievalTask
+    from layerprobe.kinds.retrieval.items import RetrievalTask
     from layerprobe.tasks.values import Task, TaskSettings
 
 Model = Annotated[

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,13 +52,14 @@ from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Items, Task
 from layerprobe.versions import TOKENS_VERSION
 
 # Texts whose embeddings are in memory at a time where only their token states are measured.
 TEXTS_A_PASS = 4096
 ONE_TOKEN: tuple[Pooling, ...] = ("cls", "last")
 
+ItemsOf = TypeVar("ItemsOf", bound=Items)
 Measured = Callable[[slice | NDArray[np.intp], TokenMeasures], None]
 """Rows, and what the token states of those texts are like."""
 
@@ -191,8 +192,12 @@ def _extracted(
     cluster: RayCluster | None = None,
     *,
     blockwise: bool = False,
+    prompts: Sequence[str] = (),
 ) -> Embeddings:
-    """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one."""
+    """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one.
+
+    Prompts are those that the texts already begin with.
+    """
     options = settled(checkpoint, options)
     encoder = blocks = None
     found = kept_use(checkpoint, options)
@@ -225,7 +230,8 @@ def _extracted(
     settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
-    warnings += [f"{checkpoint.label} is read with {note}" for note in recipe.notes(options.pooling, options.prompt)]
+    notes = [note for each in prompts or (options.prompt,) for note in recipe.notes(options.pooling, each)]
+    warnings += dict.fromkeys(f"{checkpoint.label} is read with {note}" for note in notes)
     if constant:
         warnings.append(left_out_layer(checkpoint.label, options.pooling))
     return Embeddings(
@@ -272,8 +278,65 @@ def extract_split(
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    return _extracted(checkpoint, [task.texts(), task.split(split).texts], options, progress)
+    return extract_items(model, task.split(split), task=task, options=options, progress=progress)[1]
+
+
+def extract_items(
+    model: ModelLike,
+    items: ItemsOf,
+    *,
+    task: Task | None = None,
+    prompts: tuple[str | None, str | None] = (None, None),
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> tuple[ItemsOf, Embeddings]:
+    """Return items as they are embedded, and embeddings that hold their texts.
+
+    Of queries and documents each has its prompt: the one that is asked for or that the items have, else that of the
+    options, else that of the model's configuration.
+
+    Args:
+        model: A name, a folder, a `ModelSpec`, or a checkpoint.
+        items: Of a split of a task.
+        task: The task; the embeddings are those of all of it where they are in the store.
+        prompts: Before queries and before documents; None for what the items, the options or the model say.
+        options: How to load and embed.
+        progress: Called with the tokens that are done, and all.
+
+    Raises:
+        ModelError: If the model cannot be loaded or truncated.
+        StoreError: If the store cannot be written.
+    """
+    readable = readable_as(items.sides[0] if items.sides else ())
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable)
+    read, chosen = _with_prompts(checkpoint, items, prompts, options)
+    splits = () if task is None else (task.train, task.validation, task.test)
+    of_splits = [_with_prompts(checkpoint, split, prompts, options)[0].texts for split in splits]
+    whole = tuple(dict.fromkeys(itertools.chain.from_iterable(of_splits)))
+    candidates = [whole, read.texts] if whole else [read.texts]
+    return read, _extracted(checkpoint, candidates, chosen, progress, prompts=_before(read))
+
+
+def _with_prompts(
+    checkpoint: Checkpoint, items: ItemsOf, prompts: tuple[str | None, str | None], options: Options
+) -> tuple[ItemsOf, Options]:
+    """Return items with the prompts of queries and of documents, and the options for them; the rest as it is."""
+    if items.prompts is None:
+        return items, options
+    configured = checkpoint.recipe.retrieval_prompts if options.prompt is None else None
+    usual = configured or (settled(checkpoint, options).prompt,) * 2
+    query, document = (
+        own or default if asked is None else asked
+        for asked, own, default in zip(prompts, items.prompts, usual, strict=True)
+    )
+    if query == document and not any(items.prompts):
+        return items, replace(options, prompt=query)
+    return items.with_prompts(query, document), replace(options, prompt="")
+
+
+def _before(items: Items) -> tuple[str, ...]:
+    """Return the prompts that texts of items begin with."""
+    return items.prompts if items.prompts is not None and any(items.prompts) else ()
 
 
 def measure_tokens(

@@ -78,6 +78,10 @@ class Items(abc.ABC):
         """What stands before queries and before documents; None where items are no such."""
         return None
 
+    def with_prompts(self, query: str, document: str) -> Self:
+        """Return queries and documents with these prompts in the place of theirs; other items as they are."""
+        return self
+
     @property
     def one_target(self) -> bool:
         """Whether all items have the same target, so that no correlation and no precision is defined."""

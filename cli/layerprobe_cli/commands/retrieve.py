@@ -49,7 +49,7 @@ def retrieve(
     task = source.load()
 
     # only now: an error in the data needs no torch
-    from layerprobe.kinds.retrieval.run import retrieve as score
+    from layerprobe.kinds.retrieval.untrained import retrieve as score
 
     names = [model] if other is None else [model, other]
     checkpoints = [extraction.resolve(names[0]), *(extraction.without_name().resolve(name) for name in names[1:])]

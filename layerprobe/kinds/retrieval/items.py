@@ -1,5 +1,6 @@
 """Queries to be found documents for, as the items of a task. Knows texts; knows no files and no models."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -40,6 +41,14 @@ class RetrievalItems(Items):
             raise DataError(
                 f"expected numbers of {len(self.documents)} documents, got {min(numbers)} to {max(numbers)}"
             )
+        for query, (own, each) in enumerate(zip(self.own, self.relevance, strict=True)):
+            gains = dict(each)
+            if len(gains) < len(each):
+                raise DataError(f"expected one gain for a query and a document, got several for query {query}")
+            if own in gains:
+                raise DataError(f"expected no query that finds itself, got query {query}")
+            if not all(math.isfinite(gain) and gain > 0 for gain in gains.values()):
+                raise DataError(f"expected gains above 0, got {', '.join(map(str, gains.values()))} for query {query}")
         if len({len(example) for example in chain(*self.trained)}) > 1:
             raise DataError("expected as many hard negatives for each positive, got more for some than for others")
 
@@ -114,8 +123,12 @@ class RetrievalItems(Items):
         )
 
     def prompted(self, prompt: str) -> "RetrievalItems":
-        """Return the items with the prompt before every query and document, and before the prompts they have."""
-        return replace(self, query_prompt=prompt + self.query_prompt, document_prompt=prompt + self.document_prompt)
+        """Return the items with the prompt before queries, and before documents, that have none of their own."""
+        return self.with_prompts(self.query_prompt or prompt, self.document_prompt or prompt)
+
+    def with_prompts(self, query: str, document: str) -> "RetrievalItems":
+        """Return the items with these prompts in the place of theirs."""
+        return replace(self, query_prompt=query, document_prompt=document)
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
         """Raise DataError unless there are two documents to rank, and no text is empty."""
@@ -125,3 +138,20 @@ class RetrievalItems(Items):
             for i, text in enumerate(texts):
                 if not isinstance(text, str) or not text.strip():
                     raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave it out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalTask:
+    """Queries of one file of judgements, to be scored and not trained on."""
+
+    name: str
+    """As the user gave it."""
+    query_ids: tuple[str, ...]
+    """Distinct, in the order of the items."""
+    items: RetrievalItems
+    digest: str
+    """A sha256 of all ids, texts and gains."""
+    notes: tuple[str, ...] = ()
+    """How the data was understood, in plain words."""
+    warnings: tuple[str, ...] = ()
+    """What was changed in the data or left out, with counts."""

@@ -1,21 +1,52 @@
-"""Queries, documents and relevance, loaded. Knows the layouts of folders, hub data sets and tables of pairs."""
+"""Queries with documents, loaded: to train on, or to be scored alone. Knows folders, hub data sets and tables."""
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
-from layerprobe.kinds.retrieval.values import RetrievalTask, same_text
-from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns
-from layerprobe.tasks.discovery import data_files
-from layerprobe.tasks.examples import MIN_EXAMPLES
+from layerprobe.files.serialisation import digest
+from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
+from layerprobe.kinds.retrieval.kind import RETRIEVAL
+from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns, training_columns
+from layerprobe.tasks.discovery import data_files, split_role
+from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
+from layerprobe.tasks.loading import TaskSource, source_tables
 from layerprobe.tasks.scores import parse_score
+from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table, read_table
-from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty, count
+from layerprobe.tasks.values import Task
+
+MOST_NEGATIVES = 100
+_SHOWN = 5
+
+Judgements = list[tuple[str, str, float]]
+"""Query id, document id and gain."""
+Gains = dict[tuple[str, str], float]
+"""By query id and document id, above 0."""
+Trained = Mapping[str, list[tuple[str, ...]]]
+"""By query id, the document ids of a positive and its hard negatives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """The queries and documents of a source."""
+
+    queries: dict[str, str]
+    """Text by id."""
+    documents: dict[str, str]
+    """Text by id."""
+    warnings: tuple[str, ...] = ()
+    """What was changed in the texts or left out, with counts."""
+
+
+# ---- what is scored alone -----------------------------------------------------------------------------
 
 
 def load_retrieval(
@@ -52,32 +83,217 @@ def load_retrieval(
     if path.is_dir():
         if columns is not None:
             raise TaskError(f"expected no columns with the folder {path}: its files have _id, text, query-id, ...")
-        tables = folder_tables(path, split)
+        tables = _folder_tables(path, split)
     elif is_on_hub(source):
         tables = hub_retrieval_tables(str(source), split)
     else:
         tables = {"pairs": read_table(path)}
-    texts = _of_pairs(tables["pairs"], columns) if "pairs" in tables else collection_of(tables)
-    task = searched(str(source), texts, relevant_from)
+    if "pairs" in tables:
+        collection, judgements = _of_pairs(tables["pairs"], columns)
+    else:
+        collection, judgements = _collection(tables), _judgements(tables["qrels"])
+    task = searched(str(source), collection, judgements, relevant_from=relevant_from)
     notes = tuple(note for table in tables.values() for note in table.notes)
     warnings = tuple(warning for table in tables.values() for warning in table.warnings)
+    warnings += collection.warnings
     return dataclasses.replace(task, notes=(*notes, *task.notes), warnings=(*warnings, *task.warnings))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collection:
-    """What a source has, as it has it."""
+def _of_pairs(table: Table, columns: Columns | None) -> tuple[Collection, Judgements]:
+    """Number the distinct queries and documents of a table from 1; pairs with an empty text are left out."""
+    table, (query, document, *gain) = query_columns(table, columns)
+    cleaner, numbered, judgements = Cleaner(), _Numbered(), Judgements()
+    for i, row in enumerate(table.rows):
+        texts = [cleaner.clean(row[column]) for column in (query, document)]
+        if cleaner.keeps(*texts):
+            gained = parse_score(row[gain[0]], table.place(i)) if gain else 1.0
+            query_id, (document_id,) = numbered.ids(*texts)
+            judgements.append((query_id, document_id, gained))
+    return numbered.collection(cleaner.warnings(table.name, "pair")), judgements
 
-    queries: dict[str, str]
-    """Text by id."""
-    documents: dict[str, str]
-    """Text by id."""
-    judgements: list[tuple[str, str, float]]
-    """Query id, document id and gain."""
-    warnings: tuple[str, ...]
+
+class _Numbered:
+    """Distinct queries and documents of tables, numbered from 1 as they come."""
+
+    def __init__(self) -> None:
+        self._queries, self._documents = dict[str, str](), dict[str, str]()
+
+    def ids(self, query: str, *documents: str) -> tuple[str, tuple[str, ...]]:
+        """Return the ids of a query and of documents."""
+        first = self._queries.setdefault(query, f"query {len(self._queries) + 1}")
+        return first, tuple(
+            self._documents.setdefault(each, f"document {len(self._documents) + 1}") for each in documents
+        )
+
+    def collection(self, warnings: tuple[str, ...] = ()) -> Collection:
+        """Return all of them by id."""
+        queries, documents = ({name: text for text, name in ids.items()} for ids in (self._queries, self._documents))
+        return Collection(queries=queries, documents=documents, warnings=warnings)
 
 
-def folder_tables(folder: Path, split: str) -> dict[str, Table]:
+# ---- what is trained on -------------------------------------------------------------------------------
+
+
+def load_retrieval_task(source: TaskSource) -> Task:
+    """Load queries with documents in three splits from what `load_task` takes.
+
+    A folder in the layout of BEIR has a file of judgements for each split, `qrels/train`, `dev` and `test`; splits
+    that are missing are drawn from the train file, or from the only one, by query. Anything else is a table of
+    examples: query (or anchor), positive (or document), maybe columns of hard negatives, and maybe the relevance; its
+    documents are those of all its splits. Judgements above 0 are gains in nDCG; all of them are positives alike.
+
+    Raises:
+        TaskError: If a file, a column, an id or a gain is not what it should be, a query has no relevant document, or
+            a split is too small.
+    """
+    path = from_home(source.source) if isinstance(source.source, (str, Path)) else None
+    if path is not None and path.is_dir() and not _is_of_tables(path):
+        collection, splits, notes, warnings = _of_folder(path, source)
+    elif isinstance(source.source, (str, Path)) and is_on_hub(source.source):
+        collection, splits, notes, warnings = _of_hub(str(source.source))
+    else:
+        return _of_tables(source)
+    return _task(source, collection, splits, {}, notes, warnings)
+
+
+def _is_of_tables(folder: Path) -> bool:
+    return not {"corpus", "queries"} & {file.stem for file in data_files(folder)}
+
+
+def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, Judgements], list[str], list[str]]:
+    qrels = folder / "qrels"
+    found = [(split_role(file.stem), file) for file in (data_files(qrels) if qrels.is_dir() else [])]
+    files = {role: file for role, file in found if role is not None}
+    if len(files) < sum(role is not None for role, _ in found):
+        raise TaskError(f"{qrels} has several files of one split: leave one each of train, dev and test")
+    given = {role: from_home(str(file)) for role in SPLITS[1:] if (file := getattr(source, role)) is not None}
+    whole = len(found) == 1 and not given
+    if whole:
+        files = {"train": found[0][1]}
+    files |= given
+    if found and "train" not in files:
+        names = ", ".join(file.name for _, file in found)
+        raise TaskError(f"{qrels} has no judgements to train on, got {names}: expected train.tsv, or a lone file")
+    tables = _folder_tables(folder, files["train"].stem if files else "train")
+    collection = _collection(tables)
+    read = {role: read_table(file) for role, file in files.items() if role != "train"}
+    splits = {role: _judgements(table) for role, table in {"train": tables["qrels"], **read}.items()}
+    every = [*tables.values(), *read.values()]
+    notes = [note for table in every for note in table.notes]
+    notes += [] if whole else [f"judgements: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
+    return collection, splits, notes, [warning for table in every for warning in table.warnings]
+
+
+def _of_hub(name: str) -> tuple[Collection, dict[str, Judgements], list[str], list[str]]:
+    found: dict[str, dict[str, Table]] = {}
+    for role, split in (("train", "train"), ("validation", "dev"), ("validation", "validation"), ("test", "test")):
+        try:
+            found.setdefault(role, hub_retrieval_tables(name, split))
+        except TaskError:
+            if split == "test" and not found:
+                raise
+    first = next(iter(found.values()))
+    if "pairs" in first:
+        raise TaskError(f"{name!r} has no corpus and queries: load it as a table, by datasets.load_dataset")
+    collection = _collection(first)
+    splits = {role: _judgements(tables["qrels"]) for role, tables in found.items()}
+    if "train" not in splits:
+        splits = {"train": list(chain.from_iterable(splits.values()))}
+    return collection, splits, [], []
+
+
+def _of_tables(source: TaskSource) -> Task:
+    tables, notes = source_tables(source)
+    warnings = [warning for table in tables.values() for warning in table.warnings]
+    numbered = _Numbered()
+    splits: dict[str, Judgements] = {}
+    trained: dict[str, dict[str, list[tuple[str, ...]]]] = {}
+    empties, changed = [], list[str]()
+    for role, table in tables.items():
+        table, columns, gain = training_columns(table, source.columns, negatives=(0, MOST_NEGATIVES))
+        cleaner, empty = Cleaner(), EmptyCells(table.name, table.unit)
+        judgements, examples = splits.setdefault(role, []), trained.setdefault(role, {})
+        for i, row in enumerate(table.rows):
+            texts = [cleaner.clean(row[column]) for column in columns]
+            for column, text in zip(columns, texts, strict=True):
+                if not text.strip():
+                    empty.add(table.column(column), table.numbers[i])
+            if not all(text.strip() for text in texts):
+                continue
+            query, ids = numbered.ids(*texts)
+            value = 1.0 if gain is None else parse_score(row[gain], table.place(i))
+            judgements.append((query, ids[0], value))
+            if value > 0 and ids not in examples.setdefault(query, []):
+                examples[query].append(ids)
+        empties.append(empty)
+        changed += cleaner.warnings(table.name, "example")
+    warnings += [*check_empty(empties, skip=source.skip_empty), *changed]
+    return _task(source, numbered.collection(), splits, trained, notes, warnings)
+
+
+def _task(
+    source: TaskSource,
+    collection: Collection,
+    splits: Mapping[str, Judgements],
+    trained: Mapping[str, Trained],
+    notes: Iterable[str],
+    warnings: Iterable[str],
+) -> Task:
+    """Return a task of judgements by split, whose missing splits are drawn from the train split."""
+    prompts = source.query_prompt, source.document_prompt
+    tasks = {
+        role: searched(source.name, collection, judgements, trained=trained.get(role), prompts=prompts)
+        for role, judgements in splits.items()
+    }
+    warnings = [*warnings, *collection.warnings, *dict.fromkeys(chain(*(task.warnings for task in tasks.values())))]
+    notes = list(notes)
+    judged = {query for task in tasks.values() for query in task.query_ids}
+    if alone := [query for query in collection.queries if query not in judged]:
+        names = ", ".join(repr(name[:40]) for name in alone[:_SHOWN]) + (", ..." if len(alone) > _SHOWN else "")
+        said = f"{len(alone):,} of {count(len(collection.queries), 'query')}"
+        if not source.skip_empty:
+            raise TaskError(
+                f"{said} have no relevant document ({names}): judge or drop them, or go on without them with "
+                "--skip-empty (skip_empty=True)"
+            )
+        warnings.append(f"left out {said} without a relevant document ({names})")
+    items = {role: task.items for role, task in tasks.items()}
+    drawn = [role for role in SPLITS if role == "train" or role not in items]
+    if drawn != ["train"]:
+        whole = items["train"]
+        ratios = [ratio for role, ratio in zip(SPLITS, source.split_ratios, strict=True) if role in drawn]
+        parts = split_by_ratio([(query, "") for query in whole.queries], ratios, seed=source.seed)
+        items |= {role: whole.take(part) for role, part in zip(drawn, parts, strict=True)}
+        sizes = ", ".join(f"{len(items[role])} {role}" for role in drawn)
+        notes.append(f"split {len(whole)} queries at random with seed {source.seed} into {sizes}")
+    for role in SPLITS:
+        if len(items[role]) < MIN_EXAMPLES:
+            raise TaskError(f"the {role} split has {len(items[role])} queries, expected at least {MIN_EXAMPLES}")
+    examples = ", ".join(f"{len(items[role].examples):,} {role}" for role in SPLITS)
+    notes.append(f"read {len(collection.documents):,} documents and, as pairs of a query and a positive, {examples}")
+    gains = {gain for each in items.values() for query in each.relevance for _, gain in query}
+    if len(gains) > 1:
+        notes.append(
+            f"graded relevance, {min(gains):g} to {max(gains):g}: the gains of nDCG; in training all count alike"
+        )
+    both = set(items["train"].queries) & set(items["test"].queries)
+    if both:
+        warnings.append(f"{len(both):,} of {len(items['test']):,} queries of the test split are in the train split too")
+    return Task(
+        name=source.name,
+        kind=RETRIEVAL.name,
+        train=items["train"],
+        validation=items["validation"],
+        test=items["test"],
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
+
+
+# ---- files --------------------------------------------------------------------------------------------
+
+
+def _folder_tables(folder: Path, split: str) -> dict[str, Table]:
     """Return the corpus, the queries and the judgements of a split in a folder; TaskError where one is missing."""
     files, qrels = data_files(folder), folder / "qrels"
     judged = _only(data_files(qrels) if qrels.is_dir() else [], split) or _only(files, "qrels")
@@ -98,16 +314,14 @@ def _only(files: Iterable[Path], stem: str) -> Path | None:
     return named[0] if named else None
 
 
-def collection_of(tables: Mapping[str, Table]) -> Collection:
-    """Return the texts and judgements of a corpus, queries and qrels; TaskError if one is not what it should be."""
+def _collection(tables: Mapping[str, Table]) -> Collection:
+    """Return the texts of a corpus and of queries; TaskError if one is not what it should be."""
     documents, document_warnings = _records(tables["corpus"], "document")
     queries, query_warnings = _records(tables["queries"], "text")
-    judgements = judgements_of(tables["qrels"])
-    warnings = document_warnings + query_warnings
-    return Collection(queries=queries, documents=documents, judgements=judgements, warnings=warnings)
+    return Collection(queries=queries, documents=documents, warnings=document_warnings + query_warnings)
 
 
-def judgements_of(table: Table) -> list[tuple[str, str, float]]:
+def _judgements(table: Table) -> Judgements:
     """Return the query id, document id and gain of every judgement; TaskError if a column or a gain is not known."""
     table, (query, document, gain) = judgement_columns(table)
     return [
@@ -134,72 +348,118 @@ def _records(table: Table, unit: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return texts, cleaner.warnings(table.name, unit)
 
 
-def _of_pairs(table: Table, columns: Columns | None) -> Collection:
-    """Number the distinct queries and documents of a table from 1."""
-    table, (query, document, *gain) = query_columns(table, columns)
-    cleaner, judgements = Cleaner(), []
-    queries, documents = dict[str, str](), dict[str, str]()
-    for i, row in enumerate(table.rows):
-        question, text = cleaner.clean(row[query]), cleaner.clean(row[document])
-        if cleaner.keeps(question, text):
-            query_id = queries.setdefault(question, f"query {len(queries) + 1}")
-            document_id = documents.setdefault(text, f"document {len(documents) + 1}")
-            judgements.append((query_id, document_id, parse_score(row[gain[0]], table.place(i)) if gain else 1.0))
-    return Collection(
-        queries={name: text for text, name in queries.items()},
-        documents={name: text for text, name in documents.items()},
-        judgements=judgements,
-        warnings=cleaner.warnings(table.name, "pair"),
-    )
+# ---- what can be scored -------------------------------------------------------------------------------
 
 
-def searched(name: str, source: Collection, relevant_from: float | None = None) -> RetrievalTask:
-    """Keep what can be scored, and count the rest; TaskError where too little is left."""
-    queries, documents = source.queries, source.documents
-    gains: dict[tuple[str, str], float] = {}
-    unknown = own = 0
-    for query, document, gain in source.judgements:
-        if gain <= 0 or (relevant_from is not None and gain < relevant_from):
-            continue
-        if query not in queries or document not in documents:
-            unknown += 1
-        elif query == document and same_text(queries[query], documents[document]):
-            own += 1
-        else:
-            gains[query, document] = max(gain, gains.get((query, document), gain))
-    relevant = {query for query, _ in gains}
-    kept = {query: i for i, query in enumerate(query for query in queries if query in relevant)}
-    place = {document: i for i, document in enumerate(documents)}
-    if len(kept) < MIN_EXAMPLES or len(place) < MIN_EXAMPLES:
+def searched(
+    name: str,
+    source: Collection,
+    judgements: Judgements,
+    *,
+    relevant_from: float | None = None,
+    trained: Trained | None = None,
+    prompts: tuple[str, str] = ("", ""),
+) -> RetrievalTask:
+    """Keep what can be scored, and count the rest; TaskError where too little is left.
+
+    What is trained on are by default all pairs that belong together.
+    """
+    gains, unknown, own = _gains(source, judgements, relevant_from)
+    judged = {query for query, _ in gains}
+    kept = [query for query in source.queries if query in judged]
+    n_queries, documents = len(source.queries), count(len(source.documents), "document")
+    if len(kept) < MIN_EXAMPLES or len(source.documents) < MIN_EXAMPLES:
         reasons = [f"{count(unknown, 'judgement')} of unknown ids"] if unknown else []
         reasons += [f"{count(own, 'judgement')} of a document with the id and the text of its query"] if own else []
         raise TaskError(
-            f"{name} has {len(kept)} queries with a relevant document and {count(len(place), 'document')}, "
+            f"{name} has {len(kept)} queries with a relevant document and {documents}, "
             f"expected at least {MIN_EXAMPLES} of each: {' and '.join(reasons) or 'give more, or check the relevance'}"
         )
-    read = f"{len(kept):,} queries, {count(len(place), 'document')} and {count(len(gains), 'pair')}"
-    notes = [f"read {read} of them that belong together"]
-    if left := len(queries) - len(kept):
-        notes.append(f"left out {left:,} of {len(queries):,} queries without a relevant document")
-    task = RetrievalTask(
+    notes = [f"read {len(kept):,} queries, {documents} and {count(len(gains), 'pair')} of them that belong together"]
+    if left := n_queries - len(kept):
+        notes.append(f"left out {left:,} of {n_queries:,} queries without a relevant document")
+    items = _items(source, kept, gains, trained, prompts)
+    equal = sum(query in source.documents for query in kept) - sum(document >= 0 for document in items.own)
+    return RetrievalTask(
         name=name,
         query_ids=tuple(kept),
-        queries=tuple(queries[query] for query in kept),
-        document_ids=tuple(place),
-        documents=tuple(documents.values()),
-        relevance=tuple((kept[query], place[document], gain) for (query, document), gain in gains.items()),
+        items=items,
+        digest=_digest(source, kept, gains),
         notes=tuple(notes),
+        warnings=tuple(_left_out(unknown, own, equal)),
     )
-    return dataclasses.replace(task, warnings=(*source.warnings, *_left_out(unknown, own, task)))
 
 
-def _left_out(unknown: int, own: int, task: RetrievalTask) -> Iterator[str]:
+def _gains(source: Collection, judgements: Judgements, relevant_from: float | None) -> tuple[Gains, int, int]:
+    """Return the gains that count, and how many judgements have unknown ids and are of the query itself."""
+    gains: Gains = {}
+    unknown = own = 0
+    for query, document, gain in judgements:
+        if gain <= 0 or (relevant_from is not None and gain < relevant_from):
+            continue
+        if query not in source.queries or document not in source.documents:
+            unknown += 1
+        elif query == document and _words(source.queries[query]) == _words(source.documents[document]):
+            own += 1
+        else:
+            gains[query, document] = max(gain, gains.get((query, document), gain))
+    return gains, unknown, own
+
+
+def _items(
+    source: Collection, kept: Sequence[str], gains: Gains, trained: Trained | None, prompts: tuple[str, str]
+) -> RetrievalItems:
+    """Return the queries that are kept as items, the documents in the order of ties: the highest id first."""
+    order = sorted(source.documents, reverse=True)
+    place = {document: i for i, document in enumerate(order)}
+    relevant: dict[str, list[tuple[int, float]]] = {query: [] for query in kept}
+    for (query, document), gain in gains.items():
+        relevant[query].append((place[document], gain))
+    examples: list[tuple[tuple[int, ...], ...]]
+    if trained is None:
+        examples = [tuple((document,) for document, _ in found) for found in relevant.values()]
+    else:
+        examples = [tuple(tuple(place[each] for each in example) for example in trained[query]) for query in kept]
+    themselves = [(query, query) not in gains and _finds_itself(query, source) for query in kept]
+    return RetrievalItems(
+        queries=tuple(source.queries[query] for query in kept),
+        documents=tuple(source.documents[document] for document in order),
+        relevance=tuple(map(tuple, relevant.values())),
+        trained=tuple(examples),
+        own=tuple(place[query] if itself else -1 for query, itself in zip(kept, themselves, strict=True)),
+        query_prompt=prompts[0],
+        document_prompt=prompts[1],
+    )
+
+
+def _finds_itself(query: str, source: Collection) -> bool:
+    """Return whether the document with the id of a query is the query itself.
+
+    Its text then has that of the query in it: queries can be whole documents or their titles. An equal id alone says
+    nothing: both can be numbered from 0.
+    """
+    return query in source.documents and _words(source.queries[query]) in _words(source.documents[query])
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _digest(source: Collection, kept: Sequence[str], gains: Gains) -> str:
+    """Return a sha256 of the ids and texts of the queries that are kept and of all documents, and of the gains."""
+    query, document = ({name: i for i, name in enumerate(names)} for names in (kept, source.documents))
+    relevance = [(query[a], document[b], gain) for (a, b), gain in gains.items()]
+    texts = [source.queries[name] for name in kept]
+    return digest([tuple(kept), texts, tuple(source.documents), tuple(source.documents.values()), relevance])
+
+
+def _left_out(unknown: int, own: int, equal: int) -> Iterator[str]:
     """Yield warnings of judgements that do not count, and of documents that BEIR's own evaluation would not rank."""
     if unknown:
         yield f"{count(unknown, 'judgement')} left out: the query or the document is unknown or empty"
     if own:
         yield f"{count(own, 'judgement')} left out: the document has the id and the text of its query"
-    if equal := len({*task.query_ids} & {*task.document_ids}) - sum(document >= 0 for document in task.own):
+    if equal:
         yield (
             f"{count(equal, 'document')} with the id of a query but another text, or judged relevant to it: ranked "
             "like all others, which BEIR's evaluation does not do"

@@ -1,38 +1,171 @@
-"""Frozen embeddings of queries and documents -> scores of every layer, as of any other kind of task."""
+"""Frozen embeddings of queries and documents -> how well every layer finds the one from the other."""
+
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
-from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options
-from layerprobe.extraction.embeddings import extract_split
-from layerprobe.kinds.retrieval.items import RetrievalItems
-from layerprobe.kinds.retrieval.metrics import closest_documents
-from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress
+from layerprobe.checks import LEVEL, check_choice, check_level
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.extraction.embeddings import Embeddings, extract_items
+from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
+from layerprobe.kinds.retrieval.metrics import float32_rows, ranking_metrics, relevant_ranks
+from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
+from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, Split
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
-from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.similarity.values import Difference, Interval
+from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Task
+
+Values = NDArray[np.float64]
 
 
 def untrained_retrieval(
     checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
 ) -> LayerScores:
-    """Return how well every layer finds the relevant documents of a split's queries, by cosine.
-
-    The scores are those of `evaluate_retrieval`.
+    """Return how well every layer finds the relevant documents of a split's queries, by cosine, as `retrieve` does.
 
     Raises:
         DataError: If a layer has an embedding that is not finite or has no direction.
     """
-    embeddings, items = extract_split(checkpoint, task, split, options=options, progress=progress), task.split(split)
+    items, embeddings = extract_items(checkpoint, task.split(split), task=task, options=options, progress=progress)
     assert isinstance(items, RetrievalItems)
+    scores = score_queries(embeddings, items, progress=progress)
+    by_layer = [
+        Evaluation(metrics={metric: float(scores[metric][layer].mean()) for metric in LISTED_METRICS})
+        for layer in range(embeddings.n_layers)
+    ]
+    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+
+
+def retrieve(
+    model: ModelLike,
+    task: RetrievalTask,
+    *,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    ranking: Ranking = "cosine",
+    level: float = LEVEL,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> RetrievalScores:
+    """Embed queries and documents at every layer, or take them from the store, and score every layer.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        task: What `load_retrieval` returned.
+        query_prompt: Put before every query, such as "query: "; by default the prompt of the options, or else
+            the one that a configuration of sentence-transformers has for queries; likewise for documents.
+        document_prompt: Put before every document.
+        ranking: cosine, or dot: the inner product.
+        level: Confidence level of intervals.
+        options: How to load and embed.
+        progress: Called with what is done, how much, and of how much.
+
+    Returns:
+        All metrics by layer and query, their means with Student's t intervals over queries, and the paired
+        differences of every layer to the last one, whose intervals hold for all layers together.
+
+    Raises:
+        ModelError: If the model cannot be loaded or truncated.
+        DataError: If a layer has an embedding that is not finite or has no direction.
+        StoreError: If the store cannot be written.
+    """
+    check_choice(ranking, Ranking, name="ranking")
+    check_level(level)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    prompts = query_prompt, document_prompt
+    items, embeddings = extract_items(checkpoint, task.items, prompts=prompts, options=options, progress=progress)
+    by_query = score_queries(embeddings, items, ranking=ranking, progress=progress)
+    settings = dict(embeddings.settings)
+    before = items.prompts if any(items.prompts) else (settings.get("prompt", ""),) * 2
+    settings.pop("prompt", None)
+    settings |= {name: text for name, text in zip(("query_prompt", "document_prompt"), before, strict=True) if text}
+    return RetrievalScores(
+        model=embeddings.model,
+        task=task.name,
+        task_digest=task.digest,
+        n_documents=len(items.documents),
+        ranking=ranking,
+        query_ids=task.query_ids,
+        by_query={metric: tuple(tuple(each.tolist()) for each in layers) for metric, layers in by_query.items()},
+        means={metric: tuple(_mean(each, level) for each in layers) for metric, layers in by_query.items()},
+        differences=_to_the_last(by_query[RETRIEVAL_METRICS[0]], level),
+        settings=settings,
+        warnings=embeddings.warnings,
+        first_layer=embeddings.first_layer,
+    )
+
+
+def score_queries(
+    embeddings: Embeddings, items: RetrievalItems, *, ranking: Ranking = "cosine", progress: Progress = notebook_bar
+) -> dict[str, list[Values]]:
+    """Return what every query scores at every layer by each metric of retrieval, (query,) x 100; no model is needed.
+
+    Every document is ranked for every query by the similarity of their embeddings; of equal ones the earlier document
+    comes first, which is the one with the higher id, as in trec_eval. A document that is the query itself is not
+    ranked. Memory is that of one layer and of blocks of 64 MB.
+
+    Raises:
+        MisalignedSamplesError: If a text was not embedded.
+        DataError: If a layer has an embedding that is not finite or has no direction.
+    """
     queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
-    own, by_layer = np.array(items.own, dtype=np.int64), []
+    texts, numbers = np.unique(documents, return_inverse=True)
+    relevant = [np.array([document for document, _ in each]) for each in items.relevance]
+    gains = [np.array([gain for _, gain in each]) for each in items.relevance]
+    own = np.array(items.own, dtype=np.int64)
+    by_metric: dict[str, list[Values]] = {metric: [] for metric in RETRIEVAL_METRICS}
     for layer in range(embeddings.n_layers):
         with naming_layer(layer, embeddings):
-            name = f"layer {layer}"
-            outputs = closest_documents(embeddings.measured(layer), queries, documents, own, name=name)
-            by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
+            values, units = embeddings.measured(layer), ranking == "cosine"
+            asked, searched = (
+                float32_rows(values, rows, units=units, name=f"layer {layer}") for rows in (queries, texts)
+            )
+            ranks = relevant_ranks(asked, searched, numbers, relevant, own)
+            scores = [ranking_metrics(*each) for each in zip(ranks, gains, strict=True)]
+        for metric, layers in by_metric.items():
+            layers.append(100 * np.array([score[metric] for score in scores]))
         progress(f"ranking by {embeddings.model.name}", layer + 1, embeddings.n_layers)
-    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+    return by_metric
+
+
+# ---- intervals over queries ---------------------------------------------------------------------------
+
+
+def _mean(values: Values, level: float) -> Interval:
+    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
+    return Interval(value=mean, standard_error=error, lower=mean - half, upper=mean + half, level=level)
+
+
+def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ...]:
+    """Return each layer less the last; with m differences each interval is at 1 - (1 - level) / m."""
+    *others, last = layers
+    differences = []
+    for layer, values in enumerate(others):
+        mean = _mean(values - last, 1 - (1 - level) / len(others))
+        p_value = min(1.0, len(others) * _p_value(mean, len(last) - 1))
+        differences.append(
+            Difference(
+                label=f"layer {layer} less layer {len(others)}",
+                value=mean.value,
+                standard_error=mean.standard_error,
+                lower=mean.lower,
+                upper=mean.upper,
+                level=level,
+                p_value=p_value,
+            )
+        )
+    return tuple(differences)
+
+
+def _p_value(mean: Interval, degrees: int) -> float:
+    """Return the two-sided p of a mean of zero; differences that are all the same have no error."""
+    if mean.standard_error == 0:
+        return 1.0 if mean.value == 0 else 0.0
+    return float(2 * stats.t.sf(abs(mean.value) / mean.standard_error, degrees))

