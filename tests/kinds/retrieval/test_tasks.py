@@ -293,7 +293,7 @@ def test_a_study_holds_together(study: Any, task: Task) -> None:
     assert study.zero_shot.method == "cosine"
     assert "nDCG@10 x 100" in study.finding.sentence
     page = render(study_page(study))
-    assert "TMFT nDCG@10" in page
+    assert "nDCG@10" in page
     assert "Spearman" not in page.split("<script")[0]
 
 
