@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
-    from layerprobe.lab.ensembles.run import ensemble as ensemble
     from layerprobe.report.page import write_report as write_report
     from layerprobe.scoring.zero_shot import score as score
     from layerprobe.similarity.cka import cka_interval as cka_interval
@@ -50,7 +49,6 @@ _MODULES = {
     "comparison.compare": "compare compare_all",
     "encoders.options": "Options",
     "encoders.spec": "ModelSpec",
-    "lab.ensembles.run": "ensemble",
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",

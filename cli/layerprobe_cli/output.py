@@ -87,27 +87,6 @@ def print_json(value: Any) -> None:
     typer.echo(to_json(value))
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns: words to the left, numbers to the right."""
-    table = [list(header), *map(list, rows)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
-    numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]
-    for number, row in enumerate(table):
-        cells = [cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)]
-        typer.echo("  ".join(cells).rstrip())
-        if number == 0:
-            typer.echo("  ".join("-" * width for width in widths))
-
-
-def print_tables(*tables: Table) -> None:
-    """Print tables under their titles."""
-    typer.echo("\n\n".join(f"{table.title}\n\n{table.text()}" for table in tables))
-
-
-def _is_number(cell: str) -> bool:
-    return cell == "" or cell.lstrip("+-<")[:1].isdigit()
-
-
 def fail(message: str) -> None:
     """Print one error on stderr."""
     typer.echo(f"error: {' '.join(message.split())}", err=True)

@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,24 @@ class Column:
         return {name: tuple(value[i] for value in ends) for i, name in enumerate(self.names)}
 
 
+def columns_of(rows: Iterable[Any]) -> Callable[..., Column]:
+    """Return what makes a column of rows: of the attribute of its name, or of what a function says of a row.
+
+    A row of None has an empty cell; further arguments are those of a column.
+
+    Examples:
+        >>> column = columns_of([3 + 4j, None])
+        >>> column("real").values, column("size", abs, form=".1f").cells
+        ((3.0, None), ('5.0', ''))
+    """
+    rows = tuple(rows)
+
+    def column(name: str, of: Callable[[Any], object] | None = None, **about: Any) -> Column:
+        return Column(name, tuple(None if row is None else (of or attrgetter(name))(row) for row in rows), **about)
+
+    return column
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Columns of one length; what each result shows and writes.
@@ -152,6 +171,11 @@ class Table:
         numeric = [all(map(_is_number, column[1:])) for column in columns]
         written = [_aligned(row, widths, numeric) for row in zip(*columns, strict=True)]
         return "\n".join([*written[:1], "  ".join("-" * width for width in widths), *written[1:], *self.notes])
+
+    @property
+    def titled(self) -> str:
+        """The same below its title."""
+        return f"{self.title}\n\n{self.text()}"
 
     def records(self) -> list[dict[str, object]]:
         """Return a mapping a row, as JSON has it."""

@@ -1,8 +1,8 @@
 """What a sweep is made of, and what it left: runs over layers, seeds, tasks and models."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.options import Options
@@ -13,7 +13,7 @@ from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
 from layerprobe.metrics.names import METRICS, metric_title
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, millions, percent
+from layerprobe.results.table import Table, columns_of, millions, percent
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
@@ -99,22 +99,30 @@ class SweepResult(Shown):
     def table(self) -> Table:
         """A row a model, task and layer: test scores over the seeds that are done, and how many failed."""
         rows = [
-            (model, task, curve, layer, outcome)
+            (model, task, curve, layer)
             for (model, task), curve in zip(sweep_names(self.curves), self.curves, strict=True)
-            for layer, outcome in curve.layers.items()
+            for layer in curve.layers
         ]
-        models, tasks, curves, layers, outcomes = zip(*rows, strict=True) if rows else ((),) * 5
-        failed = tuple(
-            sum(run.layer == layer for run in curve.failed) or None for curve, layer in zip(curves, layers, strict=True)
-        )
+        column, outcome = columns_of(rows), columns_of(curve.layers[layer] for _, _, curve, layer in rows)
         return Table(
             columns=(
-                Column("model", models),
-                Column("task", tasks),
-                Column("kind", tuple(curve.kind for curve in curves), shown=False),
-                Column("layer", layers, meaning="Blocks kept."),
-                *outcome_columns(outcomes, [curve.primary for curve in curves], level=self.level),
-                Column("failed", failed, meaning="Runs that failed, which no score has."),
+                column("model", lambda row: row[0]),
+                column("task", lambda row: row[1]),
+                column("kind", lambda row: row[2].kind, shown=False),
+                column("layer", lambda row: row[3], meaning="Blocks kept."),
+                outcome("parameters", form=millions),
+                column("metric", lambda row: row[2].primary, form=metric_title),
+                outcome("test", lambda outcome: outcome.mean, form=".2f", meaning="Mean over seeds, x 100."),
+                outcome("std", form=".2f", meaning="Standard deviation over seeds."),
+                outcome("interval", title=f"{self.level:.0%} interval", form=".2f", interval=True),
+                outcome("seeds"),
+                outcome("scores", title="by seed", form=".2f"),
+                outcome("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
+                column(
+                    "failed",
+                    lambda row: sum(run.layer == row[3] for run in row[2].failed) or None,
+                    meaning="Runs that failed, which no score has.",
+                ),
             ),
             title="Scores by layer",
         )
@@ -145,39 +153,20 @@ class PlannedRun:
     """Share of the cost of all runs, 0 .. 1, estimated from blocks kept, width, length of the texts and epochs."""
 
 
-def outcome_columns(
-    outcomes: Sequence[LayerOutcome | None], metrics: Sequence[str], *, level: float
-) -> tuple[Column, ...]:
-    """Return the columns of outcomes by their metrics; empty cells where there is none."""
-
-    def column(name: str, of: Callable[[LayerOutcome], object], **about: Any) -> Column:
-        return Column(name, tuple(None if outcome is None else of(outcome) for outcome in outcomes), **about)
-
-    return (
-        column("parameters", lambda outcome: outcome.parameters, form=millions),
-        Column("metric", tuple(metrics), form=metric_title),
-        column("test", lambda outcome: outcome.mean, form=".2f", meaning="Mean over seeds, x 100."),
-        column("std", lambda outcome: outcome.std, form=".2f", meaning="Standard deviation over seeds."),
-        column("interval", lambda outcome: outcome.interval, title=f"{level:.0%} interval", form=".2f", interval=True),
-        column("seeds", lambda outcome: outcome.seeds),
-        column("scores", lambda outcome: outcome.scores, title="by seed", form=".2f"),
-        column("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
-    )
-
-
 def planned_table(planned: Sequence[PlannedRun]) -> Table:
     """Return a row a run, and below how many are done."""
-    names = sweep_names(planned)
+    column, names = columns_of(planned), columns_of(sweep_names(planned))
     count = {state: sum(run.state == state for run in planned) for state in ("done", "failed", "left")}
     left = sum(run.cost for run in planned if run.state == "left")
     states = ", ".join(f"{n} {state}" for state, n in count.items())
     return Table(
         columns=(
-            Column("model", tuple(model for model, _ in names)),
-            Column("task", tuple(task for _, task in names)),
-            *(Column(name, tuple(getattr(run, name) for run in planned)) for name in ("layer", "seed")),
-            Column("cost", tuple(run.cost for run in planned), form=lambda share: f"{100 * share:.1f} %"),
-            Column("state", tuple(run.state for run in planned)),
+            names("model", lambda row: row[0]),
+            names("task", lambda row: row[1]),
+            column("layer"),
+            column("seed"),
+            column("cost", form=lambda share: f"{100 * share:.1f} %"),
+            column("state"),
         ),
         title="Runs",
         notes=(f"\n{len(planned)} runs, the longest first: {states} ({percent(left)} of the cost)",),

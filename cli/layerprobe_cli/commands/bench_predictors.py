@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Report
-from layerprobe_cli.output import Output, print_tables
+from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
     from layerprobe.lab.dropbench.values import Bench, BudgetScores
@@ -76,35 +76,35 @@ def bench_predictors(
     models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
     with output.progress() as progress:
         rules = tuned_rules() if tuned else None
-        table = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
-    output.result(table, functools.partial(_print_bench, tuned=tuned, everything=everything))
-    report.write(output, table)
+        result = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
+    output.result(result, functools.partial(_print_bench, tuned=tuned, everything=everything))
+    report.write(output, result)
 
 
-def _print_bench(table: Bench, *, tuned: bool, everything: bool) -> None:
+def _print_bench(result: Bench, *, tuned: bool, everything: bool) -> None:
     from layerprobe.lab.dropbench.bench import shown_strategies
     from layerprobe.lab.dropbench.tables import strategies_table
 
-    for number, scores in enumerate(table.budgets):
+    for number, scores in enumerate(result.budgets):
         typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
         drops = sum(truth.drop for truth in scores.truths.values())
         typer.echo(
-            f"{drops} of {len(scores.truths)} models drop; families: {', '.join(table.families)}; "
+            f"{drops} of {len(scores.truths)} models drop; families: {', '.join(result.families)}; "
             f"intervals redraw {scores.clusters}"
         )
         shown = shown_strategies(scores, everything=everything)
         typer.echo(f"\n{strategies_table(shown).text()}")
         if len(shown) < len(scores.strategies):
             typer.echo(f"{len(scores.strategies) - len(shown)} more rules with --all.")
-        typer.echo()
-        print_tables(*_detection(scores, everything=everything))
+        for table in _detection(scores, everything=everything):
+            typer.echo(f"\n{table.titled}")
         for rule, reason in scores.left_out.items() if everything else ():
             typer.echo(f"Left out: {rule}: {reason}")
     parameters = "A rule with parameters was tuned on the other families."
     if tuned:
         parameters = "The rules were tuned on the zoos that come with layerprobe."
     typer.echo(
-        f"\nIntervals: {table.level:.0%}, of a bootstrap ({table.draws} draws). {parameters} Regret: points "
+        f"\nIntervals: {result.level:.0%}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
         "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
         "within half a point of it is so; seen seeds: scored on seeds that it looked at."

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision, Report
-from layerprobe_cli.output import Output, print_json, print_tables
-
-if TYPE_CHECKING:
-    from layerprobe.lab.chains.values import ChainResult
+from layerprobe_cli.output import Output, print_json
 
 
 def chain(
@@ -46,7 +43,7 @@ def chain(
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
     plan = plan_chain(wanted, options=options)
     if not output.json:
-        print_tables(plan.table)
+        typer.echo(plan.table.titled)
     elif dry_run:
         print_json(plan)
     if dry_run:
@@ -54,17 +51,5 @@ def chain(
     with output.progress() as progress:
         done = run_chain(wanted, level=level, options=options, progress=progress)
     output.notes(done.notes, done.warnings)
-    output.result(done, _print_result)
+    output.result(done, f"\n{done.table.text()}", *(f"\n{sentence}" for sentence in done.sentences))
     report.write(output, done)
-
-
-def _print_result(done: ChainResult) -> None:
-    typer.echo(f"\n{done.table.text()}")
-    for adaptation in done.trail.adaptations:
-        first, last = adaptation.metrics[0], adaptation.metrics[-1]
-        typer.echo(
-            f"\nAdaptation: {adaptation.steps} steps, held-out loss {first.held_out_loss:.3f} to "
-            f"{last.held_out_loss:.3f}"
-        )
-    for sentence in filter(None, (done.effect_sentence, done.cka_sentence)):
-        typer.echo(f"\n{sentence}")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Device, IntervalLevel, Report, TaskSource, given_layers, listed_layers
 from layerprobe_cli.output import Output
-
-if TYPE_CHECKING:
-    from layerprobe.lab.ensembles.values import Ensemble
 
 
 def ensemble(
@@ -65,9 +62,5 @@ def ensemble(
             options=Options(device=device),
             progress=progress,
         )
-    output.result(result, _print)
+    output.result(result, result.table, result.sentence)
     report.write(output, result)
-
-
-def _print(result: Ensemble) -> None:
-    typer.echo(f"{result.table.text()}\n{result.sentence}")

@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, Precision, Ray
-from layerprobe_cli.output import Output, print_tables
+from layerprobe_cli.output import Output
 
 
 def _run(
@@ -52,7 +52,8 @@ def _run(
     folder = out or Path(study.name)
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
-        output.result(plan_lab(study, folder, options=options), lambda plan: print_tables(plan.table))
+        plan = plan_lab(study, folder, options=options)
+        output.result(plan, plan.table.titled)
         return
     with output.progress() as progress:
         done = run_lab(study, folder, workers=workers, ray=ray, level=level, options=options, progress=progress)
@@ -61,10 +62,7 @@ def _run(
     from layerprobe.results.page import write_page
 
     report = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
-    output.result(done, done.table)
-    if not output.json:
-        typer.echo("\n".join(("", *done.sentences, "")))
-        typer.echo(f"Folder: {folder}\nReport: {report}")
+    output.result(done, done.table, "", *done.sentences, f"\nFolder: {folder}\nReport: {report}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"run": _run}

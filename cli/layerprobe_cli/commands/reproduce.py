@@ -9,7 +9,7 @@ import typer
 
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import CacheDir, Device, Tuning
-from layerprobe_cli.output import Output, print_tables
+from layerprobe_cli.output import Output
 
 
 def reproduce(
@@ -84,7 +84,7 @@ def reproduce(
     if dry_run or loaded is None:
         train, of_words = (None if each is None else len(each.train) for each in (loaded, pairs))
         plan = plan_experiment(chosen, run_models(chosen, in_place), seeds=seed_list, train=train, words=of_words)
-        output.result(plan, lambda plan: print_tables(plan.table))
+        output.result(plan, plan.table.titled)
         return
 
     # only now: an error in the data needs no torch
@@ -107,7 +107,7 @@ def reproduce(
             options=Options(device=device, cache_dir=cache_dir),
             progress=progress,
         )
-    output.result(done, lambda done: print_tables(done.table))
+    output.result(done, done.table.titled)
 
 
 def _in_place(models: str | None) -> dict[str, str] | None:

@@ -7,7 +7,7 @@ from typing import Literal
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.names import short_name
 from layerprobe.progress import duration
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Table, columns_of
 from layerprobe.training.values import check_protocol, masking_in_range
 
 
@@ -130,20 +130,14 @@ class Adaptation:
     @property
     def table(self) -> Table:
         """A row an evaluation: how well masked tokens are filled in, and below what was trained on."""
-        steps = self.metrics
-        losses = tuple(step.held_out_loss for step in steps)
+        column = columns_of(self.metrics)
         return Table(
             columns=(
-                Column("step", tuple(step.step for step in steps)),
-                Column("held_out_loss", losses, title="held-out loss", form=".4f"),
-                Column("perplexity", tuple(math.exp(min(loss, 100)) for loss in losses), form=".1f"),
-                Column(
-                    "held_out_accuracy",
-                    tuple(step.held_out_accuracy for step in steps),
-                    title="accuracy",
-                    form=lambda share: f"{100 * share:.1f} %",
-                ),
-                Column("train_loss", tuple(step.train_loss for step in steps), title="training loss", form=".4f"),
+                column("step"),
+                column("held_out_loss", title="held-out loss", form=".4f"),
+                column("perplexity", lambda step: math.exp(min(step.held_out_loss, 100)), form=".1f"),
+                column("held_out_accuracy", title="accuracy", form=lambda share: f"{100 * share:.1f} %"),
+                column("train_loss", title="training loss", form=".4f"),
             ),
             title=f"Adaptation to {self.texts}",
             notes=(
@@ -151,3 +145,9 @@ class Adaptation:
                 f"{self.n_texts:,} texts to train on, {self.seconds:.0f} s",
             ),
         )
+
+    @property
+    def sentence(self) -> str:
+        """How far the held-out loss went."""
+        first, last = self.metrics[0], self.metrics[-1]
+        return f"Adaptation: {self.steps} steps, held-out loss {first.held_out_loss:.3f} to {last.held_out_loss:.3f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -20,7 +21,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import short_name
 from layerprobe.results.shown import Shown, brief
-from layerprobe.results.table import Column, Table, millions
+from layerprobe.results.table import Column, Table, columns_of, millions
 from layerprobe.similarity.values import Measure
 from layerprobe.tasks.values import TaskSettings
 
@@ -186,16 +187,18 @@ class ChainPlan:
     @property
     def table(self) -> Table:
         """A row a step and start: its trainings, and how many are stored."""
-        alone, steps = len(self.chain.steps) == 1, self.steps
-        labels = (step.label if step.after or alone else f"{step.label}, without the steps before it" for step in steps)
+        column, alone = columns_of(self.steps), len(self.chain.steps) == 1
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
         return Table(
             columns=(
-                Column("step", tuple(step.number for step in steps)),
-                Column("what", tuple(labels)),
-                Column("start", tuple(short_name(step.start) for step in steps), title="from"),
-                Column("trainings", tuple(step.total for step in steps)),
-                Column("stored", tuple(step.stored for step in steps)),
+                column("step", lambda step: step.number),
+                column(
+                    "what",
+                    lambda step: f"{step.label}{'' if step.after or alone else ', without the steps before it'}",
+                ),
+                column("start", title="from", form=short_name),
+                column("trainings", lambda step: step.total),
+                column("stored"),
             ),
             title=f"{self.chain.name}: layers {', '.join(map(str, self.layers))}, {seeds}",
         )
@@ -424,35 +427,33 @@ class ChainResult(Shown):
     @property
     def table(self) -> Table:
         """A row a layer: what every step scores, and what the steps before the last one add."""
-        layers = tuple(outcome.layer for outcome in self.outcomes)
+        column, effect, best = columns_of(self.outcomes), columns_of(self.effects), self.best.layer
+        repeated = Counter(step.task_name for step in self.chain.finetunings)
+        columns = [column("layer", meaning="Blocks kept."), column("parameters", form=millions)]
         tuned = zip(self.chain.finetunings, self.trail.outcomes, strict=True)
-        columns = [
-            Column("layer", layers, meaning="Blocks kept."),
-            Column("parameters", tuple(outcome.parameters for outcome in self.outcomes), form=millions),
-        ]
         for number, (step, outcomes) in enumerate(tuned, len(self.chain.adaptations) + 1):
-            repeated = sum(other.task_name == step.task_name for other in self.chain.finetunings) > 1
-            title = f"{step.task_name} {metric_title(outcomes[0].primary)}{f', step {number}' if repeated else ''}"
+            where = f", step {number}" if repeated[step.task_name] > 1 else ""
+            title = f"{step.task_name} {metric_title(outcomes[0].primary)}{where}"
             columns += _score_columns(f"step_{number}", title, outcomes)
         if self.effects:
+            ends = f"{100 * self.level:g} % interval"
             columns += _score_columns("without", "without", self.direct)
-            columns += [
-                Column("effect", tuple(effect.value for effect in self.effects), form="+.2f"),
-                Column(
-                    "effect_interval",
-                    tuple(effect.interval for effect in self.effects),
-                    title=f"{100 * self.level:g} % interval",
-                    form="+.2f",
-                    interval=True,
-                ),
-            ]
+            columns.append(effect("effect", lambda effect: effect.value, form="+.2f"))
+            columns.append(effect("interval", title=ends, form="+.2f", interval=True))
         for control in self.controls:
             seed = control.random_init
             columns += _score_columns(f"random_{seed}", f"random {seed}", control.outcomes[-1])
-        kept = tuple(self.cut[layer].to_start.values[-1] if layer in self.cut else None for layer in layers)
-        columns.append(Column("cka", kept, title="CKA with before", form=".3f"))
-        best = self.best.layer
-        return Table(columns=tuple(columns), marks=tuple("chosen" if layer == best else None for layer in layers))
+        cut = columns_of(self.cut.get(outcome.layer) for outcome in self.outcomes)
+        columns.append(cut("cka", lambda model: model.to_start.values[-1], title="CKA with before", form=".3f"))
+        marks = tuple("chosen" if outcome.layer == best else None for outcome in self.outcomes)
+        return Table(columns=tuple(columns), marks=marks)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What adaptations did to the held-out loss, what the first steps add, and how far the layers moved."""
+        return tuple(
+            filter(None, (*(each.sentence for each in self.trail.adaptations), self.effect_sentence, self.cka_sentence))
+        )
 
     @property
     def summary(self) -> str:
@@ -463,10 +464,11 @@ class ChainResult(Shown):
 
 
 def _score_columns(name: str, title: str, outcomes: Sequence[LayerOutcome]) -> list[Column]:
+    column = columns_of(outcomes)
     return [
-        Column(name, tuple(outcome.mean for outcome in outcomes), title=title, form=".2f"),
-        Column(f"{name}_std", tuple(outcome.std for outcome in outcomes), title=f"std of {title}", form=".2f"),
-        Column(f"{name}_seeds", tuple(outcome.scores for outcome in outcomes), shown=False),
+        column(name, lambda outcome: outcome.mean, title=title, form=".2f"),
+        column(f"{name}_std", lambda outcome: outcome.std, title=f"std of {title}", form=".2f"),
+        column(f"{name}_seeds", lambda outcome: outcome.scores, shown=False),
     ]
 
 

@@ -20,7 +20,7 @@ def bench_page(bench: Bench) -> Page:
         overline="layerprobe · DropBench",
         heading="What finding the best layer costs, and what is lost",
         lead=tuple(_leads(bench)),
-        remarks=(f"Families: {', '.join(bench.families)}. In brackets: {_level(bench)} intervals.",),
+        remarks=(f"Families: {', '.join(bench.families)}. Intervals: {_level(bench)}.",),
         sections=(
             *(part for budget in bench.budgets for part in _sections(bench, budget)),
             section("all", bench.table.title, folded("Show all", table_of(bench.table))),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from layerprobe.results.table import Column, Form, Table, percent
+from layerprobe.results.table import Column, Table, columns_of, percent
 
 if TYPE_CHECKING:
     from layerprobe.lab.dropbench.values import (
@@ -20,25 +21,25 @@ if TYPE_CHECKING:
 
 def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strategies") -> Table:
     """Return what strategies lose for what they cost."""
-    column, score = _columns_of(strategies)
+    column, score = columns_of(strategies), _scores_of(strategies)
     return Table(
         columns=(
-            column("strategy", lambda row: row.strategy),
-            column("needs", lambda row: row.needs),
+            column("strategy"),
+            column("needs"),
             column("models", lambda row: len(row.outcomes)),
             *score("regret", lambda row: row.mean, meaning="Points below the best layer on the test items, the mean."),
             column("items", lambda row: row.items_error, form=".2f", meaning="Error of the regret over test items."),
             column("seeds", lambda row: row.seeds_error, form=".2f", meaning="Error of the regret over seeds."),
             column("median", lambda row: row.median.value, form=".2f"),
             column("ninth", lambda row: row.ninth.value, title="90 %", form=".2f"),
-            column("worst", lambda row: row.worst, form=".2f"),
+            column("worst", form=".2f"),
             *score("crossed", lambda row: row.regret, meaning="Against the layer that other seeds and items choose."),
             column("cost", lambda row: row.cost.value, form=lambda share: f"{100 * share:.1f} %"),
             column("held", lambda row: _value(row.coverage), form=percent, meaning="Sets that hold the best layer."),
-            column("set_size", lambda row: row.set_size, title="in set", form=".1f"),
+            column("set_size", title="in set", form=".1f"),
             column("enough", lambda row: _value(row.sufficient), form=percent, meaning="Within half a point of it."),
             column("seen", lambda row: not row.fresh, title="seen seeds", meaning="Scored on seeds it looked at."),
-            column("source", lambda row: row.source),
+            column("source"),
         ),
         title=title,
     )
@@ -46,17 +47,17 @@ def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strateg
 
 def detectors_table(detectors: Sequence[DetectorScores]) -> Table:
     """Return how well the fall of each curve to the last layer tells a drop."""
-    column, score = _columns_of(detectors)
+    column, score = columns_of(detectors), _scores_of(detectors)
     return Table(
         columns=(
             column("curve", lambda row: row.detector),
-            column("needs", lambda row: row.needs),
-            column("models", lambda row: row.models),
-            column("drops", lambda row: row.drops),
-            *score("area", lambda row: row.area),
-            *score("precision", lambda row: row.precision),
-            *score("recall", lambda row: row.recall),
-            column("effect", lambda row: row.effect, title="with effect", form=".2f", meaning="Correlation."),
+            column("needs"),
+            column("models"),
+            column("drops"),
+            *score("area"),
+            *score("precision"),
+            *score("recall"),
+            column("effect", title="with effect", form=".2f", meaning="Correlation."),
         ),
         title="What tells a drop, by its fall to the last layer",
     )
@@ -64,14 +65,14 @@ def detectors_table(detectors: Sequence[DetectorScores]) -> Table:
 
 def curves_table(curves: Sequence[CurveScores]) -> Table:
     """Return how alike curves are to the test scores of a model's layers."""
-    column, score = _columns_of(curves)
+    column, score = columns_of(curves), _scores_of(curves)
     return Table(
         columns=(
-            column("curve", lambda row: row.curve),
-            column("needs", lambda row: row.needs),
-            column("models", lambda row: row.models),
-            *score("mean", lambda row: row.mean),
-            *score("median", lambda row: row.median),
+            column("curve"),
+            column("needs"),
+            column("models"),
+            *score("mean"),
+            *score("median"),
         ),
         title="Spearman's correlation with the test scores of a model's layers",
     )
@@ -79,11 +80,11 @@ def curves_table(curves: Sequence[CurveScores]) -> Table:
 
 def joint_table(scans: Sequence[JointScores]) -> Table:
     """Return what models of scans score, cut at a layer, less TMFT there."""
-    column, score = _columns_of(scans)
+    column, score = columns_of(scans), _scores_of(scans)
     return Table(
         columns=(
-            column("weighting", lambda row: row.weighting),
-            column("models", lambda row: row.models),
+            column("weighting"),
+            column("models"),
             *score("best_layer", lambda row: row.at_best),
             *score("last_layer", lambda row: row.at_last),
             *score("all_layers", lambda row: row.overall),
@@ -94,40 +95,37 @@ def joint_table(scans: Sequence[JointScores]) -> Table:
 
 def rules_table(rules: Sequence[RuleScores]) -> Table:
     """Return how each rule calls drops."""
-    column, score = _columns_of(rules)
+    column, score = columns_of(rules), _scores_of(rules)
     return Table(
         columns=(
-            column("rule", lambda row: row.rule),
+            column("rule"),
             column("labels", lambda row: row.labelled, meaning="Reads labels."),
-            column("parameters", lambda row: row.parameters),
-            column("missing", lambda row: row.missing, meaning="Models without what the rule reads."),
-            *score("precision", lambda row: row.precision),
-            *score("recall", lambda row: row.recall),
-            *score("f1", lambda row: row.f1, title="F1"),
+            column("parameters"),
+            column("missing", meaning="Models without what the rule reads."),
+            *score("precision"),
+            *score("recall"),
+            *score("f1", title="F1"),
             *score("onset", lambda row: row.onset_error, meaning="Mean error in layers where there is a drop."),
             *score("regret", lambda row: row.mean_regret),
             *score("median", lambda row: row.median_regret),
-            *score("cost", lambda row: row.cost, meaning="Of the two layers of confirm."),
+            *score("cost", meaning="Of the two layers of confirm."),
         ),
         title="How each rule calls drops",
     )
 
 
-def _columns_of(rows: Iterable[Any]) -> tuple[Callable[..., Column], Callable[..., tuple[Column, Column]]]:
-    """Return what makes a column of rows, and what makes those of a score and its interval."""
-    rows = tuple(rows)
+def _scores_of(rows: Sequence[Any]) -> Callable[..., tuple[Column, Column]]:
+    """Return what makes the columns of a score of rows and of its interval."""
+    column = columns_of(rows)
 
-    def column(name: str, of: Callable[[Any], object], **about: Any) -> Column:
-        return Column(name, tuple(map(of, rows)), **about)
-
-    def score(name: str, of: Callable[[Any], Score | None], form: Form = ".2f", **about: Any) -> tuple[Column, Column]:
-        title = about.setdefault("title", name.replace("_", " "))
-        return (
-            column(name, lambda row: _value(of(row)), form=form, **about),
-            column(f"{name}_interval", lambda row: _ends(of(row)), title=f"{title} interval", form=form, interval=True),
+    def score(name: str, of: Callable[[Any], Score | None] | None = None, **about: Any) -> tuple[Column, Column]:
+        read, title = of or attrgetter(name), about.setdefault("title", name.replace("_", " "))
+        ends = column(
+            f"{name}_interval", lambda row: _ends(read(row)), title=f"{title} interval", form=".2f", interval=True
         )
+        return column(name, lambda row: _value(read(row)), form=".2f", **about), ends
 
-    return column, score
+    return score
 
 
 def _value(score: Score | None) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.progress import duration
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Table, columns_of
 from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 
 
@@ -207,12 +207,10 @@ class Pretraining:
     @property
     def table(self) -> Table:
         """A row an evaluation: losses and rates of the held-out sequences; empty where nothing is trained."""
-        names = self.metrics[-1].held_out if self.metrics else ()
+        column, names = columns_of(self.metrics), self.metrics[-1].held_out if self.metrics else ()
+        rates = (column(name, lambda step, name=name: step.held_out.get(name), form=".4f") for name in names)
         return Table(
-            columns=(
-                Column("step", tuple(step.step for step in self.metrics)),
-                *(Column(name, tuple(step.held_out.get(name) for step in self.metrics), form=".4f") for name in names),
-            ),
+            columns=(column("step"), *rates),
             title="Pretraining",
             notes=(
                 f"\n{self.protocol.steps:,} steps, {self.n_tokens:,} tokens, {self.tokens_per_second:,.0f} tokens/s, "

@@ -13,7 +13,7 @@ from typing import Literal
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Table, columns_of
 
 Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
@@ -100,6 +100,11 @@ class PaperPair:
     def drops(self) -> bool:
         """Whether the last layer scores lower than the best."""
         return self.last < self.best
+
+    @property
+    def scores(self) -> dict[int, float]:
+        """The two by layer."""
+        return {self.best_layer: self.best, self.last_layer: self.last}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,17 +257,16 @@ class ExperimentPlan:
     @property
     def table(self) -> Table:
         """A row a model and layer: what is run there, and below what all of it costs."""
-        how, layers = self.protocol, self.layers
-        steps = (trained(layer.before) if self.runs else "embed" for layer in layers)
+        how, column = self.protocol, columns_of(self.layers)
         return Table(
             columns=(
-                Column("model", tuple(run_name(each.model, each.runs_model, each.random_init) for each in layers)),
-                Column("layer", tuple(layer.layer for layer in layers)),
-                Column("how", tuple(steps)),
-                Column("parameters", tuple(layer.parameters for layer in layers), form="{:.2f} M".format),
-                Column("runs", tuple(layer.runs for layer in layers)),
-                Column("steps", tuple(layer.steps for layer in layers)),
-                Column("gpu_hours", tuple(layer.gpu_hours for layer in layers), title="GPU hours", form=".3f"),
+                column("model", lambda layer: run_name(layer.model, layer.runs_model, layer.random_init)),
+                column("layer"),
+                column("how", lambda layer: trained(layer.before) if self.runs else "embed"),
+                column("parameters", form="{:.2f} M".format),
+                column("runs"),
+                column("steps"),
+                column("gpu_hours", title="GPU hours", form=".3f"),
             ),
             title=f"{self.experiment}: {self.title} ({self.source} of arXiv 2402.13130)",
             notes=(

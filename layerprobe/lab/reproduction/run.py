@@ -29,7 +29,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
@@ -88,6 +88,12 @@ class ReproducedPair:
     bears_out: bool
     """Whether it is as the paper claims: where its scores drop, our CKA does; one of CKA alone is allowed."""
 
+    @property
+    def names(self) -> str:
+        """The model and its reference, with what was run in their place."""
+        model, reference = self.paper.model, self.paper.reference
+        return f"{run_name(model, self.runs_model)} with {run_name(reference, self.runs_reference)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
@@ -134,43 +140,39 @@ class Reproduction:
     @property
     def _score_columns(self) -> tuple[Column, ...]:
         scores = [score for score in self.scores if score.metric == self.primary]
-        ours = [score.ours for score in scores]
-        names = (run_name(score.model, score.runs_model, score.random_init) for score in scores)
+        column, ours = columns_of(scores), columns_of(score.ours for score in scores)
         return (
-            Column("model", tuple(names)),
-            Column("layer", tuple(score.layer for score in scores)),
-            Column("how", tuple(trained(score.before) for score in scores)),
-            Column("split", tuple(score.split for score in scores)),
-            Column("paper", tuple(score.paper for score in scores), form=".2f"),
-            Column("ours", tuple(each and each.mean for each in ours), form=".2f"),
-            Column("std", tuple(each and each.std for each in ours), form=".2f"),
-            Column("interval", tuple(each and each.interval for each in ours), form=".2f", interval=True),
-            Column("difference", tuple(score.difference for score in scores), form="+.2f"),
-            Column("deviations", tuple(score.deviations for score in scores), title="in std", form="+.1f"),
-            Column("by_seed", tuple(each and each.values for each in ours), form=".2f"),
-            Column("state", tuple(None if each else "not run" for each in ours)),
+            column("model", lambda score: run_name(score.model, score.runs_model, score.random_init)),
+            column("layer"),
+            column("how", lambda score: trained(score.before)),
+            column("split"),
+            column("paper", form=".2f"),
+            ours("ours", lambda ours: ours.mean, form=".2f"),
+            ours("std", form=".2f"),
+            ours("interval", form=".2f", interval=True),
+            column("difference", form="+.2f"),
+            column("deviations", title="in std", form="+.1f"),
+            ours("by_seed", lambda ours: ours.values, form=".2f"),
+            column("state", lambda score: None if score.ours else "not run"),
         )
 
     @property
     def _pair_columns(self) -> tuple[Column, ...]:
-        rows = [(pair, layer) for pair in self.pairs for layer in range(len(pair.curve))]
-        names = (
-            f"{run_name(pair.paper.model, pair.runs_model)} with {run_name(pair.paper.reference, pair.runs_reference)}"
-            for pair, _ in rows
-        )
-        papers = (
-            {pair.paper.best_layer: pair.paper.best, pair.paper.last_layer: pair.paper.last}.get(layer)
-            for pair, layer in rows
-        )
-        ends = tuple((pair.lower[layer], pair.upper[layer]) for pair, layer in rows)
+        column = columns_of((pair, layer) for pair in self.pairs for layer in range(len(pair.curve)))
         return (
-            Column("pair", tuple(names), title="model and reference"),
-            Column("layer", tuple(layer for _, layer in rows)),
-            Column("cka", tuple(pair.curve[layer] for pair, layer in rows), title="CKA", form=".4f"),
-            Column("interval", ends, title="95 % interval", form=".4f", interval=True),
-            Column("biased", tuple(pair.biased[layer] for pair, layer in rows), title="biased CKA", form=".4f"),
-            Column("flag", tuple("drop" if layer in pair.drop_layers else None for pair, layer in rows)),
-            Column("paper", tuple(papers), title="paper's Spearman", form=".2f"),
+            column("pair", lambda row: row[0].names, title="model and reference"),
+            column("layer", lambda row: row[1]),
+            column("cka", lambda row: row[0].curve[row[1]], title="CKA", form=".4f"),
+            column(
+                "interval",
+                lambda row: (row[0].lower[row[1]], row[0].upper[row[1]]),
+                title="95 % interval",
+                form=".4f",
+                interval=True,
+            ),
+            column("biased", lambda row: row[0].biased[row[1]], title="biased CKA", form=".4f"),
+            column("flag", lambda row: "drop" if row[1] in row[0].drop_layers else None),
+            column("paper", lambda row: row[0].paper.scores.get(row[1]), title="paper's Spearman", form=".2f"),
         )
 
 

@@ -14,7 +14,7 @@ from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.tasks.values import TaskSettings
 
 LANGUAGE = "language"
@@ -175,15 +175,16 @@ class LabPlan:
     @property
     def table(self) -> Table:
         """A row a model: its fine-tunings, and how many are stored."""
-        sizes = [planned.model.protocol.size for planned in self.models]
-        steps = f"{self.study.pretraining.steps} steps"
+        column, steps = columns_of(self.models), f"{self.study.pretraining.steps} steps"
         return Table(
             columns=(
-                Column("model", tuple(planned.model.name for planned in self.models)),
-                Column("size", tuple(f"{size.n_blocks} x {size.hidden_size}" for size in sizes)),
-                Column("pretraining", tuple("stored" if planned.pretrained else steps for planned in self.models)),
-                Column("trainings", tuple(planned.runs for planned in self.models)),
-                Column("stored", tuple(planned.stored for planned in self.models)),
+                column("model", lambda planned: planned.model.name),
+                column(
+                    "size", lambda planned: planned.model.protocol.size, form="{0.n_blocks} x {0.hidden_size}".format
+                ),
+                column("pretraining", lambda planned: "stored" if planned.pretrained else steps),
+                column("trainings", lambda planned: planned.runs),
+                column("stored"),
             ),
             title=f"{self.study.name}: {len(self.models)} models on {', '.join(self.study.corpus)}",
         )
@@ -253,43 +254,43 @@ class LabResult(Shown):
     def table(self) -> Table:
         """A row a model, task and budget: whether the last layer scores below the best one."""
         rows = [(entry, budget, tuned) for entry in self.zoo.entries for budget, tuned in entry.budgets.items()]
-        entries, truths = [entry for entry, _, _ in rows], [truth(tuned) for _, _, tuned in rows]
-        scores = [tuple(map(fmean, tuned.test)) for _, _, tuned in rows]
-        best = tuple(each.best_layer for each in truths)
+        truths = [truth(tuned) for _, _, tuned in rows]
+        means = [tuple(map(fmean, tuned.test)) for _, _, tuned in rows]
+        entry, true = columns_of(entry for entry, _, _ in rows), columns_of(truths)
+        tested = columns_of(zip(means, (each.best_layer for each in truths), strict=True))
         return Table(
             columns=(
-                Column("model", tuple(entry.name for entry in entries)),
-                Column("objective", tuple(entry.family for entry in entries)),
-                Column("size", tuple(entry.size for entry in entries)),
-                Column("seed", tuple(entry.seed for entry in entries)),
-                Column("task", tuple(entry.task for entry in entries)),
+                entry("model", lambda entry: entry.name),
+                entry("objective", lambda entry: entry.family),
+                entry("size"),
+                entry("seed"),
+                entry("task"),
                 Column("budget", tuple(budget for _, budget, _ in rows)),
-                Column("best_layer", best),
-                Column("score", tuple(row[layer] for row, layer in zip(scores, best, strict=True)), "its score", ".2f"),
-                Column("last", tuple(row[-1] for row in scores), "last layer", ".2f"),
-                Column("difference", tuple(each.effect for each in truths), form="+.2f"),
-                Column("drop", tuple(each.drop for each in truths)),
-                Column("test", tuple(scores), shown=False, meaning="By layer, the mean over seeds."),
+                true("best_layer"),
+                tested("score", lambda row: row[0][row[1]], title="its score", form=".2f"),
+                tested("last", lambda row: row[0][-1], title="last layer", form=".2f"),
+                true("difference", lambda truth: truth.effect, form="+.2f"),
+                true("drop"),
+                tested("test", lambda row: row[0], shown=False, meaning="By layer, the mean over seeds."),
             ),
             title="Models",
         )
 
     def effects_table(self, effects: Sequence[ObjectiveEffect], title: str) -> Table:
         """Return some of the effects, a row each."""
-        form = "+.3f" if any(each.measure == "CKA" for each in effects) else "+.2f"
-        interval = f"{self.level:.0%} interval"
+        column, form = columns_of(effects), "+.3f" if any(each.measure == "CKA" for each in effects) else "+.2f"
         return Table(
             columns=(
-                Column("objective", tuple(each.family for each in effects)),
-                Column("task", tuple(each.task for each in effects)),
-                Column("budget", tuple(each.budget for each in effects)),
-                Column("size", tuple(each.size or "all" for each in effects)),
-                Column("layer", tuple(each.layer for each in effects)),
-                Column("value", tuple(fmean(each.values) for each in effects), form=form),
-                Column("twin", tuple(fmean(each.twins) for each in effects), "of the twin", form),
-                Column("difference", tuple(each.mean for each in effects), form=form),
-                Column("interval", tuple(each.interval for each in effects), interval, form, interval=True),
-                Column("pairs", tuple(len(each.values) for each in effects)),
+                column("objective", lambda effect: effect.family),
+                column("task"),
+                column("budget"),
+                column("size", lambda effect: effect.size or "all"),
+                column("layer"),
+                column("value", lambda effect: fmean(effect.values), form=form),
+                column("twin", lambda effect: fmean(effect.twins), title="of the twin", form=form),
+                column("difference", lambda effect: effect.mean, form=form),
+                column("interval", title=f"{self.level:.0%} interval", form=form, interval=True),
+                column("pairs", lambda effect: len(effect.values)),
             ),
             title=title,
             marks=tuple("chosen" if each.certain else None for each in effects),
@@ -298,19 +299,16 @@ class LabResult(Shown):
     @property
     def pretrainings_table(self) -> Table:
         """A row a model: what its pretraining took, and the losses of its last evaluation."""
-        done = self.pretrainings.values()
-        last = [each.metrics[-1].held_out if each.metrics else {} for each in done]
+        column = columns_of(self.pretrainings.values())
+        last = [done.metrics[-1].held_out if done.metrics else {} for done in self.pretrainings.values()]
         names = dict.fromkeys(name for losses in last for name in losses)
         return Table(
             columns=(
                 Column("model", tuple(self.pretrainings)),
-                Column("steps", tuple(each.protocol.steps if each.metrics else 0 for each in done), form=","),
-                Column("tokens", tuple(each.n_tokens for each in done), form=","),
-                Column("seconds", tuple(each.seconds for each in done), form=".0f"),
-                *(
-                    Column(name, tuple(losses.get(name) for losses in last), name.replace("_", " "), ".3f")
-                    for name in names
-                ),
+                column("steps", lambda done: done.protocol.steps if done.metrics else 0, form=","),
+                column("tokens", lambda done: done.n_tokens, form=","),
+                column("seconds", form=".0f"),
+                *(Column(name, tuple(losses.get(name) for losses in last), form=".3f") for name in names),
             ),
             title="What was measured",
         )
