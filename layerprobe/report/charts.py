@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.results import numbers
-from layerprobe.results.style import CHOSEN, INK, TRANSPARENT, text
+from layerprobe.results.style import CHOSEN, INK, TRANSPARENT, layer_axis, styled, text
 
 SeedSplit = Literal["validation", "test"]
 SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
@@ -95,7 +95,7 @@ def seeds_and_mean(
     """Return every seed as a dot, and a line of the means with their intervals; nothing without outcomes.
 
     `what` names the scores, such as `test F1`; `scores` has them by layer, where they are not those of the test split.
-    All is moved aside by `shift` layers, and the dots take `room` beside the mean; see `side_by_side`.
+    All is moved aside by `shift` layers, and the dots take `room` beside the mean; see `compared_outcomes`.
     """
     if not outcomes:
         return []
@@ -143,12 +143,18 @@ def beside(count: int, room: float = ROOM) -> list[float]:
     return [0.4 * room + width * index / max(count - 1, 1) for index in range(count)]
 
 
-def side_by_side(lines: Sequence[Sequence[LayerOutcome]]) -> tuple[list[float], float]:
-    """Return by how many layers each line is moved aside, so that bars at one layer stay apart, and its room."""
-    layers = [outcome.layer for outcomes in lines for outcome in outcomes]
-    if len(set(layers)) == len(layers):
-        return [0.0] * len(lines), ROOM
-    return [DODGE * (index - (len(lines) - 1) / 2) for index in range(len(lines))], DODGE
+def compared_outcomes(
+    lines: Sequence[tuple[str, Sequence[LayerOutcome], Look]], *, metric: str, n_layers: int
+) -> go.Figure:
+    """Return test scores by layer of what is compared: `seeds_and_mean` of each, with bars at one layer kept apart."""
+    figure, layers = go.Figure(), [outcome.layer for _, outcomes, _ in lines for outcome in outcomes]
+    dodge, room = (0.0, ROOM) if len(set(layers)) == len(layers) else (DODGE, DODGE)
+    for index, (name, outcomes, look) in enumerate(lines):
+        shift = dodge * (index - (len(lines) - 1) / 2)
+        figure.add_traces(seeds_and_mean(name, outcomes, look, what=f"test {metric}", shift=shift, room=room))
+    layer_axis(figure, n_layers)
+    figure.update_yaxes(title=f"Test {metric} × 100")
+    return styled(figure)
 
 
 def seeds_reading(outcomes: Iterable[LayerOutcome], level: float) -> str:

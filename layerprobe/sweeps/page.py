@@ -1,17 +1,20 @@
 """A sweep as a page: a curve of scores over layers for each task. Knows results of sweeps, finished or not."""
 
+import itertools
 from collections.abc import Sequence
+
+import plotly.graph_objects as go
 
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
 from layerprobe.progress import duration
-from layerprobe.report.charts import seeds_reading
+from layerprobe.report.charts import Look, compared_outcomes, seeds_reading
 from layerprobe.results import numbers
 from layerprobe.results.parts import section, table_of
+from layerprobe.results.style import COLOURS, DASHES, SYMBOLS
 from layerprobe.results.values import Figure, Page, Section
-from layerprobe.sweeps.figures import sweep_curves
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 
 
@@ -83,6 +86,14 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
     return section(place, name, figure)
+
+
+def sweep_curves(curves: Sequence[SweepCurve], labels: Sequence[str]) -> go.Figure:
+    """Return test scores by layer on one task: a line of means for each model, and every seed as a dot."""
+    looks = (Look(colour=c, symbol=s, dash=dash) for dash in DASHES for c, s in zip(COLOURS, SYMBOLS, strict=False))
+    lines = [(label, curve.outcomes, look) for curve, label, look in zip(curves, labels, itertools.cycle(looks))]
+    n_layers = 1 + max((layer for curve in curves for layer in curve.layers), default=0)
+    return compared_outcomes(lines, metric=metric_title(curves[0].primary), n_layers=n_layers)
 
 
 def _finding(curve: SweepCurve, level: float) -> str:

@@ -10,8 +10,7 @@ from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.values import FailedRun
 from layerprobe.results.page import render, write_page
-from layerprobe.sweeps.figures import sweep_curves
-from layerprobe.sweeps.page import sweep_page
+from layerprobe.sweeps.page import sweep_curves, sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.study.test_confirmation import run_of
 

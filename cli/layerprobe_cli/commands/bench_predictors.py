@@ -13,8 +13,7 @@ from layerprobe_cli.options import Report
 from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
-    from layerprobe.lab.dropbench.values import Bench, BudgetScores
-    from layerprobe.results.table import Table
+    from layerprobe.lab.dropbench.values import Bench
 
 MOST = 12
 """Curves that are printed without --all."""
@@ -83,7 +82,7 @@ def bench_predictors(
 
 def _print_bench(result: Bench, *, tuned: bool, everything: bool) -> None:
     from layerprobe.lab.dropbench.bench import shown_strategies
-    from layerprobe.lab.dropbench.tables import strategies_table
+    from layerprobe.lab.dropbench.tables import detection_tables, rules_table, strategies_table
 
     for number, scores in enumerate(result.budgets):
         typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
@@ -96,8 +95,10 @@ def _print_bench(result: Bench, *, tuned: bool, everything: bool) -> None:
         typer.echo(f"\n{strategies_table(shown).text()}")
         if len(shown) < len(scores.strategies):
             typer.echo(f"{len(scores.strategies) - len(shown)} more rules with --all.")
-        for table in _detection(scores, everything=everything):
+        for table in detection_tables(scores, None if everything else MOST):
             typer.echo(f"\n{table.titled}")
+        if everything:
+            typer.echo(f"\n{rules_table(scores.rules).titled}")
         for rule, reason in scores.left_out.items() if everything else ():
             typer.echo(f"Left out: {rule}: {reason}")
     parameters = "A rule with parameters was tuned on the other families."
@@ -114,11 +115,3 @@ def _print_bench(result: Bench, *, tuned: bool, everything: bool) -> None:
             "Missing: models without what the rule reads, of which it calls no drop. Onset: mean error in layers where "
             "there is a drop. Cost there: of the two layers of confirm."
         )
-
-
-def _detection(scores: BudgetScores, *, everything: bool) -> list[Table]:
-    from layerprobe.lab.dropbench.tables import curves_table, detectors_table, joint_table, rules_table
-
-    most = None if everything else MOST
-    tables = [detectors_table(scores.detectors[:most]), curves_table(scores.curves[:most]), joint_table(scores.joint)]
-    return [each for each in (*tables, rules_table(scores.rules if everything else ())) if len(each)]

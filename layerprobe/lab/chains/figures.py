@@ -1,12 +1,13 @@
 """Figures of chains: scores of the last step, and CKA before and after. Knows Plotly and chains."""
 
+import itertools
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
 from layerprobe.lab.chains.values import ChainCurve, ChainResult, ChainSimilarities, ChainSimilarity
 from layerprobe.metrics.names import metric_title
-from layerprobe.report.charts import Look, area, bars, line, seeds_and_mean, side_by_side
+from layerprobe.report.charts import Look, area, bars, compared_outcomes, line
 from layerprobe.results import numbers
 from layerprobe.results.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, layer_axis, styled, text
 
@@ -25,14 +26,8 @@ def chain_scores(result: ChainResult) -> go.Figure:
     if result.direct:
         lines["the last step alone"] = result.direct
     lines |= {f"random weights {each.random_init}": each.outcomes[-1] for each in result.controls}
-    figure, title = go.Figure(), metric_title(result.primary)
-    shifts, room = side_by_side(list(lines.values()))
-    for index, (name, outcomes) in enumerate(lines.items()):
-        look = _LOOKS[index % len(_LOOKS)]
-        figure.add_traces(seeds_and_mean(name, outcomes, look, what=f"test {title}", shift=shifts[index], room=room))
-    layer_axis(figure, result.n_blocks + 1)
-    figure.update_yaxes(title=f"Test {title} × 100")
-    return styled(figure)
+    drawn = [(name, outcomes, look) for (name, outcomes), look in zip(lines.items(), itertools.cycle(_LOOKS))]
+    return compared_outcomes(drawn, metric=metric_title(result.primary), n_layers=result.n_blocks + 1)
 
 
 def cka_with_start(similarities: ChainSimilarities, n_blocks: int) -> go.Figure:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.bench import shown_strategies
 from layerprobe.lab.dropbench.figures import regret_for_cost
-from layerprobe.lab.dropbench.tables import curves_table, detectors_table, joint_table, strategies_table
+from layerprobe.lab.dropbench.tables import detection_tables, strategies_table
 from layerprobe.lab.dropbench.values import Bench, BudgetScores
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
@@ -71,8 +71,7 @@ def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
         ),
         table_of(strategies_table(shown)),
     )
-    tables = detectors_table(budget.detectors), curves_table(budget.curves), joint_table(budget.joint)
-    titled = (part for each in tables if len(each) for part in (element("p", each.title), table_of(each)))
+    titled = (part for each in detection_tables(budget) for part in (element("p", each.title), table_of(each)))
     yield section(f"drops-{name}", f"What tells a drop, budget {name}", *titled)
 
 

@@ -10,6 +10,7 @@ from layerprobe.results.table import Column, Table, columns_of, percent
 
 if TYPE_CHECKING:
     from layerprobe.lab.dropbench.values import (
+        BudgetScores,
         CurveScores,
         DetectorScores,
         JointScores,
@@ -43,6 +44,12 @@ def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strateg
         ),
         title=title,
     )
+
+
+def detection_tables(budget: BudgetScores, most: int | None = None) -> list[Table]:
+    """Return what tells a drop, what looks like the test scores, both by so many curves, and scans against TMFT."""
+    tables = detectors_table(budget.detectors[:most]), curves_table(budget.curves[:most]), joint_table(budget.joint)
+    return [table for table in tables if len(table)]
 
 
 def detectors_table(detectors: Sequence[DetectorScores]) -> Table:
