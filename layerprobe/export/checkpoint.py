@@ -16,9 +16,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, reads_token_t
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
-from layerprobe.export.layout import IMAGES, Layout, read_layout, write_layout
+from layerprobe.export.layout import Layout, read_layout, write_layout
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import folder_errors, new_folder
 from layerprobe.files.images import ImageItem, prompted
@@ -57,8 +56,8 @@ def write_checkpoint(
 def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
     """Return the real path of a folder that may be written.
 
-    An earlier export there is replaced where `overwrite` says so, anything else never, least of all the local model
-    `source` that is exported.
+    An earlier export there is replaced where `overwrite` says so, anything else never: neither a model that layerprobe
+    did not write, nor the local model `source` that is exported.
 
     Raises:
         DataError: If there is something else, or a file.
@@ -71,14 +70,22 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
             raise DataError(f"expected a folder to export to, got the file {out}")
         if not any(target.iterdir()):
             return target
+    if not _is_export(target):
+        order = " (if it is the model to export, it comes first)" if (target / "config.json").is_file() else ""
+        raise DataError(f"{out} holds files of others, which are never replaced: choose another folder{order}")
     if not overwrite:
-        raise DataError(f"{out} is there and not empty: choose another folder, or replace it with --overwrite")
-    names = {name for name in ("config.json", MODULES, IMAGES) if (target / name).is_file()}
-    if "config.json" not in names or len(names) < 2:
-        raise DataError(f"{out} holds no exported model, so it is not replaced: choose another folder")
+        raise DataError(f"{out} holds an earlier export: choose another folder, or replace it with --overwrite")
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
     return target
+
+
+def _is_export(folder: Path) -> bool:
+    """Return whether layerprobe wrote a folder: its card says so."""
+    card = folder / "README.md"
+    if not (folder / "config.json").is_file() or not card.is_file():
+        return False
+    return "- layerprobe" in card.read_text("utf-8", errors="replace").splitlines()
 
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:

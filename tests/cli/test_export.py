@@ -26,6 +26,18 @@ def test_export(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path)
     assert (printed["layer"], printed["path"], printed["warnings"]) == (1, str(out), [])
 
 
+def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    before = {file: file.read_bytes() for file in pair[0].iterdir()}
+    for further in ((), ("--overwrite",)):
+        swapped = layerprobe("export", tmp_path / "out", pair[0], "--layer", "1", *further)
+        assert swapped.code == 1
+        assert "(if it is the model to export, it comes first)" in swapped.error
+        assert "--overwrite" not in swapped.error
+    assert {file: file.read_bytes() for file in pair[0].iterdir()} == before
+
+
 def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "give --layer" in layerprobe("export", pair[0], out).error

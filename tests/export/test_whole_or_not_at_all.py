@@ -69,9 +69,9 @@ def test_code_of_its_own(bert: Path, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(DataError, match="is there and not empty: choose another folder, or replace it with --over"):
+    with pytest.raises(DataError, match="holds files of others, which are never replaced: choose another"):
         export_model(bert, tmp_path, layer=1)
-    with pytest.raises(DataError, match="holds no exported model, so it is not replaced"):
+    with pytest.raises(DataError, match="holds files of others, which are never replaced: choose another"):
         export_model(bert, tmp_path, layer=1, overwrite=True)
     with pytest.raises(DataError, match="expected a folder to export to, got the file"):
         export_model(bert, tmp_path / "notes.txt", layer=1)
