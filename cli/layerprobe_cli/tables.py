@@ -14,19 +14,9 @@ if TYPE_CHECKING:
     from layerprobe.study.values import Finding, Study
 
 
-def number(value: float | None, form: str, unit: str = "") -> str:
-    """Return a number as a cell; empty where there is none."""
-    return "" if value is None else f"{value:{form}}{unit}"
-
-
 def mean_and_std(mean: float, std: float | None) -> str:
     """Return the mean over seeds as a cell, with their deviation where there are several."""
     return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
-
-
-def interval_text(interval: tuple[float, float] | None) -> str:
-    """Return an interval as a cell; empty where one seed has none."""
-    return "" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
 CHECK_FAILED = 3
@@ -43,11 +33,6 @@ def fail_check(said: str) -> None:
     """Leave with exit code 3 and a line on stderr: what a build checks does not hold."""
     typer.echo(f"failed: {said}", err=True)
     raise typer.Exit(CHECK_FAILED)
-
-
-def millions(n: int) -> str:
-    """Return a number of parameters as a cell."""
-    return f"{n / 1e6:.2f} M"
 
 
 def finding_parts(finding: Finding, commands: Sequence[str]) -> tuple[Table | str, ...]:
