@@ -1,4 +1,4 @@
-"""Results as tables on stdout."""
+"""What commands print below and above the tables of results, and what builds check."""
 
 from __future__ import annotations
 
