@@ -17,6 +17,16 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
 
 
+def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
+    """Return the first of some names, with dots where there are more.
+
+    Examples:
+        >>> some(["a", "b"]), some([1, 2, 3], 2)
+        ('a, b', '1, 2, ...')
+    """
+    return between.join([*map(str, names[:most]), *(["..."] if len(names) > most else [])])
+
+
 def is_generic(name: str) -> bool:
     """Return whether a folder's name says nothing of the model in it.
 

@@ -15,12 +15,12 @@ from layerprobe.encoders.encoder import EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import model_errors
 from layerprobe.errors import ModelError
 from layerprobe.finetuning.values import Protocol
+from layerprobe.names import some
 
 logger = logging.getLogger(__name__)
 
 LINEAR = ("Linear", "Conv1D")
 """Classes of modules that multiply by a matrix; GPT-2 has the latter."""
-_SHOWN = 12
 
 
 def prepare_model(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> None:
@@ -79,7 +79,7 @@ def _targets(model: TruncatedEncoder | EveryLayer, wanted: tuple[str, ...]) -> l
         if missing := [name for name in wanted if not any(_ends_as(path, name) for path in linear)]:
             raise ModelError(
                 f"no linear module of {model.name} is named {', '.join(missing)}: expected some of "
-                f"{', '.join(names[:_SHOWN])}{' ...' if len(names) > _SHOWN else ''}, or the end of a path"
+                f"{some(names, 12)}, or the end of a path"
             )
         return [path for path in linear if any(_ends_as(path, name) for name in wanted)]
     return linear or [path for path, module in model.model.named_modules() if type(module) is nn.Embedding]

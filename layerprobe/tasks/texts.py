@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from layerprobe.errors import TaskError
-from layerprobe.names import plural
+from layerprobe.names import plural, some
 
-_SHOWN = 5
 MAX_CHARACTERS = 100_000
 
 # Control characters but tab and line ends, and lone surrogates, which no UTF-8 can hold.
@@ -74,9 +73,7 @@ class EmptyCells:
     def __str__(self) -> str:
         columns = []
         for column, numbers in self.places.items():
-            first = ", ".join(map(str, numbers[:_SHOWN]))
-            more = ", ..." if len(numbers) > _SHOWN else ""
-            columns.append(f"{len(numbers):,} in {column} ({self.unit}{'s' * (len(numbers) > 1)} {first}{more})")
+            columns.append(f"{len(numbers):,} in {column} ({self.unit}{'s' * (len(numbers) > 1)} {some(numbers)})")
         return f"{self.name}: {', '.join(columns)}"
 
 

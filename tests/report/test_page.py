@@ -210,8 +210,8 @@ def test_steps_and_diagnostics_are_folded(measured: Study) -> None:
     # Every seed, steps, the model, the reference and two further ones.
     assert [attributes.get("open") for attributes in read.all("details")] == [None] * 6
     assert len(read.all("summary")) == 6
-    assert "layer 8 less layer 7−0.160[−0.180, −0.140]0.0100<\u00a00.001" in read.text
-    assert "layer 3 less layer 2−0.010[−0.030, 0.010]0.01000.317" in read.text
+    assert "880.22000.2004 to 0.23960.1930 to 0.2470−0.1600<1e-10" in read.text
+    assert "330.39000.3704 to 0.40960.3630 to 0.4170−0.01000.32" in read.text
 
 
 def test_every_layer_of_every_model_has_its_diagnostics(measured: Study) -> None:

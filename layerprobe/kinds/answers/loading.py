@@ -18,6 +18,7 @@ from layerprobe.files.inputs import BYTES, open_regular, read_document
 from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.answers.items import Answer, Questions, is_in
 from layerprobe.kinds.answers.kind import QUESTION_ANSWERING
+from layerprobe.names import some
 from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits, split_role
 from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.hub import hub_splits, is_on_hub
@@ -31,7 +32,6 @@ KIND = QUESTION_ANSWERING.name
 SUFFIXES = (".json", ".jsonl", ".parquet")
 COLUMNS = ("question", "context", "answers")
 _HEAD = 2**20
-_SHOWN = 3
 
 
 def is_squad(path: Path) -> bool:
@@ -306,8 +306,7 @@ class _Problems:
     def __str__(self) -> str:
         parts = []
         for problem, ids in self.ids.items():
-            shown = ", ".join(id[:40] for id in ids[:_SHOWN]) + (", ..." if len(ids) > _SHOWN else "")
-            parts.append(f"{count(len(ids), 'question')} {problem} ({shown})")
+            parts.append(f"{count(len(ids), 'question')} {problem} ({some([id[:40] for id in ids], 3)})")
         return "; ".join(parts)
 
 

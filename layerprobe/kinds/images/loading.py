@@ -19,6 +19,7 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
 from layerprobe.kinds.images.kind import IMAGE_CLASSIFICATION
+from layerprobe.names import some
 from layerprobe.tasks.columns import Columns, named_column
 from layerprobe.tasks.discovery import split_role
 from layerprobe.tasks.examples import SPLITS, Row, task_of
@@ -38,7 +39,6 @@ METADATA = ("metadata.csv", "metadata.jsonl")
 """What a folder of images with captions has beside them."""
 LOOKED_AT = 5000
 """Files of a folder at most that are looked at to tell whether it is one of images."""
-_SHOWN = 5
 _ROWS = 64
 
 
@@ -196,7 +196,7 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         if error[0] is not None:
             return
         if self.broken and not self.skip_broken:
-            shown = "; ".join(self.broken[:_SHOWN]) + (" ..." if len(self.broken) > _SHOWN else "")
+            shown = some(self.broken, between="; ")
             raise TaskError(
                 f"{len(self.broken):,} of {count(self._n_all, 'image')} do not open: {shown}; mend them, or go on "
                 "without them with --skip-broken (skip_broken=True)"
@@ -230,7 +230,7 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         """Say what was left out."""
         said = []
         if self.broken:
-            shown = "; ".join(self.broken[:_SHOWN]) + (" ..." if len(self.broken) > _SHOWN else "")
+            shown = some(self.broken, between="; ")
             said.append(f"left out {len(self.broken):,} of {count(self._n_all, 'image')} that do not open: {shown}")
         if self.empty:
             said.append(f"left out {count(len(self.empty), 'image')} without label or caption")

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from layerprobe.comparison.values import Comparison
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.report import words
 from layerprobe.report.figures import similarity as figures
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup, element
-from layerprobe.results.parts import folded, section, table, table_of
+from layerprobe.results.parts import folded, section, table_of
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.results.values import Figure, Section
 from layerprobe.similarity.values import CurveUncertainty, SimilarityMap
@@ -32,7 +31,9 @@ def cka_curve(study: Study) -> Section:
     """Return the curve with what belongs to it: tests between layers and further references."""
     figure = Figure("cka-curve", figures.cka_curve(study), words.cka_curve_finding(study), _reading(study))
     heading = f"Similarity to the {'layer before' if study.comparison.alone else 'reference'}, layer by layer"
-    return section("cka-curve", heading, figure, steps(study.comparison), _further(study))
+    shown = study.comparison
+    values = folded("Every value, with interval and tests", table_of(shown.table)) if shown.steps else None
+    return section("cka-curve", heading, figure, values, _further(study))
 
 
 def read_by_rule(prediction: DropPrediction, study: Study | None = None) -> Section:
@@ -77,29 +78,6 @@ def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
         f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
         f" that holds the whole curve with {level} confidence.",
     )
-
-
-def steps(comparison: Comparison, start: str = "") -> Markup | None:
-    """Return the change from each layer to the next, with its test, under a caption; None where there is none."""
-    if not comparison.steps:
-        return None
-    level = numbers.percent(comparison.steps[0].level)
-    note = (
-        "Each step is tested on the same texts, as samples that raise one layer often raise the next. The p-values are"
-        " two-sided, of no change, and each is of one test alone: some of many are small by chance."
-    )
-    rows = (
-        (
-            ("Step", step.label),
-            ("Change", numbers.signed(step.value, 3)),
-            (f"{level} interval", numbers.interval((step.lower, step.upper), 3)),
-            ("Standard error", numbers.number(step.standard_error, 4)),
-            ("p", numbers.p_value(step.p_value)),
-        )
-        for step in comparison.steps[comparison.first_layer :]
-    )
-    caption = f"{start}{'change' if start else 'Change'} from each layer to the next"
-    return folded(f"{caption}, with tests", element("p", note), table(caption, rows))
 
 
 def _further(study: Study) -> Markup | None:
