@@ -27,6 +27,17 @@ def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
     return between.join([*map(str, names[:most]), *(["..."] if len(names) > most else [])])
 
 
+def listed(things: Sequence[object], word: str = "and") -> str:
+    """Return things as words, with a word before the last of them.
+
+    Examples:
+        >>> listed(["a"]), listed([4, 5, 6], "or")
+        ('a', '4, 5 or 6')
+    """
+    *others, last = map(str, things)
+    return f"{', '.join(others)} {word} {last}" if others else last
+
+
 def is_generic(name: str) -> bool:
     """Return whether a folder's name says nothing of the model in it.
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import to_json
-from layerprobe.names import distinct_names, plural
+from layerprobe.names import distinct_names, listed, plural
 from layerprobe.report import words
 from layerprobe.report.figures.similarity import lowest_value, similarity_curves, similarity_map
 from layerprobe.report.sections.diagnostics import diagnosed, of_models
@@ -18,7 +18,6 @@ from layerprobe.results.markup import element, join
 from layerprobe.results.parts import definitions, facts_table, section, table_of
 from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
-from layerprobe.search.sentence import listed
 from layerprobe.similarity.values import Difference, SimilarityMap
 
 

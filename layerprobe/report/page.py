@@ -6,6 +6,7 @@ from pathlib import Path
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
+from layerprobe.names import listed
 from layerprobe.prediction.sentence import record_sentence
 from layerprobe.report import words
 from layerprobe.report.sections.diagnostics import diagnostics
@@ -19,7 +20,6 @@ from layerprobe.results.markup import Markup, element
 from layerprobe.results.page import write_page
 from layerprobe.results.shown import PlotlySource
 from layerprobe.results.values import Card, Figure, Page, Section
-from layerprobe.search.sentence import listed
 from layerprobe.study.sentence import headline, proof_sentence, summary
 from layerprobe.study.values import AgainstLast, Finding, Study
 

@@ -9,7 +9,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.files.serialisation import to_json
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import distinct_names, short_name
+from layerprobe.names import distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, curves_table
@@ -24,7 +24,6 @@ from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, layer_axis
 from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page, Part
 from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
-from layerprobe.search.sentence import listed
 
 METHODS = {
     "cosine": "By the cosines of embeddings, without any fine-tuning.",

@@ -54,11 +54,6 @@ def measure(shown: SimilarityMap) -> str:
     return capitalised(shown.measure.title)
 
 
-def short_measure(study: Study) -> str:
-    """Return the name of the measure for axes and tables, such as `CKA`."""
-    return study.comparison.map.measure.short_name
-
-
 def features(shown: SimilarityMap) -> str:
     """Return which features a map is of, as a title."""
     return "Raw features" if shown.measure.normalize == "raw" else "Z-scored features"

@@ -60,16 +60,6 @@ def redrawn_share(share: float) -> str:
     return typeset(chance(share))
 
 
-def p_value(probability: float) -> str:
-    r"""Return a p-value, small ones as a bound.
-
-    Examples:
-        >>> p_value(0.0312), p_value(2e-9)
-        ('0.031', '<\xa00.001')
-    """
-    return f"{probability:.3f}" if probability >= 0.001 else "<\u00a00.001"
-
-
 def millions(parameters: int) -> str:
     """Return a count of parameters in millions, with a space that does not break.
 
@@ -115,17 +105,6 @@ def layer_range(layers: Sequence[int]) -> str:
 def counted_layers(layers: Sequence[int]) -> str:
     """Return `layer 3` or `layers 10–12`."""
     return f"layer{'s' if len(layers) != 1 else ''} {layer_range(layers)}"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names as words.
-
-    Examples:
-        >>> listed(["a"]), listed(["a", "b", "c"])
-        ('a', 'a, b and c')
-    """
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def label(name: str) -> str:

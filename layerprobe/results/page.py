@@ -60,7 +60,7 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         style=_asset("style.css"),
         body=join(_header(page), *map(_section, _sections(page))),
         study=script_json(_compact(page.data)),
-        table=script_json(json.dumps(page.table if isinstance(page.table, str) else page.table.csv())),
+        table=script_json(json.dumps(page.table.csv())),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
         plotly=_from_cdn() if plotly == "cdn" else _carried(),
@@ -149,12 +149,7 @@ def _downloads(page: Page) -> Markup:
         element("button", label, type="button", data_source=source, data_filename=f"{page.stem}.{end}", data_kind=kind)
         for source, label, end, kind in (
             ("study", f"{page.data_label} (JSON)", "json", "application/json"),
-            (
-                "table",
-                f"{page.table_label if isinstance(page.table, str) else page.table.title} (CSV)",
-                "csv",
-                "text/csv",
-            ),
+            ("table", f"{page.table.title} (CSV)", "csv", "text/csv"),
         )
     )
     return element("p", *buttons, class_="downloads")

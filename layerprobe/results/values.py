@@ -79,9 +79,8 @@ class Page:
     data: str
     """The whole result as JSON."""
     data_label: str = "Everything"
-    table: Table | str
+    table: Table
     """The numbers, which the page offers as CSV."""
-    table_label: str = "Table"
     stem: str
     """Name of downloaded files, without ending."""
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from scipy.special import ndtri
 
+from layerprobe.names import listed
 from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 
 
@@ -94,12 +95,12 @@ def doubt_sentence(answer: SearchAnswer) -> str:
         return ""
     doubt, best, tolerance = answer.doubt, answer.best_layer, answer.settings.tolerance
     reach = float(ndtri((1 + answer.settings.level) / 2))
-    pair = listed(sorted((best, doubt.rival)), "and")
+    pair = listed(sorted((best, doubt.rival)))
     items, difference = reach * doubt.item_error, abs(doubt.difference)
     said = f"Layers {pair} lie {difference:.1f} points apart, known to ±{items:.1f} over items"
     if doubt.seed_error is None:
         bare = [layer for layer in sorted((best, doubt.rival)) if not answer.layers[layer].runs]
-        said += f"; {listed(bare, 'and')} had no run of {'its' if len(bare) == 1 else 'their'} own"
+        said += f"; {listed(bare)} had no run of {'its' if len(bare) == 1 else 'their'} own"
     else:
         said += f" and to ±{reach * doubt.seed_error:.1f} over seeds"
     wanted = []
@@ -152,17 +153,6 @@ def points(number: float) -> str:
         ('0.5 points', '1 point')
     """
     return f"{number:g} point{'' if number == 1 else 's'}"
-
-
-def listed(things: Sequence[object], word: str) -> str:
-    """Return layers or names with a word before the last of them.
-
-    Examples:
-        >>> listed([4, 5, 6], "or")
-        '4, 5 or 6'
-    """
-    *others, last = map(str, things)
-    return f"{', '.join(others)} {word} {last}" if others else last
 
 
 def either(layers: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import distinct_names
+from layerprobe.names import distinct_names, listed
 from layerprobe.progress import duration
 from layerprobe.report.charts import Look, compared_outcomes, seeds_reading
 from layerprobe.results import numbers
@@ -44,9 +44,9 @@ def _heading(result: SweepResult) -> str:
     models = distinct_names(list(dict.fromkeys(curve.model for curve in result.curves)))
     done = [(model, curve) for (model, _), curve in zip(sweep_names(result.curves), result.curves, strict=True)]
     if len(models) < len(done) or not all(curve.outcomes for _, curve in done):
-        return f"Best layers of {numbers.listed(models)}"
+        return f"Best layers of {listed(models)}"
     best = [f"{_best(curve).layer} of {model}" for model, curve in done]
-    return f"Best layer{'' if len(best) == 1 else 's'}: {numbers.listed(best)}"
+    return f"Best layer{'' if len(best) == 1 else 's'}: {listed(best)}"
 
 
 def findings(result: SweepResult) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
         place,
         sweep_curves(curves, labels),
         f"{numbers.capitalised(metric_title(curves[0].primary))} after fine-tuning on {name}, by layer:"
-        f" {numbers.listed(labels)}.",
+        f" {listed(labels)}.",
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
     return section(place, name, figure)

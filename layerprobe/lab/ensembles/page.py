@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 from layerprobe.files.serialisation import to_json
 from layerprobe.lab.ensembles.values import Ensemble, EnsembleCost
 from layerprobe.metrics.names import metric_title
+from layerprobe.names import listed
 from layerprobe.report.charts import line
 from layerprobe.results import numbers
 from layerprobe.results.parts import definitions, section, table_of
@@ -68,7 +69,7 @@ def ensemble_page(result: Ensemble) -> Page:
                 {
                     "Task": f"{result.task}, {result.kind}",
                     "Weights": f"by {title} on the validation split: {CHOICES[result.choice]}",
-                    "Seeds": numbers.listed([str(seed) for seed in result.seeds]) if result.seeds else "of each member",
+                    "Seeds": listed([str(seed) for seed in result.seeds]) if result.seeds else "of each member",
                     "Interval": None if result.gain is None else result.gain.sources,
                 }
             ),
