@@ -45,6 +45,10 @@ class WorkerError(LayerProbeError):
     """A process that shares the work cannot do it; one on another machine may."""
 
 
+class LostWorkerError(WorkerError):
+    """Every process that tried a job was killed, or one raised what nobody expected."""
+
+
 class TrainingError(LayerProbeError):
     """Fine-tuning or pretraining failed."""
 

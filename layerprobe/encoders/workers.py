@@ -1,53 +1,115 @@
-"""What processes on other machines that load a model for this one must agree on. Knows no job."""
+"""What workers that load a model for somebody else must agree on, and what they share. Knows no job."""
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
-from layerprobe.encoders.options import Options, computed_on
-from layerprobe.errors import ModelError, WorkerError
+import torch
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
+from layerprobe.encoders.options import Options, Settled, computed_on, load
+from layerprobe.errors import DataError, ModelError, WorkerError
 from layerprobe.files.images import Readable
-from layerprobe.jobs.ray_cluster import RayCluster
+from layerprobe.jobs.plan import HERE, Share, Workers
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
-def ray_cluster(address: str, options: Options, *folders: Path, workers: int | None) -> RayCluster:
-    """Return a cluster whose jobs compute as the options say, on a GPU each where the device is one, in these folders.
+def workers_of(
+    options: Options, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
+) -> Workers:
+    """Return who does jobs that compute as the options say, in these folders: `local`, or a Ray cluster where given.
 
     Raises:
+        DataError: If the count is below 1.
         ModelError: If there is no such device here: a command is begun on a machine like those that do its jobs.
     """
-    gpus = int(resolve_device(options.device).type == "cuda")
-    return RayCluster(address=address, folders=folders, workers=workers, gpus=gpus)
+    if ray is None and local == "here":
+        return Workers(count=count)
+    device = resolve_device(options.device)
+    gpus = torch.cuda.device_count() if str(device) == "cuda" else 0
+    return Workers(
+        executor=local if ray is None else "ray",
+        count=count,
+        devices=tuple(f"cuda:{i}" for i in range(gpus)) or (str(device),),
+        address=ray,
+        folders=folders,
+    )
 
 
-def on_ray(options: AnyOptions) -> AnyOptions:
-    """Return the options of a process of Ray, which sees no GPU but its own."""
-    return replace(options, device=resolve_device(options.device).type)
+def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:
+    """Return the options of a worker, on its share of a machine; in the process that planned they are what they are.
 
-
-def same_model(model: ModelLike, identity: dict[str, Any], options: Options, *, items: Readable = "text") -> Checkpoint:
-    """Resolve a model where its work is shared.
+    `computes` is what `computed_on` says where the work was begun.
 
     Raises:
-        WorkerError: If it cannot be resolved here, or is another one than where the work was begun.
+        WorkerError: If it is something else here.
     """
-    try:
-        checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=items)
-    except ModelError as error:
-        raise WorkerError(str(error)) from error
-    if checkpoint.identity != identity:
-        raise WorkerError(f"{checkpoint.label} is not the model with which the work began: begin it again")
-    return checkpoint
-
-
-def check_computes(options: Options, expected: str) -> None:
-    """Raise WorkerError if what `computed_on` says here is not what it says where the work was begun."""
+    if share.device is None or share.threads is None:
+        return options
+    options = replace(options, device=share.device)
     try:
         here = computed_on(options)
     except ModelError as error:
         raise WorkerError(str(error)) from error
-    if here != expected:
-        raise WorkerError(f"expected to compute on {expected}, got {here}: give --device and --dtype")
+    if here != computes:
+        raise WorkerError(f"expected to compute on {computes}, got {here}: give --device and --dtype")
+    # two processes that both use all cores wait for each other at every step
+    torch.set_num_threads(min(share.threads, torch.get_num_threads()))
+    return options
+
+
+class SharedModel:
+    """A model that workers load, each of them once; another process resolves it again: some have code of their own.
+
+    Args:
+        checkpoint: The model, resolved.
+        options: How it is loaded.
+        items: What it is to read.
+        workers: Who loads it.
+
+    Raises:
+        DataError: If it was given loaded, and is to be loaded elsewhere.
+    """
+
+    def __init__(
+        self, checkpoint: Checkpoint, options: Settled, *, items: Readable | None = None, workers: Workers = HERE
+    ) -> None:
+        if checkpoint.loaded is not None and workers.executor != "here":
+            raise DataError(
+                f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded"
+            )
+        self.checkpoint, self.options = checkpoint, options
+        self.spec, self.identity, self.items = checkpoint.spec, checkpoint.identity, items
+        self.computes = computed_on(options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("checkpoint", "encoder")}
+
+    def take_over(self, share: Share) -> None:
+        """Load it on a worker's share of a machine; WorkerError if that computes something else."""
+        self.options = taken_over(self.options, self.computes, share)
+
+    @functools.cached_property
+    def checkpoint(self) -> Checkpoint:
+        """It, resolved; WorkerError if it cannot be resolved here, or is another one than where the work was begun."""
+        try:
+            checkpoint = resolve_checkpoint(
+                self.spec, trust_remote_code=self.options.trust_remote_code, items=self.items
+            )
+        except ModelError as error:
+            raise WorkerError(str(error)) from error
+        if checkpoint.identity != self.identity:
+            raise WorkerError(f"{checkpoint.label} is not the model with which the work began: begin it again")
+        return checkpoint
+
+    @functools.cached_property
+    def encoder(self) -> Encoder:
+        """It, loaded."""
+        return load(self.checkpoint, self.options)
+
+    def forget(self) -> None:
+        """Free what was loaded."""
+        self.__dict__.pop("encoder", None)

@@ -34,17 +34,17 @@ from layerprobe.encoders.options import (
     settled,
 )
 from layerprobe.encoders.values import ModelDescription, Pooling
-from layerprobe.encoders.workers import ray_cluster
+from layerprobe.encoders.workers import workers_of
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError, StoreError
 from layerprobe.extraction.blockwise import batches_of, bytes_meanwhile, embedded_block_by_block
+from layerprobe.extraction.elsewhere import embed_elsewhere
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
-from layerprobe.extraction.on_ray import embed_on_ray
 from layerprobe.extraction.values import ExtractionPlan, TokenMetrics
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.files.spooled import SpooledTexts
-from layerprobe.jobs.ray_cluster import RayCluster
+from layerprobe.jobs.plan import HERE, Workers
 from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
@@ -179,8 +179,8 @@ def extract(
         raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
-    cluster = None if ray is None else ray_cluster(ray, options, Store(options.cache_dir).root, workers=workers)
-    return _extracted(checkpoint, [distinct], options, progress, foreseen, cluster, blockwise=blockwise)
+    machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
+    return _extracted(checkpoint, [distinct], options, progress, foreseen, machines, blockwise=blockwise)
 
 
 def _extracted(
@@ -189,7 +189,7 @@ def _extracted(
     options: Options,
     progress: Progress,
     foreseen: Callable[[ExtractionPlan], None] | None = None,
-    cluster: RayCluster | None = None,
+    workers: Workers = HERE,
     *,
     blockwise: bool = False,
     prompts: Sequence[str] = (),
@@ -219,12 +219,12 @@ def _extracted(
         graph = graph_of(encoder, checkpoint, options)
         if foreseen is not None:
             foreseen(_plan(store, key, encoder, len(distinct)))
-        if cluster is None:
+        if workers.executor == "here":
             stored = _embed_and_store(store, key, encoder, distinct, options, progress, graph=graph)
         else:
             chosen = replace(options, backend=_backend(graph))
             with _writer(store, key, encoder, distinct, options, graph) as writer:
-                embed_on_ray(cluster, writer, checkpoint, distinct, chosen, progress)
+                embed_elsewhere(workers, writer, checkpoint, distinct, chosen, progress)
                 stored = writer.finish()
     recipe = checkpoint.recipe
     settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}

@@ -5,17 +5,19 @@ Knows where a run's result lies; knows nothing of how it was trained.
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, remove_leftovers, store_errors
 from layerprobe.files.serialisation import digest
@@ -24,7 +26,6 @@ from layerprobe.finetuning.joint import fine_tune_jointly
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.results import (
     FAILED,
-    R,
     keep_origin,
     load_failure,
     load_finished,
@@ -35,6 +36,9 @@ from layerprobe.finetuning.results import (
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import results
+from layerprobe.jobs.plan import Plan, Share
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
@@ -95,227 +99,94 @@ class RunFolder:
         return load_failure(self.run_path(layer, seed))
 
 
-def fine_tune_layers(
-    load: Callable[[], Encoder],
-    layers: Sequence[int],
-    task: Task,
-    *,
-    seeds: Sequence[int],
-    protocol: Protocol,
-    folder: RunFolder,
-    batch_tokens: int | None = None,
-    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
-    save_models: bool = False,
-    prompt: str = "",
-    progress: Progress = silent,
-) -> list[FineTuningRun]:
-    """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
-
-    A sweep that is killed goes on with the run it was at, after its last epoch on disk, and gives the same numbers: see
-    `layerprobe.finetuning.epochs`. A run that fails by its numbers is marked, and not tried again while the mark is
-    there and the libraries are the same.
-
-    The arguments are those of `finetune` and `fine_tune`, but that `load` returns the pretrained encoder and is called
-    once, and only where a run is missing. The prompt, which the task has already, is written beside checkpoints.
-
-    Raises:
-        ModelError: If the model has no such layer, or no checkpoint of it can be saved.
-        TrainingError: If a run fails, or did before.
-        StoreError: If a result cannot be written.
-    """
-    loaded = loaded_once(load, task, protocol)
-    # a run that is named twice is one run: copies would narrow the intervals over seeds
-    layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
-    # a block costs about as much as the rest of a step
-    total, done = sum(layer + 1.0 for layer in layers) * len(seeds), 0.0
-    runs: list[FineTuningRun] = []
-    for seed in seeds:
-        for layer in layers:
-            run = load_or_run(
-                folder,
-                loaded,
-                layer,
-                task,
-                seed=seed,
-                protocol=protocol,
-                batch_tokens=batch_tokens,
-                save_model=save_models,
-                prompt=prompt,
-                progress=part_of(progress, start=done, share=layer + 1.0, whole=total),
-            )
-            assert run is not None  # it was waited for
-            runs.append(run)
-            done += layer + 1.0
-        if enough is not None and enough(runs):
-            break
-    return runs
+Run = FineTuningRun | JointRun
 
 
-def loaded_once(load: Callable[[], Encoder], task: Task, protocol: Protocol) -> Callable[[], Encoder]:
-    """Return a function that loads at its first call, and then warns of texts that fine-tuning cuts."""
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """One run of a set."""
 
-    @functools.cache
-    def loaded() -> Encoder:
-        encoder = load()
-        warn_of_cut_texts(encoder, task, protocol)
-        return encoder
+    layer: int
+    """Blocks kept."""
+    seed: int
+    of: int = 0
+    """Which of several sets."""
+    scan: bool = False
+    """All blocks are kept, and there is a loss at every layer."""
 
-    return loaded
-
-
-def warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:
-    """Warn of what fine-tuning cuts."""
-    splits = (task.train, task.validation, task.test)
-    said = KINDS[task.kind].load_loss().cut(encoder, splits, max_length=protocol.max_length)
-    if said:
-        logger.warning("%s", said)
+    @property
+    def label(self) -> str:
+        """What a process does that makes it."""
+        return f"fine-tunes {'all layers' if self.scan else f'layer {self.layer}'} with seed {self.seed}"
 
 
-def load_or_run(
-    folder: RunFolder,
-    load: Callable[[], Encoder],
-    layer: int,
-    task: Task,
-    *,
-    seed: int,
-    protocol: Protocol,
-    batch_tokens: int | None = None,
-    save_model: bool = False,
-    prompt: str = "",
-    wait: bool = True,
-    retry_failed: bool = False,
-    progress: Progress = silent,
-) -> FineTuningRun | None:
-    """Return one run, read or made now; for the arguments see `fine_tune_layers`.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunSet:
+    """The runs of one model on one task by one protocol: where they are, and how they are made."""
 
-    Without `wait`, None is returned where another process makes the run. With
-    `retry_failed`, a run that is marked as failed is made again.
+    model: SharedModel
+    folder: RunFolder
+    task: Task
+    """With the model's prompt before its texts."""
+    protocol: Protocol
+    weighting: Weighting = "falling"
+    """Of scans."""
+    save_models: bool = False
+    """Keep the best epoch's checkpoint; a finished run without one is made again, with the same numbers."""
+    retry_failed: bool = False
+    """Make runs again that are marked as failed."""
 
-    Raises:
-        TrainingError: If the run fails, or did before.
-        StoreError: If the result cannot be written.
-    """
-    directory = folder.run_path(layer, seed)
-    folder.keep_origin()
+    def directory(self, job: RunJob) -> Path:
+        """Return the directory of one run."""
+        if job.scan:
+            return self.folder.joint_path(self.weighting, job.seed)
+        return self.folder.run_path(job.layer, job.seed)
 
-    def make(encoder: Encoder, save_to: Path | None) -> tuple[FineTuningRun, RunOutputs]:
-        return fine_tune(
-            encoder,
-            layer,
-            task,
-            protocol=protocol,
-            seed=seed,
-            batch_tokens=batch_tokens,
-            save_to=save_to,
-            unfinished=directory,
-            progress=progress,
-        )
+    def read(self, job: RunJob) -> Run | None:
+        """Return a run that is finished, or None."""
+        directory = self.directory(job)
+        if self.save_models and not has_model(directory):
+            return None
+        if job.scan:
+            return load_finished(JointRun, directory)
+        return load_finished(FineTuningRun, directory)
 
-    return _once(
-        FineTuningRun,
-        directory,
-        load,
-        make,
-        layer=layer,
-        seed=seed,
-        saving=functools.partial(saving_model, layer=layer, task=task, prompt=prompt) if save_model else None,
-        wait=wait,
-        retry_failed=retry_failed,
-    )
+    def make(self, job: RunJob, load: Callable[[], Encoder], progress: Progress) -> Run | None:
+        """Return a run, made now if it is not there; None where another process makes it.
 
+        One that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the
+        same. One that was killed goes on after its last epoch on disk: see `layerprobe.finetuning.epochs`.
 
-def load_or_run_jointly(
-    folder: RunFolder,
-    load: Callable[[], Encoder],
-    task: Task,
-    *,
-    seed: int,
-    protocol: Protocol,
-    weighting: Weighting = "falling",
-    batch_tokens: int | None = None,
-    save_model: bool = False,
-    prompt: str = "",
-    wait: bool = True,
-    retry_failed: bool = False,
-    progress: Progress = silent,
-) -> JointRun | None:
-    """Return one joint run, read or made now; as `load_or_run`."""
-    directory = folder.joint_path(weighting, seed)
-    folder.keep_origin()
-
-    def make(encoder: Encoder, save_to: Path | None) -> tuple[JointRun, RunOutputs]:
-        return fine_tune_jointly(
-            encoder,
-            task,
-            protocol=protocol,
-            seed=seed,
-            weighting=weighting,
-            batch_tokens=batch_tokens,
-            save_to=save_to,
-            unfinished=directory,
-            progress=progress,
-        )
-
-    return _once(
-        JointRun,
-        directory,
-        load,
-        make,
-        layer=None,
-        seed=seed,
-        saving=functools.partial(saving_model, layer=None, task=task, prompt=prompt) if save_model else None,
-        wait=wait,
-        retry_failed=retry_failed,
-    )
-
-
-def _once(
-    kind: type[R],
-    directory: Path,
-    load: Callable[[], Encoder],
-    make: Callable[[Encoder, Path | None], tuple[R, RunOutputs]],
-    *,
-    layer: int | None,
-    seed: int,
-    saving: Callable[[Path, Encoder], AbstractContextManager[Path]] | None,
-    wait: bool,
-    retry_failed: bool,
-) -> R | None:
-    """Return the finished run of a directory, made now by one process if it is not there."""
-    what = f"layer {layer}" if layer is not None else "all layers"
-
-    def finished() -> R | None:
-        return None if saving and not has_model(directory) else load_finished(kind, directory)
-
-    if run := finished():
-        return run
-    make_directory(inside(runs_root(directory), directory))
-    lock = FileLock(inside(directory, directory / "lock"))
-    with store_errors("lock", Path(lock.lock_file)):
-        try:
-            held = lock.acquire(timeout=0)
-        except Timeout:
-            if not wait:
+        Raises:
+            TrainingError: If the run fails, or did before.
+            StoreError: If the result cannot be written.
+        """
+        directory = self.directory(job)
+        self.folder.keep_origin()
+        make_directory(inside(runs_root(directory), directory))
+        lock = FileLock(inside(directory, directory / "lock"))
+        with store_errors("lock", Path(lock.lock_file)):
+            try:
+                held = lock.acquire(timeout=0)
+            except Timeout:
                 return None
-            logger.info("waiting for another process that fine-tunes %s with seed %d", what, seed)
-            held = lock.acquire()
-    with held:
-        if run := finished():
-            return run
-        if not retry_failed and (failed := load_failure(directory)):
+        with held:
+            return self.read(job) or self._made(job, directory, load, progress)
+
+    def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder], progress: Progress) -> Run:
+        if not self.retry_failed and (failed := load_failure(directory)):
             mark = directory / FAILED
             raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
         encoder = load()
         remove_leftovers(directory)
         try:
-            with saving(directory, encoder) if saving else nullcontext() as save_to:
-                run, outputs = make(encoder, save_to)
+            run, outputs = self._trained(job, directory, encoder, progress)
         except InsufficientMemoryError:
             raise  # no mark: what else is in the memory does not follow from the run
         except TrainingError as error:
             failed = FailedRun(
-                layer=encoder.n_layers - 1 if layer is None else layer,
-                seed=seed,
+                layer=encoder.n_layers - 1 if job.scan else job.layer,
+                seed=job.seed,
                 message=str(error),
                 step=error.step,
                 versions=versions(),
@@ -328,3 +199,110 @@ def _once(
         with store_errors("remove", directory / FAILED):
             (directory / FAILED).unlink(missing_ok=True)
         return run
+
+    def _trained(self, job: RunJob, directory: Path, encoder: Encoder, progress: Progress) -> tuple[Run, RunOutputs]:
+        options = self.model.options
+        saving = (
+            saving_model(
+                directory, encoder, layer=None if job.scan else job.layer, task=self.task, prompt=options.prompt
+            )
+            if self.save_models
+            else nullcontext()
+        )
+        with saving as save_to:
+            common: dict[str, Any] = {
+                "protocol": self.protocol,
+                "seed": job.seed,
+                "batch_tokens": options.batch_tokens,
+                "save_to": save_to,
+                "unfinished": directory,
+                "progress": progress,
+            }
+            if job.scan:
+                return fine_tune_jointly(encoder, self.task, weighting=self.weighting, **common)
+            return fine_tune(encoder, job.layer, self.task, **common)
+
+
+class RunWorker:
+    """Makes runs of some sets, one after another, and keeps the model of the last one."""
+
+    def __init__(self, sets: Sequence[RunSet], share: Share) -> None:
+        self.sets = sets
+        self.model: SharedModel | None = None
+        self.warned: set[tuple[int, str, str]] = set()
+        for runs in sets:
+            runs.model.take_over(share)
+
+    def __call__(self, job: RunJob, progress: Progress) -> Run | None:
+        """Return a run, read or made; None where another process is at it.
+
+        Raises:
+            InsufficientMemoryError: If the model does not fit.
+            LayerProbeError: As `RunSet.make`; WorkerError if the model is another one here.
+        """
+        try:
+            return self.sets[job.of].make(job, lambda: self._load(job.of), progress)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise InsufficientMemoryError(
+                "out of memory: use fewer workers, a smaller batch or a lower maximum length"
+            ) from error
+
+    def _load(self, number: int) -> Encoder:
+        runs = self.sets[number]
+        if self.model is not None and self.model is not runs.model:
+            self.model.forget()
+        self.model = runs.model
+        if (of := (id(runs.model), runs.task.name, runs.task.kind)) not in self.warned:
+            self.warned.add(of)
+            _warn_of_cut_texts(runs.model.encoder, runs.task, runs.protocol)
+        return runs.model.encoder
+
+
+def _warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:
+    splits = (task.train, task.validation, task.test)
+    warning = KINDS[task.kind].load_loss().cut(encoder, splits, max_length=protocol.max_length)
+    if warning:
+        logger.warning("%s", warning)
+
+
+def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Run]:
+    """Return a plan of runs of some sets for `RunWorker`s; the jobs come with what they cost."""
+    for number in {job.of for job in jobs}:
+        sets[number].folder.keep_origin()
+    return Plan(jobs=jobs, done=lambda job: sets[job.of].read(job), label=lambda job: job.label, unit=unit)
+
+
+def fine_tune_layers(
+    runs: RunSet,
+    layers: Sequence[int],
+    *,
+    seeds: Sequence[int],
+    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
+    progress: Progress = silent,
+) -> list[FineTuningRun]:
+    """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
+
+    The model is loaded once, and only where a run is missing. After each seed `enough` is asked, given all runs so
+    far, whether no further one is needed.
+
+    Raises:
+        ModelError: If the model has no such layer, or no checkpoint of it can be saved.
+        TrainingError: If a run fails, or did before.
+        StoreError: If a result cannot be written.
+    """
+    # a run that is named twice is one run: copies would narrow the intervals over seeds
+    layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
+    # a block costs about as much as the rest of a step
+    costs = {layer: layer + 1.0 for layer in layers}
+    share = sum(costs.values())
+    made: list[FineTuningRun] = []
+    with crew_of(RunWorker, (runs,)) as crew:
+        for number, seed in enumerate(seeds):
+            jobs = {RunJob(layer, seed): cost for layer, cost in costs.items()}
+            part = part_of(progress, start=number * share, share=share, whole=share * len(seeds))
+            made += cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs), crew, progress=part).values()])
+            if enough is not None and enough(made):
+                break
+    return made

@@ -1,33 +1,26 @@
 """Fine-tuning at many layers with many seeds, and what it says of a prediction; finished runs are read."""
 
-import contextlib
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import index
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import cast
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, computed_on, load, settled
-from layerprobe.encoders.spec import ModelSpec
-from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster, same_model
-from layerprobe.errors import DataError, LayerProbeError, StoreError, TrainingError, WorkerError
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, computed_on, settled
+from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.items import RunItems, run_items
-from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
+from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
-from layerprobe.jobs.processes import Lost
-from layerprobe.jobs.ray_cluster import ray_pooled
-from layerprobe.progress import Progress, notebook_bar, part_of, silent
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import results
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Task, check_task
-
-logger = logging.getLogger(__name__)
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
@@ -62,22 +55,11 @@ def finetune(
     seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     protocol, options = agreed(protocol, options, checkpoint)
+    runs = run_set(SharedModel(checkpoint, options, items=task.readable), task, protocol, save_models=save_models)
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
-    return fine_tune_layers(
-        lambda: load(checkpoint, options),
-        layers,
-        with_prompt(task, options.prompt),
-        seeds=seeds,
-        protocol=protocol,
-        folder=run_folder(checkpoint, task, protocol, options),
-        batch_tokens=options.batch_tokens,
-        enough=enough,
-        save_models=save_models,
-        prompt=options.prompt,
-        progress=progress,
-    )
+    return fine_tune_layers(runs, layers, seeds=seeds, enough=enough, progress=progress)
 
 
 def scan(
@@ -106,99 +88,37 @@ def scan(
     """
     check_task(task)
     check_precision(options)
+    machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     protocol, options = agreed(protocol, options, checkpoint)
-    prompted = with_prompt(task, options.prompt)
-    load_once = loaded_once(lambda: load(checkpoint, options), prompted, protocol)
-    seeds, runs = list(dict.fromkeys(check_seeds(seeds))), []
-    if ray is not None:
-        arguments = {"task": task, "weighting": weighting, "protocol": protocol, "save_models": save_models}
-        _scan_on_ray(ray, checkpoint, seeds, arguments, options=options, workers=workers, progress=progress)
-    for number, seed in enumerate(seeds):
-        run = load_or_run_jointly(
-            run_folder(checkpoint, task, protocol, options),
-            load_once,
-            prompted,
-            seed=seed,
-            protocol=protocol,
-            weighting=weighting,
-            batch_tokens=options.batch_tokens,
-            save_model=save_models,
-            prompt=options.prompt,
-            progress=part_of(progress, start=float(number), share=1.0, whole=float(len(seeds))),
-        )
-        assert run is not None  # it was waited for
-        runs.append(run)
-    return runs
+    shared = SharedModel(checkpoint, options, items=task.readable, workers=machines)
+    runs = run_set(shared, task, protocol, weighting=weighting, save_models=save_models)
+    last = count_blocks(checkpoint.config)
+    jobs = {RunJob(last, seed, scan=True): 1.0 for seed in check_seeds(seeds)}
+    with crew_of(RunWorker, (runs,), machines, most=len(jobs)) as crew:
+        made = results(runs_plan((runs,), jobs, unit="seeds"), crew, progress=progress)
+    return cast(list[JointRun], [*made.values()])
 
 
-def _scan_on_ray(
-    address: str,
-    checkpoint: Checkpoint,
-    seeds: Sequence[int],
-    arguments: Mapping[str, Any],
+def run_set(
+    model: SharedModel,
+    task: Task,
+    protocol: Protocol,
     *,
-    options: Options,
-    workers: int | None,
-    progress: Progress,
-) -> None:
-    """Make the runs of `scan` on a Ray cluster; they are then there to be read."""
-    if checkpoint.loaded is not None:
-        raise DataError(f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded")
-    cluster = ray_cluster(address, options, Store(options.cache_dir).root, workers=workers)
-    setting = _ScanSetting(
-        model=checkpoint.spec,
-        identity=checkpoint.identity,
-        arguments=arguments,
-        options=on_ray(options),
-        computed_on=computed_on(options),
+    weighting: Weighting = "falling",
+    save_models: bool = False,
+    retry_failed: bool = False,
+) -> RunSet:
+    """Return the runs of a model on a task, where `finetune` and `scan` keep them; for the protocol see `agreed`."""
+    return RunSet(
+        model=model,
+        folder=run_folder(model.checkpoint, task, protocol, model.options),
+        task=with_prompt(task, model.options.prompt),
+        protocol=protocol,
+        weighting=weighting,
+        save_models=save_models,
+        retry_failed=retry_failed,
     )
-    with contextlib.closing(
-        ray_pooled(cluster, _Scan, lambda threads: replace(setting, threads=threads), seeds)
-    ) as runs:
-        for done, (seed, answer) in enumerate(runs, 1):
-            if isinstance(answer, LayerProbeError):
-                raise answer
-            if isinstance(answer, Lost):
-                logger.error("%s", answer.trace or "its process was ended again and again")
-                raise TrainingError(f"the scan with seed {seed} ended with its process")
-            progress("seeds", float(done), float(len(seeds)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ScanSetting:
-    """What a process needs that scans for another."""
-
-    model: ModelSpec
-    identity: dict[str, Any]
-    arguments: Mapping[str, Any]
-    options: Options
-    computed_on: str
-    threads: int = 1
-
-
-class _Scan:
-    """Makes the run of one seed after another."""
-
-    def __init__(self, setting: _ScanSetting) -> None:
-        check_computes(setting.options, setting.computed_on)
-        torch.set_num_threads(min(setting.threads, torch.get_num_threads()))
-        self.setting = setting
-        self.checkpoint = same_model(
-            setting.model, setting.identity, setting.options, items=setting.arguments["task"].readable
-        )
-
-    def __call__(self, seed: int) -> LayerProbeError | Literal[True]:
-        """Return True when the run is there, or why there is none."""
-        try:
-            scan(
-                self.checkpoint, seeds=(seed,), options=self.setting.options, progress=silent, **self.setting.arguments
-            )
-        except (StoreError, WorkerError):
-            raise
-        except LayerProbeError as error:
-            return error
-        return True
 
 
 def scan_models(

@@ -1,10 +1,12 @@
-"""Jobs in the processes of a Ray cluster, as `layerprobe.jobs.processes` has them in those of one machine.
+"""Workers in processes of a Ray cluster, as `layerprobe.jobs.processes` has them on one machine.
 
 Knows nodes and what they have, not what a job is. Ray is imported when the first process is asked for. A process, or a
 whole node, that is killed costs the jobs it was at, which are begun again elsewhere; a node whose store fails, or that
-sees other files, is left out with one line.
+sees other files, is left out with one line. The whole cluster may be in other hands, too: what is not free is waited
+for, and nodes that join, or come back, take part.
 """
 
+import asyncio
 import collections
 import contextlib
 import logging
@@ -15,21 +17,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from layerprobe.errors import LayerProbeError, WorkerError
 from layerprobe.files.atomic import TEMPORARY, make_directory, write_whole
-from layerprobe.jobs.processes import Jobs, Lost, attempt, forward_logs, said_once
+from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
+from layerprobe.jobs.plan import Share, Workers
+from layerprobe.progress import Progress, silent
 from layerprobe.versions import __version__
 
 logger = logging.getLogger(__name__)
-
-S = TypeVar("S")
-J = TypeVar("J")
-A = TypeVar("A")
 
 TRIES = 5
 """How often a job may lose its process: more often than on one machine, because whole nodes go, too."""
@@ -43,52 +43,6 @@ PROBE = f"{TEMPORARY}ray-"
 """What the names of files begin with by which a node shows that it sees a folder."""
 OBJECT_STORE = 200 * 2**20
 """Bytes that a cluster on this machine may keep in shared memory; jobs keep theirs on disk."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayCluster:
-    """Where jobs are done, and what each of them takes."""
-
-    address: str
-    """As `ray.init` takes it: host:port, auto for one that runs on this machine, or local for one of its own."""
-    folders: tuple[Path, ...]
-    """The folders of the jobs, which all nodes must see."""
-    workers: int | None = None
-    """Jobs at a time at most; by default one a GPU, else one a node."""
-    gpus: int = 0
-    """Of each job."""
-
-
-def ray_pooled(
-    cluster: RayCluster,
-    start: Callable[[S], Callable[[Any], A | None]],
-    setting_of: Callable[[int], S],
-    jobs: Sequence[J],
-    *,
-    waiting: Callable[[J], None] = lambda job: None,
-    sent: Callable[[J], Any] = lambda job: job,
-) -> Generator[tuple[J, A | Lost], None, None]:
-    """Do jobs in processes on the nodes of a cluster; give each job with its answer as it ends.
-
-    As `layerprobe.jobs.processes.pooled`, but that all processes have one setting, `setting_of` the processors that
-    each may use; that StoreError and WorkerError are the failure of a node, whose jobs go to others; and that a job may
-    lose its process five times. Nodes that join, or come back, take part. Each process checks that it sees the folder
-    as this one does. The whole cluster may be in other hands, too: what is not free is waited for. A process gets what
-    `sent` makes of a job when it is begun, by default the job itself.
-
-    Raises:
-        LayerProbeError: If Ray is not installed, does not answer, does not fit, or has no node for the jobs.
-        StoreError, WorkerError: The last one, if every node failed.
-        RuntimeError: If `start` raises anything else; with its traceback.
-    """
-    if not jobs:
-        return
-    with _connected(cluster.address) as ray, _probes(cluster.folders) as probes:
-        pool = _Pool(ray, cluster, start, setting_of, Jobs(jobs, waiting, tries=TRIES), probes, sent)
-        try:
-            yield from pool.answers()
-        finally:
-            pool.end()
 
 
 # ---- the cluster --------------------------------------------------------------------------------------
@@ -204,7 +158,7 @@ def _remove_old(folder: Path) -> None:
                 left.unlink()
 
 
-# ---- the pool -----------------------------------------------------------------------------------------
+# ---- the crew -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,70 +175,124 @@ class _Node:
         return min(self.cpus // cpus, self.gpus // gpus if gpus else self.cpus)
 
 
-@dataclass(eq=False)
-class _Worker:
+class _Actor(Worker):
     """A process, seen from here."""
 
-    node: _Node
-    actor: Any
-    reference: Any
-    """Of what it is at; None where it is idle."""
-    job: list[Any] = field(default_factory=list)
-    """At most one."""
-    ready: bool = False
+    def __init__(self, node: _Node, actor: Any, reference: Any) -> None:
+        super().__init__()
+        self.node, self.actor = node, actor
+        self.reference = reference
+        """Of what it is at; None where it is idle."""
+        self.name = f"a process on the node {node.name}"
 
 
-class _Pool:
-    """The processes and the jobs."""
+class RayProcesses(Crew):
+    """Processes on the nodes of a cluster, each with as many processors as all of them find room with."""
 
-    def __init__(
-        self,
-        ray: Any,
-        cluster: RayCluster,
-        start: Callable[[Any], Any],
-        setting_of: Callable[[int], Any],
-        jobs: Jobs[Any],
-        probes: tuple[_Probe, ...],
-        sent: Callable[[Any], Any],
-    ) -> None:
-        self.ray, self.cluster, self.start, self.jobs, self.probes = ray, cluster, start, jobs, probes
-        self.sent = sent
-        self.workers: list[_Worker] = []
+    tries = TRIES
+
+    def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
+        super().__init__(workers, begin, setting, most=most)
         self.left_out: dict[str, Exception] = {}
         """Why, by the id of a node."""
         self.unready: collections.Counter[str] = collections.Counter()
         """Processes that ended before they were ready, by the id of their node."""
-        self.say = said_once()
-        self.log = ray.remote(_Log).options(num_cpus=0, scheduling_strategy=self._on(self._here())).remote()
-        self.heard = self.log.heard.remote()
+        self.opened = contextlib.ExitStack()
+        self.ray: Any = None
+
+    def _connect(self) -> None:
+        address = str(self.asked.address)
+        self.ray = ray = self.opened.enter_context(_connected(address))
+        probes = self.opened.enter_context(_probes(self.asked.folders))
+        self.lines = ray.remote(_Log).options(num_cpus=0, scheduling_strategy=self._on(self._here())).remote()
+        self.opened.callback(self._end_log)
+        self.heard = self.lines.heard.remote()
         self.nodes = self._wait_for_nodes()
-        self.cpus = processors_a_job([node.cpus for node in self.nodes], cluster.workers, gpus=cluster.gpus)
-        self.setting = ray.put(setting_of(self.cpus))
-        self.looked = time.monotonic()
-        self.ready_since = time.monotonic()
+        self.cpus = processors_a_job([node.cpus for node in self.nodes], self.asked.count, gpus=self.asked.gpus)
+        share = Share(threads=self.cpus, device=self.asked.devices[0].partition(":")[0])
+        self.beginning = (ray.put(self.setting), self.begin, share, _Here(str(Path.cwd()), probes), self.lines)
+        self.looked = self.ready_since = time.monotonic()
 
-    def answers(self) -> Iterator[tuple[Any, Any]]:
-        """Give each job with its answer as it ends."""
-        while self.jobs.left:
-            self._begin_workers()
-            for worker in [worker for worker in self.workers if worker.reference is None]:
-                worker.job = self.jobs.take()
-                for job in worker.job:
-                    worker.reference = worker.actor.work.remote(self.sent(job))
-            for worker in self._ended():
-                yield from self._outcome(worker, *self._message(worker))
-        self._listen(self.log.so_far.remote())
+    def hire(self, n_jobs: int) -> None:
+        """Begin processes where there is room, the emptiest node first."""
+        if self.ray is None:
+            self._connect()
+        if time.monotonic() > self.looked + REFRESH_SECONDS or not self.workers:
+            self.nodes, self.looked = [node for node in self._alive() if node.id not in self.left_out], time.monotonic()
+            if not self.nodes and not self.workers:
+                self.nodes = self._wait_for_nodes()
+        used = collections.Counter(worker.node.id for worker in self.workers)
+        free = {node: node.slots(self.cpus, self.asked.gpus) - used[node.id] for node in self.nodes}
+        for _ in range(min(n_jobs, self.asked.count or n_jobs) - len(self.workers)):
+            node = max(free, key=lambda node: free[node], default=None)
+            if node is None or free[node] < 1:
+                return
+            free[node] -= 1
+            self.workers.append(self._begun(node))
 
-    def end(self) -> None:
-        """End all processes."""
-        for actor in [*(worker.actor for worker in self.workers), self.log]:
-            self._kill(actor)
+    def _begun(self, node: _Node) -> _Actor:
+        actor = (
+            self.ray.remote(_Served)
+            .options(num_cpus=self.cpus, num_gpus=self.asked.gpus, scheduling_strategy=self._on(node.id))
+            .remote()
+        )
+        return _Actor(node, actor, actor.start.remote(*self.beginning))
+
+    def give(self, worker: _Actor, job: Any, progress: Progress) -> None:
+        """Send a job."""
+        worker.reference = worker.actor.work.remote(job)
+
+    def messages(self, seconds: float | None) -> Iterator[Message]:
+        """Wait until processes have ended what they were at, or there is something else to do; give what they say."""
+        at = {worker.reference: worker for worker in self.workers if worker.reference is not None}
+        wait = REFRESH_SECONDS if seconds is None else min(REFRESH_SECONDS, seconds or 0.01)
+        listened = [] if self.heard is None else [self.heard]
+        done, _ = self.ray.wait([*at, *listened], timeout=wait) if at or listened else ([], [])
+        if done and done[0] == self.heard:
+            self.heard = self.lines.heard.remote() if self._listen(self.heard) else None
+        done, _ = self.ray.wait(list(at), num_returns=len(at), timeout=0) if at else ([], [])
+        if any(worker.ready for worker in self.workers):
+            self.ready_since = time.monotonic()
+        elif time.monotonic() > self.ready_since + NODE_SECONDS:
+            self.log(logging.WARNING, "the Ray cluster has not begun a process so far: its processors may be taken")
+        for reference in done:
+            yield self._message(at[reference])
+
+    def _message(self, worker: _Actor) -> Message:
+        try:
+            kind, value = self.ray.get(worker.reference)
+        except self.ray.exceptions.RayError as error:
+            kind, value = "ended", error
+        worker.reference = None
+        if kind == "ready":
+            self.unready.pop(worker.node.id, None)
+        return Message(worker=worker, kind=kind, value=value)
+
+    def dismiss(self, message: Message) -> None:
+        """End a process; leave its node out where no process on it could do any job."""
+        worker: Any = message.worker
+        self._kill(worker.actor)
+        self.looked = 0.0  # its node may be gone
+        if message.kind == "unfit":
+            self.workers.remove(worker)
+            self._leave_out(worker.node, message.value)
+            return
+        super().dismiss(message)
+        if message.kind == "ended" and not worker.ready:
+            self._count_unready(worker.node, message.value)
+
+    def close(self) -> None:
+        """End all processes, and the connection where it was made here."""
+        for worker in self.workers:
+            self._kill(worker.actor)
+        self.opened.close()
+        self.workers, self.ray = [], None
 
     def _kill(self, actor: Any) -> None:
         with contextlib.suppress(Exception):  # it is gone, or Ray is
             self.ray.kill(actor)
 
-    # ---- nodes and processes -----------------------------------------------------------------------------
+    # ---- nodes -------------------------------------------------------------------------------------------
 
     def _here(self) -> str:
         return str(self.ray.get_runtime_context().get_node_id())
@@ -296,129 +304,52 @@ class _Pool:
 
     def _alive(self) -> list[_Node]:
         """Return the nodes that have what a job takes."""
-        found = []
-        for each in self.ray.nodes():
-            has, name = each["Resources"], f"{each['NodeManagerHostname']} ({each['NodeID'][:8]})"
-            node = _Node(each["NodeID"], name, int(has.get("CPU", 0)), int(has.get("GPU", 0)))
-            if each["Alive"] and node.cpus and node.gpus >= self.cluster.gpus:
-                found.append(node)
-        return found
+        nodes = []
+        for info in self.ray.nodes():
+            has, name = info["Resources"], f"{info['NodeManagerHostname']} ({info['NodeID'][:8]})"
+            node = _Node(info["NodeID"], name, int(has.get("CPU", 0)), int(has.get("GPU", 0)))
+            if info["Alive"] and node.cpus and node.gpus >= self.asked.gpus:
+                nodes.append(node)
+        return nodes
 
     def _wait_for_nodes(self) -> list[_Node]:
         end = time.monotonic() + NODE_SECONDS
         while not (nodes := [node for node in self._alive() if node.id not in self.left_out]):
             if time.monotonic() > end:
-                takes = "a processor and a GPU" if self.cluster.gpus else "a processor"
+                takes = "a processor and a GPU" if self.asked.gpus else "a processor"
                 raise LayerProbeError(
-                    f"expected a node with {takes} in the Ray cluster at {self.cluster.address}, got none within "
+                    f"expected a node with {takes} in the Ray cluster at {self.asked.address}, got none within "
                     f"{NODE_SECONDS} seconds: look at `ray status`"
                 )
-            self.say(logging.WARNING, "no node of the Ray cluster can take a job now: waiting for one")
+            self.log(logging.WARNING, "no node of the Ray cluster can take a job now: waiting for one")
             time.sleep(0.5)
         return nodes
 
-    def _begin_workers(self) -> None:
-        """Begin processes where there is room, the emptiest node first."""
-        if time.monotonic() > self.looked + REFRESH_SECONDS or not self.workers:
-            self.nodes, self.looked = [node for node in self._alive() if node.id not in self.left_out], time.monotonic()
-            if not self.nodes and not self.workers:
-                self.nodes = self._wait_for_nodes()
-        used = collections.Counter(worker.node.id for worker in self.workers)
-        free = {node: node.slots(self.cpus, self.cluster.gpus) - used[node.id] for node in self.nodes}
-        n_jobs = self.jobs.left if self.jobs else len(self.workers)  # where none waits, no further one is of use
-        for _ in range(min(n_jobs, self.cluster.workers or n_jobs) - len(self.workers)):
-            node = max(free, key=lambda each: free[each], default=None)
-            if node is None or free[node] < 1:
-                return
-            free[node] -= 1
-            self.workers.append(self._begun(node))
-
-    def _begun(self, node: _Node) -> _Worker:
-        served = self.ray.remote(_Served).options(
-            num_cpus=self.cpus, num_gpus=self.cluster.gpus, scheduling_strategy=self._on(node.id)
-        )
-        actor = served.remote()
-        here = _Here(str(Path.cwd()), self.probes)
-        return _Worker(node, actor, actor.start.remote(self.start, self.setting, here, self.log))
-
-    # ---- what they say -----------------------------------------------------------------------------------
-
-    def _ended(self) -> list[_Worker]:
-        """Wait until processes have ended what they were at, or there is something else to do; return these."""
-        at = {worker.reference: worker for worker in self.workers if worker.reference is not None}
-        seconds = REFRESH_SECONDS
-        if len(at) < len(self.workers):
-            seconds = min(seconds, self.jobs.seconds_to_next() or 0.01)
-        listened = [] if self.heard is None else [self.heard]
-        done, _ = self.ray.wait([*at, *listened], timeout=seconds) if at or listened else ([], [])
-        if done and done[0] == self.heard:
-            self.heard = self.log.heard.remote() if self._listen(self.heard) else None
-        done, _ = self.ray.wait(list(at), num_returns=len(at), timeout=0) if at else ([], [])
-        if any(worker.ready for worker in self.workers):
-            self.ready_since = time.monotonic()
-        elif time.monotonic() > self.ready_since + NODE_SECONDS:
-            self.say(logging.WARNING, "the Ray cluster has not begun a process so far: its processors may be taken")
-        return [at[reference] for reference in done]
-
-    def _listen(self, reference: Any) -> bool:
-        """Log what was said; return whether more can come."""
-        try:
-            for level, line in self.ray.get(reference):
-                self.say(level, line)
-        except self.ray.exceptions.RayError:  # the process that gathers it is gone
-            return False
-        return True
-
-    def _message(self, worker: _Worker) -> tuple[str, Any]:
-        try:
-            kind, value = self.ray.get(worker.reference)
-        except self.ray.exceptions.RayError as error:
-            return "ended", error
-        return str(kind), value
-
-    def _outcome(self, worker: _Worker, kind: str, value: Any) -> Iterator[tuple[Any, Any]]:
-        """Take what a process says; give its job where that is done, or lost."""
-        jobs, worker.job, worker.reference = worker.job, [], None
-        if kind == "answer" and not worker.ready:
-            worker.ready = True
-            self.unready.pop(worker.node.id, None)
-            return
-        if kind != "answer":
-            self._end(worker)
-        if kind == "raised" and not worker.ready:
-            raise RuntimeError(f"a worker process raised:\n{value}")
-        if kind == "unfit":
-            self._leave_out(worker.node, value)
-        elif kind == "ended" and not worker.ready:
-            self._count_unready(worker.node, value)
-        for job in jobs:
-            if kind == "answer" and value is None:
-                self.jobs.put_off(job)
-            elif kind == "unfit":
-                self.jobs.give_back(job)
-            elif kind == "ended" and not self.jobs.is_given_up(job):
-                logger.warning("a process on the node %s ended: its run is begun again", worker.node.name)
-            else:
-                self.jobs.left -= 1
-                yield job, value if kind == "answer" else Lost(None, value if kind == "raised" else None)
-
-    def _end(self, worker: _Worker) -> None:
-        self.workers.remove(worker)
-        self._kill(worker.actor)
-        self.looked = 0.0  # its node may be gone
-
     def _leave_out(self, node: _Node, error: Exception) -> None:
         self.left_out[node.id] = error
-        self.nodes = [each for each in self.nodes if each != node]
-        if not any(each.id not in self.left_out for each in self._alive()):
+        self.nodes = [other for other in self.nodes if other != node]
+        if not any(alive.id not in self.left_out for alive in self._alive()):
             raise error.with_traceback(None)
-        self.say(logging.WARNING, f"the node {node.name} is left out: {error}")
+        self.log(logging.WARNING, f"the node {node.name} is left out: {error}")
 
     def _count_unready(self, node: _Node, error: Exception) -> None:
         """Leave a node out where processes end before they are ready; one that is gone is none."""
         self.unready[node.id] += 1
         if self.unready[node.id] == TRIES:
             self._leave_out(node, WorkerError(f"its processes end before they are ready: {_line(str(error))}"))
+
+    def _end_log(self) -> None:
+        self._listen(self.lines.so_far.remote())
+        self._kill(self.lines)
+
+    def _listen(self, reference: Any) -> bool:
+        """Log what was said; return whether more can come."""
+        try:
+            for level, line in self.ray.get(reference, timeout=ANSWER_SECONDS):
+                self.log(level, line)
+        except self.ray.exceptions.RayError:  # the process that gathers it is gone
+            return False
+        return True
 
 
 def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0) -> int:
@@ -458,11 +389,9 @@ class _Here:
 
 
 class _Log:
-    """What the processes say."""
+    """What the processes log."""
 
     def __init__(self) -> None:
-        import asyncio
-
         self.lines: list[tuple[int, str]] = []
         self.some = asyncio.Event()
 
@@ -471,33 +400,34 @@ class _Log:
         self.some.set()
 
     async def heard(self) -> list[tuple[int, str]]:
-        """Wait until something is said, and return it."""
+        """Wait until something is logged, and return it."""
         await self.some.wait()
         return await self.so_far()
 
     async def so_far(self) -> list[tuple[int, str]]:
-        """Return what was said since."""
+        """Return what was logged since."""
         self.some.clear()
         lines, self.lines = self.lines, []
         return lines
 
 
 class _Served:
-    """A process of the pool."""
+    """A process of the crew."""
 
-    def start(self, start: Callable[[Any], Any], setting: Any, here: _Here, log: Any) -> tuple[str, Any]:
+    def start(self, setting: Any, begin: Begin, share: Share, here: _Here, log: Any) -> tuple[str, Any]:
         import ray
 
         def send(level: int, line: str) -> None:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(log.say.remote(level, line))  # before the answer to the job
 
-        def begin(setting: Any) -> None:
+        def begun() -> None:
             here.take_over()
-            self._work = start(setting)
+            self._work = begin(setting, share)
 
         forward_logs(send)
-        return attempt(begin, setting)
+        kind, value = attempt(begun)
+        return ("ready", None) if kind == "answer" else (kind, value)
 
     def work(self, job: Any) -> tuple[str, Any]:
-        return attempt(self._work, job)
+        return attempt(self._work, job, silent)

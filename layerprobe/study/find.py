@@ -7,7 +7,6 @@ made, or read where they are there, and scored.
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -18,16 +17,19 @@ from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, load
-from layerprobe.errors import InsufficientMemoryError, TrainingError
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.workers import SharedModel
+from layerprobe.errors import InsufficientMemoryError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
-from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly, loaded_once
+from layerprobe.finetuning.runs import Run, RunJob, RunWorker, runs_plan
 from layerprobe.finetuning.tmft import embed
-from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, with_prompt
+from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import execute
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.readings.read import read_curves
@@ -110,20 +112,21 @@ def find(
     check_precision(options)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     protocol, options = agreed(protocol, options, checkpoint)
+    shared = SharedModel(checkpoint, options, items=task.readable)
     search = _Search(
-        checkpoint,
+        shared,
         search_folds(task, seeds, cross_validation),
         task,
         protocol,
-        options,
         start=start,
         save_models=save_models,
         progress=progress,
     )
     whole = settings.block_steps(search.n_blocks)
-    while (planned := next_run(search.evidence, settings).run) is not None:
-        search.make(planned, part_of(progress, start=search.evidence.spent, share=planned.cost, whole=whole))
-    return search.finding(settings, against_last=against_last)
+    with search.crew:
+        while (planned := next_run(search.evidence, settings).run) is not None:
+            search.make([planned], part_of(progress, start=search.evidence.spent, share=planned.cost, whole=whole))
+        return search.finding(settings, against_last=against_last)
 
 
 def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -> Sequence[Task]:
@@ -143,22 +146,24 @@ class _Search:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        model: SharedModel,
         folds: Sequence[Task],
         task: Task,
         protocol: Protocol,
-        options: Settled,
         *,
         start: int | None,
         save_models: bool,
         progress: Progress,
     ) -> None:
+        checkpoint, options = model.checkpoint, model.options
         self.n_blocks = count_blocks(checkpoint.config)
-        self.folds = [with_prompt(fold, options.prompt) for fold in folds]
-        self.folders = [run_folder(checkpoint, fold, protocol, options) for fold in folds]
+        self.model, self.protocol, self.save_models = model, protocol, save_models
+        self.sets = [
+            run_set(model, fold, protocol, weighting=SCAN_WEIGHTING, save_models=save_models) for fold in folds
+        ]
+        self.folds = [runs.task for runs in self.sets]
+        self.crew = crew_of(RunWorker, tuple(self.sets))
         self.own_folder = run_folder(checkpoint, task, protocol, options)
-        self.load = loaded_once(lambda: load(checkpoint, options), self.folds[0], protocol)
-        self.protocol, self.options, self.save_models = protocol, options, save_models
         self.progress = progress
         read = read_curves(checkpoint, task.texts(), _readings(task), options=options, progress=progress)
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
@@ -178,64 +183,43 @@ class _Search:
         if self.evidence.first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 
-    def make(self, planned: PlannedRun, progress: Progress) -> None:
-        """Make a run, or read it, and add what it scores to the evidence."""
-        fold = planned.seed % len(self.folds)
-        task, folder = self.folds[fold], self.folders[fold]
-        run: FineTuningRun | JointRun | None = None
-        try:
-            if planned.scan:
-                directory = folder.joint_path(SCAN_WEIGHTING, planned.seed)
-                run = load_or_run_jointly(
-                    folder,
-                    self.load,
-                    task,
-                    seed=planned.seed,
-                    protocol=self.protocol,
-                    batch_tokens=self.options.batch_tokens,
-                    save_model=self.save_models,
-                    prompt=self.options.prompt,
-                    progress=progress,
-                )
-            else:
-                directory = folder.run_path(planned.layer, planned.seed)
-                run = load_or_run(
-                    folder,
-                    self.load,
-                    planned.layer,
-                    task,
-                    seed=planned.seed,
-                    protocol=self.protocol,
-                    batch_tokens=self.options.batch_tokens,
-                    save_model=self.save_models,
-                    prompt=self.options.prompt,
-                    progress=progress,
-                )
-        except InsufficientMemoryError:
-            raise
-        except TrainingError as error:
-            self.failures.append(f"{'the scan' if planned.scan else f'layer {planned.layer}'} failed: {error}")
-        for layer in self.evidence.choices if planned.scan else (planned.layer,):
-            self._add(planned, layer, fold, _at(run, layer), directory)
-        if isinstance(run, JointRun):
-            self.failures += [
-                f"the scan goes on without layer {each.layer}: {each.message}"
-                for each in run.failures
-                if each.layer in self.evidence.choices
-            ]
+    def make(self, planned: Sequence[PlannedRun], progress: Progress) -> None:
+        """Make runs, or read them, and add what they score to the evidence."""
+        jobs = [RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan) for run in planned]
+        costs = {job: float(run.cost) for job, run in zip(jobs, planned, strict=True)}
+        plan = runs_plan(self.sets, costs)
+        made = {job: outcome for job, outcome in execute(plan, self.crew, progress=progress)}  # noqa: C416
+        for job in jobs:  # whichever ended first
+            self._add(job, made[job])
         self._join_evidence()
 
-    def _add(self, planned: PlannedRun, layer: int, fold: int, run: FineTuningRun | None, directory: Path) -> None:
+    def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
+        """Add what a run scores, or that it failed, at the layers that it is of."""
+        what = "the scan" if job.scan else f"layer {job.layer}"
+        if isinstance(outcome, TrainingError) and not isinstance(outcome, InsufficientMemoryError):
+            self.failures.append(f"{what} failed: {outcome}")
+        elif isinstance(outcome, LayerProbeError):
+            raise outcome
+        for layer in self.evidence.choices if job.scan else (job.layer,):
+            self._score(job, layer, _at(outcome, layer))
+        if isinstance(outcome, JointRun):
+            self.failures += [
+                f"the scan goes on without layer {failure.layer}: {failure.message}"
+                for failure in outcome.failures
+                if failure.layer in self.evidence.choices
+            ]
+
+    def _score(self, job: RunJob, layer: int, run: FineTuningRun | None) -> None:
         influences = None
         if run is not None:
-            items = run_items(self.folds[fold], [(run, directory)])
-            influences = items.influences["validation"].get((layer, planned.seed))
-            self.runs.append(MadeRun(scan=planned.scan, fold=fold, run=run))
-            if not planned.scan:
+            items = run_items(self.folds[job.of], [(run, self.sets[job.of].directory(job))])
+            influences = items.influences["validation"].get((layer, job.seed))
+            self.runs.append(MadeRun(scan=job.scan, fold=job.of, run=run))
+            if not job.scan:
                 self._tested.update(items.influences["test"])
         value = None if run is None else run.validation[run.primary]
-        score = Score(layer=layer, seed=planned.seed, value=value, scan=planned.scan)
-        self._scores.append((fold, score, influences))
+        score = Score(layer=layer, seed=job.seed, value=value, scan=job.scan)
+        self._scores.append((job.of, score, influences))
 
     def _join_evidence(self) -> None:
         covariance = _covariance([(fold, influences) for fold, _, influences in self._scores], self.folds)
@@ -251,8 +235,7 @@ class _Search:
         proof = None
         while against_last and answered.best_layer != self.n_blocks:
             best, missing = answered.best_layer, self._missing(answered.best_layer, against_last)
-            for number, run in enumerate(missing):
-                self.make(run, part_of(self.progress, start=float(number), share=1.0, whole=float(len(missing))))
+            self.make(missing, self.progress)
             answered = answer(self.evidence, settings)
             if answered.best_layer == best:
                 proof = self._against_last(best, settings)
@@ -262,7 +245,7 @@ class _Search:
         answered = replace(answered, sentence=search_sentence(answered))
         smallest = answered.smallest_sufficient
         kept = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
-        encoder = self.load()
+        encoder = self.model.encoder
         tested = [made.run for made in self.runs if not made.scan]
         return Finding(
             answer=answered,
@@ -285,8 +268,7 @@ class _Search:
             return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
         here = [made for made in self.runs if made.run.layer == best]
         made = max(here, key=lambda made: (not made.scan, made.run.validation[made.run.primary]))
-        folder, seed = self.folders[made.fold], made.run.seed
-        directory = folder.joint_path(SCAN_WEIGHTING, seed) if made.scan else folder.run_path(best, seed)
+        directory = self.sets[made.fold].directory(RunJob(best, made.run.seed, scan=made.scan))
         return Weights(directory=str(directory), scan=made.scan)
 
     def _missing(self, best: int, seeds: int) -> list[PlannedRun]:
@@ -339,10 +321,10 @@ def _covariance(scored: Sequence[tuple[int, Array | None]], folds: Sequence[Task
     return covariance
 
 
-def _at(run: FineTuningRun | JointRun | None, layer: int) -> FineTuningRun | None:
-    if isinstance(run, JointRun):
-        return run.truncated(layer) if run.test[layer] is not None else None
-    return run
+def _at(outcome: Run | LayerProbeError, layer: int) -> FineTuningRun | None:
+    if isinstance(outcome, JointRun):
+        return outcome.truncated(layer) if outcome.test[layer] is not None else None
+    return outcome if isinstance(outcome, FineTuningRun) else None
 
 
 @torch.inference_mode()

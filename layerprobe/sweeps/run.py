@@ -5,49 +5,36 @@ A run is the directory that `finetune` has for the same model, task, layer and s
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import itertools
 import logging
-import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
-from layerprobe.encoders.options import Options, computed_on, load
-from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster, same_model
-from layerprobe.errors import (
-    DataError,
-    InsufficientMemoryError,
-    LayerProbeError,
-    StoreError,
-    TrainingError,
-    WorkerError,
-)
+from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
+from layerprobe.encoders.options import Settled
+from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, LostWorkerError, TrainingError
 from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
-from layerprobe.finetuning.tuning import agreed, check_layers, run_folder, with_prompt
-from layerprobe.finetuning.values import FailedRun, FineTuningRun
-from layerprobe.jobs.processes import Lost, pooled
-from layerprobe.jobs.ray_cluster import ray_pooled
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker
+from layerprobe.finetuning.tuning import agreed, check_layers, run_set
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import execute
+from layerprobe.jobs.plan import Plan
 from layerprobe.store.store import Store
-from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepModel, SweepResult
+from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
 from layerprobe.tasks.settings import load_settings
 from layerprobe.tasks.values import Task
 from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)
 
-_Outcome = FineTuningRun | FailedRun | Lost
+_Outcome = FineTuningRun | FailedRun
 
 
 def run_sweep(
@@ -79,28 +66,14 @@ def run_sweep(
         LayerProbeError: If there is no such Ray cluster.
     """
     check_level(level)
-    if workers is not None and workers < 1:
-        raise DataError(f"expected at least one worker, got {workers}")
-    loaded = _LoadedSweep.of(sweep)
+    root = Store(sweep.options.cache_dir).root
+    machines = workers_of(sweep.options, root, count=workers, ray=ray, local="processes")
+    loaded = _LoadedSweep.of(sweep, retry_failed=retry_failed)
     progress = _SweepProgress(loaded, level)
-    progress.read(retry_failed=retry_failed)
-    ended: Generator[tuple[_Job, _Outcome], None, None]
-    if ray is None:
-        settings = _worker_settings(loaded, workers, len(progress.missing), retry_failed=retry_failed)
-        progress.workers = len(settings)
-        ended = pooled(_Worker, settings, progress.missing, waiting=loaded.log_waiting)
-    else:
-        cluster = ray_cluster(ray, sweep.options, Store(sweep.options.cache_dir).root, workers=workers)
-        setting_of = functools.partial(
-            loaded.settings_of,
-            on_ray(loaded.sweep.options),
-            computed_on=computed_on(sweep.options),
-            retry_failed=retry_failed,
-        )
-        ended = ray_pooled(cluster, _Worker, setting_of, progress.missing, waiting=loaded.log_waiting)
-    watch(progress.result())
-    with contextlib.closing(ended):
-        for job, outcome in ended:
+    with crew_of(RunWorker, loaded.sets, machines, most=len(progress.missing)) as crew:
+        progress.workers = crew.n_at_a_time
+        watch(progress.result())
+        for job, outcome in execute(loaded.plan, crew, done=progress.there):
             progress.add(job, outcome)
             watch(progress.result())
     return progress.result()
@@ -114,94 +87,73 @@ def plan_sweep(sweep: Sweep) -> tuple[PlannedRun, ...]:
     """
     loaded = _LoadedSweep.of(sweep)
     progress = _SweepProgress(loaded, LEVEL)
-    progress.read(retry_failed=False)
     whole = sum(loaded.costs.values())
     return tuple(
         PlannedRun(
-            **loaded.names(job.model, job.task),
+            **loaded.names[job.of],
             layer=job.layer,
             seed=job.seed,
             state="done" if job in progress.runs else "failed" if job in progress.failed else "left",
-            cost=loaded.costs[job] / whole,
+            cost=cost / whole,
         )
-        for job in loaded.jobs
+        for job, cost in loaded.costs.items()
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One run: which model and which task of the sweep, the blocks kept, and the seed."""
-
-    model: int
-    task: int
-    layer: int
-    seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _LoadedSweep:
     """A sweep with its models resolved and its tasks loaded."""
 
-    sweep: Sweep
-    checkpoints: tuple[Checkpoint, ...]
     tasks: tuple[Task, ...]
-    folders: Mapping[tuple[int, int], RunFolder]
-    """By model and task."""
-    costs: Mapping[_Job, float]
+    """One a set."""
+    names: tuple[dict[str, Any], ...]
+    """Model and task of each set, as fields of a curve."""
+    sets: tuple[RunSet, ...]
+    """Of every model and task, in the order of models, then tasks."""
+    costs: Mapping[RunJob, float]
+    """The longest first; of equals, those of one model together, which is loaded once."""
 
     @classmethod
-    def of(cls, sweep: Sweep) -> _LoadedSweep:
+    def of(cls, sweep: Sweep, *, retry_failed: bool = False) -> _LoadedSweep:
         tasks = tuple(load_settings(task) for task in sweep.tasks)
         _log_notes(sweep, tasks)
-        checkpoints = tuple(_resolve(model, sweep.options) for model in sweep.models)
-        sweep = _alike(sweep, checkpoints)
-        costs = {}
-        for m, (model, checkpoint) in enumerate(zip(sweep.models, checkpoints, strict=True)):
+        checkpoints = tuple(
+            resolve_checkpoint(model.model, trust_remote_code=sweep.options.trust_remote_code) for model in sweep.models
+        )
+        protocol, options = _alike(sweep, checkpoints)
+        sets: list[RunSet] = []
+        names, costs = [], {}
+        for model, checkpoint in zip(sweep.models, checkpoints, strict=True):
             layers = model.layers or sweep.layers or range(count_blocks(checkpoint.config) + 1)
             check_layers(checkpoint, layers)
-            for (t, task), layer, seed in itertools.product(enumerate(tasks), layers, sweep.seeds):
-                costs[_Job(m, t, layer, seed)] = _cost(checkpoint, task, layer) * sweep.protocol.epochs
-        folders = {
-            (m, t): run_folder(checkpoint, task, sweep.protocol, sweep.options)
-            for m, checkpoint in enumerate(checkpoints)
-            for t, task in enumerate(tasks)
-        }
-        return cls(sweep=sweep, checkpoints=checkpoints, tasks=tasks, folders=folders, costs=costs)
-
-    @property
-    def labels(self) -> list[str]:
-        return [checkpoint.label for checkpoint in self.checkpoints]
-
-    def names(self, model: int, task: int) -> dict[str, Any]:
-        kind, source = self.tasks[task].kind, self.sweep.tasks[task].source
-        return {"model": self.labels[model], "task": source, "kind": kind, "task_number": task + 1}
-
-    @property
-    def jobs(self) -> list[_Job]:
-        """The longest first; of equals, those of one model together, which is loaded once."""
-        return sorted(self.costs, key=lambda job: (-self.costs[job], job.model, job.task, job.seed))
-
-    def folder(self, job: _Job) -> RunFolder:
-        return self.folders[job.model, job.task]
-
-    def settings_of(
-        self, options: Options, threads: int, *, computed_on: str | None = None, retry_failed: bool
-    ) -> _WorkerSettings:
-        return _WorkerSettings(
-            sweep=self.sweep,
-            identities=tuple(checkpoint.identity for checkpoint in self.checkpoints),
-            tasks=tuple(with_prompt(task, options.prompt or "") for task in self.tasks),
-            folders=self.folders,
-            options=options,
-            computed_on=computed_on,
-            threads=threads,
-            retry_failed=retry_failed,
+            shared = SharedModel(checkpoint, options)
+            for number, (task, settings) in enumerate(zip(tasks, sweep.tasks, strict=True), 1):
+                for layer, seed in itertools.product(layers, sweep.seeds):
+                    costs[RunJob(layer, seed, len(sets))] = _cost(checkpoint, task, layer) * protocol.epochs
+                names.append(
+                    {"model": checkpoint.label, "task": settings.source, "kind": task.kind, "task_number": number}
+                )
+                sets.append(run_set(shared, task, protocol, retry_failed=retry_failed))
+        longest_first = sorted(costs, key=lambda job: (-costs[job], job.of, job.seed))
+        return cls(
+            tasks=tasks * len(checkpoints),
+            names=tuple(names),
+            sets=tuple(sets),
+            costs={job: costs[job] for job in longest_first},
         )
 
-    def log_waiting(self, job: _Job) -> None:
-        model, task = self.labels[job.model], self.sweep.tasks[job.task].source
-        what = "waiting for another process that fine-tunes %s on %s at layer %d with seed %d"
-        logger.info(what, model, task, job.layer, job.seed)
+    @property
+    def plan(self) -> Plan[RunJob, _Outcome]:
+        return Plan(jobs=self.costs, done=self._there, label=self._label)
+
+    def _there(self, job: RunJob) -> _Outcome | None:
+        runs = self.sets[job.of]
+        run = runs.folder.load(job.layer, job.seed)
+        return run if run is not None or runs.retry_failed else runs.folder.load_failure(job.layer, job.seed)
+
+    def _label(self, job: RunJob) -> str:
+        names = self.names[job.of]
+        return f"fine-tunes {names['model']} on {names['task']} at layer {job.layer} with seed {job.seed}"
 
 
 def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
@@ -215,12 +167,8 @@ def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
         logger.log(level, "%s", line)
 
 
-def _resolve(model: SweepModel, options: Options) -> Checkpoint:
-    return resolve_checkpoint(model.model, trust_remote_code=options.trust_remote_code)
-
-
-def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> Sweep:
-    """Return the sweep with the pooling and the prompt that all its models have where it says none.
+def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, Settled]:
+    """Return the protocol and the options, with the pooling and the prompt that all models have where it says none.
 
     Raises:
         DataError: If they have different ones.
@@ -233,10 +181,7 @@ def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> Sweep:
                 f"expected one {name} in [options] for models that have different ones by themselves, got none for "
                 f"{first!r} and {different[0]!r}"
             )
-    protocol, options = chosen[0]
-    return replace(
-        sweep, protocol=protocol, options=replace(sweep.options, pooling=options.pooling, prompt=options.prompt)
-    )
+    return chosen[0]
 
 
 def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
@@ -250,62 +195,64 @@ class _SweepProgress:
 
     def __init__(self, loaded: _LoadedSweep, level: float) -> None:
         self.loaded, self.level = loaded, level
-        self.runs: dict[_Job, FineTuningRun] = {}
-        self.failed: dict[_Job, FailedRun] = {}
-        self.curves: dict[tuple[int, int], SweepCurve] = {}  # by model and task, where no run came since
+        self.there = loaded.plan.read()
+        self.runs = {job: run for job, run in self.there.items() if isinstance(run, FineTuningRun)}
+        self.failed = {job: failed for job, failed in self.there.items() if isinstance(failed, FailedRun)}
+        self.curves: dict[int, SweepCurve] = {}  # by set, where no run came since
         self.workers: int | None = None  # None: as many as the runs of this sweep took, of the time since it began
         self.began, self.seconds = time.monotonic(), 0.0
 
-    def read(self, *, retry_failed: bool) -> None:
-        """Load what is stored."""
-        for job in self.loaded.jobs:
-            folder = self.loaded.folder(job)
-            if run := folder.load(job.layer, job.seed):
-                self.runs[job] = run
-            elif not retry_failed and (failed := folder.load_failure(job.layer, job.seed)):
-                self.failed[job] = failed
-
     @property
-    def missing(self) -> list[_Job]:
-        return [job for job in self.loaded.jobs if job not in self.runs and job not in self.failed]
+    def missing(self) -> list[RunJob]:
+        return [job for job in self.loaded.costs if job not in self.runs and job not in self.failed]
 
-    def add(self, job: _Job, outcome: _Outcome) -> None:
-        """Take what a process sent."""
-        if isinstance(outcome, Lost):
+    def add(self, job: RunJob, outcome: _Outcome | LayerProbeError) -> None:
+        """Take what came of a job."""
+        if isinstance(outcome, LostWorkerError):
             # its process may have been lost behind the writing of the result, or another sweep has made it
-            outcome = self.loaded.folder(job).load(job.layer, job.seed) or _lost(job, outcome)
-        self.curves.pop((job.model, job.task), None)
+            outcome = self.loaded.sets[job.of].folder.load(job.layer, job.seed) or outcome
+        self.curves.pop(job.of, None)
         if isinstance(outcome, FineTuningRun):
             self.runs[job] = outcome
             self.seconds += outcome.seconds
             return
-        self.failed[job] = outcome
-        model, task = self.loaded.labels[job.model], self.loaded.sweep.tasks[job.task].source
-        logger.warning("%s on %s, layer %d, seed %d failed: %s", model, task, job.layer, job.seed, outcome.message)
+        failed = outcome if isinstance(outcome, FailedRun) else self._failure(job, outcome)
+        self.failed[job] = failed
+        names = self.loaded.names[job.of]
+        where = f"{names['model']} on {names['task']}, layer {job.layer}, seed {job.seed}"
+        logger.warning("%s failed: %s", where, failed.message)
+
+    def _failure(self, job: RunJob, error: Exception) -> FailedRun:
+        """Return why there is no run: what its mark says where it has one; only what follows from its numbers has."""
+        if isinstance(error, TrainingError) and not isinstance(error, InsufficientMemoryError):
+            marked = self.loaded.sets[job.of].folder.load_failure(job.layer, job.seed)
+            if marked is not None:
+                return marked
+        step = error.step if isinstance(error, TrainingError) else None
+        return FailedRun(layer=job.layer, seed=job.seed, message=str(error), step=step, versions=versions())
 
     def result(self) -> SweepResult:
         """Return the result so far."""
         return SweepResult(
-            curves=tuple(self._curve(*place) for place in self.loaded.folders),
+            curves=tuple(map(self._curve, range(len(self.loaded.sets)))),
             level=self.level,
             n_runs=len(self.loaded.costs),
             seconds_left=self._seconds_left(),
         )
 
-    def _curve(self, model: int, task: int) -> SweepCurve:
-        place = model, task
-        if place not in self.curves:
-            runs = [run for job, run in self.runs.items() if (job.model, job.task) == place]
-            failed = [each for job, each in self.failed.items() if (job.model, job.task) == place]
-            folder, data = self.loaded.folders[place], self.loaded.tasks[task]
-            items = run_items(data, [(run, folder.run_path(run.layer, run.seed)) for run in runs])
-            self.curves[place] = SweepCurve(
-                **self.loaded.names(model, task),
-                primary=data.primary,
+    def _curve(self, number: int) -> SweepCurve:
+        if number not in self.curves:
+            runs = [run for job, run in self.runs.items() if job.of == number]
+            failed = [failed for job, failed in self.failed.items() if job.of == number]
+            folder, task = self.loaded.sets[number].folder, self.loaded.tasks[number]
+            items = run_items(task, [(run, folder.run_path(run.layer, run.seed)) for run in runs])
+            self.curves[number] = SweepCurve(
+                **self.loaded.names[number],
+                primary=task.primary,
                 outcomes=outcomes(runs, items, level=self.level),
-                failed=tuple(sorted(failed, key=lambda each: (each.layer, each.seed))),
+                failed=tuple(sorted(failed, key=lambda failed: (failed.layer, failed.seed))),
             )
-        return self.curves[place]
+        return self.curves[number]
 
     def _seconds_left(self) -> float | None:
         costs = self.loaded.costs
@@ -316,112 +263,3 @@ class _SweepProgress:
             return None
         pace = sum(run.seconds for run in self.runs.values()) / sum(costs[job] for job in self.runs)
         return left * pace / (self.workers or max(1.0, self.seconds / (time.monotonic() - self.began)))
-
-
-# ---- in the processes ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WorkerSettings:
-    """What a process needs; it resolves the models again, because some have code of their own."""
-
-    sweep: Sweep
-    identities: tuple[dict[str, Any], ...]
-    tasks: tuple[Task, ...]
-    folders: Mapping[tuple[int, int], RunFolder]
-    options: Options
-    computed_on: str | None
-    """On what, as the folders say; None: on what the sweep began, which is this machine."""
-    threads: int
-    retry_failed: bool
-
-
-def _worker_settings(
-    loaded: _LoadedSweep, workers: int | None, n_jobs: int, *, retry_failed: bool
-) -> list[_WorkerSettings]:
-    options = loaded.sweep.options
-    device = resolve_device(options.device)
-    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if str(device) == "cuda" else [str(device)]
-    # a process without a run would leave its cores idle
-    count = max(1, min(workers or len(gpus), n_jobs))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [
-        loaded.settings_of(
-            replace(options, device=gpus[i % len(gpus)]), max(1, cores // count), retry_failed=retry_failed
-        )
-        for i in range(count)
-    ]
-
-
-class _Worker:
-    """Makes one run after another, and keeps the encoder of the last one."""
-
-    def __init__(self, settings: _WorkerSettings) -> None:
-        self.settings = settings
-        if settings.computed_on is not None:
-            check_computes(settings.options, settings.computed_on)
-        # two processes that both use all cores wait for each other at every step
-        torch.set_num_threads(min(settings.threads, torch.get_num_threads()))
-        self.encoder = functools.lru_cache(maxsize=1)(self._load)
-        self.warned: set[tuple[int, int]] = set()
-
-    def _load(self, model: int) -> Encoder:
-        named, options = self.settings.sweep.models[model], self.settings.options
-        checkpoint = same_model(named.model, self.settings.identities[model], options)
-        return load(checkpoint, options)
-
-    def _encoder_of(self, model: int, task: int) -> Encoder:
-        encoder = self.encoder(model)
-        if (model, task) not in self.warned:
-            self.warned.add((model, task))
-            warn_of_cut_texts(encoder, self.settings.tasks[task], self.settings.sweep.protocol)
-        return encoder
-
-    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | None:
-        """Return the run, or why it failed; None where another process is at it.
-
-        Raises:
-            StoreError: If the run cannot be kept, as the next could not.
-            WorkerError: If the model is another one here.
-        """
-        folder = self.settings.folders[job.model, job.task]
-        try:
-            return load_or_run(
-                folder,
-                lambda: self._encoder_of(job.model, job.task),
-                job.layer,
-                self.settings.tasks[job.task],
-                seed=job.seed,
-                protocol=self.settings.sweep.protocol,
-                batch_tokens=self.settings.options.batch_tokens,
-                wait=False,
-                retry_failed=self.settings.retry_failed,
-            )
-        except TrainingError as error:
-            # what the mark says, where there is one of this failure
-            marked = None if isinstance(error, InsufficientMemoryError) else folder.load_failure(job.layer, job.seed)
-            return marked or _failed(job, str(error), error.step)
-        except (StoreError, WorkerError):
-            raise
-        except LayerProbeError as error:
-            return _failed(job, str(error))
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return _failed(job, "out of memory: use fewer workers, a smaller batch or a lower maximum length")
-
-
-def _lost(job: _Job, lost: Lost) -> FailedRun:
-    """Return why there is no run; it is not marked, because that does not follow from its numbers."""
-    if lost.trace is not None:
-        logger.error("%s", lost.trace)
-        return _failed(job, f"an error that was not expected: {lost.trace.splitlines()[-1]}")
-    if lost.exit_code is None:
-        how = "again and again"
-    else:
-        how = f"twice ({f'signal {-lost.exit_code}' if lost.exit_code < 0 else f'exit code {lost.exit_code}'})"
-    return _failed(job, f"its process was ended {how}: if memory ran out, use fewer workers or a smaller batch")
-
-
-def _failed(job: _Job, message: str, step: int | None = None) -> FailedRun:
-    return FailedRun(layer=job.layer, seed=job.seed, message=message, step=step, versions=versions())

@@ -16,13 +16,21 @@ from typing import Any
 
 import psutil
 
-from layerprobe.jobs.processes import pooled
-from layerprobe.jobs.ray_cluster import RayCluster, ray_pooled
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import execute
+from layerprobe.jobs.plan import Plan, Share, Workers
+from layerprobe.progress import Progress
 
 
-def empty(setting: object) -> Callable[[int], bool]:
+def empty(setting: object, share: Share) -> Callable[[int, Progress], bool]:
     """Jobs of nothing."""
-    return lambda job: True
+    return lambda job, progress: True
+
+
+def done(workers: Workers, n_jobs: int) -> Generator[Any, None, None]:
+    plan: Plan[int, bool] = Plan(jobs=dict.fromkeys(range(n_jobs), 1.0))
+    with crew_of(empty, None, workers, most=n_jobs) as crew:
+        yield from execute(plan, crew)
 
 
 def mebibytes() -> float:
@@ -44,13 +52,14 @@ def measure(name: str, answers: Generator[Any, None, None], n_jobs: int) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", type=int, nargs="?", default=10_000)
-    jobs = range(parser.parse_args().jobs)
+    n_jobs = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as folder:
         for workers in (1, 2):
-            print(f"{len(jobs):,} empty jobs, {workers} processes")
-            measure("local", pooled(empty, [None] * workers, jobs), len(jobs))
-            cluster = RayCluster(address="local", folders=(Path(folder),), workers=workers)
-            measure("Ray", ray_pooled(cluster, empty, str, jobs), len(jobs))
+            print(f"{n_jobs:,} empty jobs, {workers} processes")
+            local = Workers(executor="processes", count=workers)
+            cluster = Workers(executor="ray", address="local", folders=(Path(folder),), count=workers)
+            measure("local", done(local, n_jobs), n_jobs)
+            measure("Ray", done(cluster, n_jobs), n_jobs)
 
 
 if __name__ == "__main__":

@@ -5,17 +5,35 @@ python -m tests.finetuning.sweeps MODEL ROOT PAUSE
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
+from layerprobe.encoders.options import Settled
+from layerprobe.encoders.workers import SharedModel
+from layerprobe.finetuning.runs import (
+    Run,
+    RunFolder,
+    RunJob,
+    RunSet,
+    RunWorker,
+    fine_tune_layers,
+    runs_plan,
+)
 from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import results
+from layerprobe.jobs.plan import Share
 from layerprobe.progress import Progress, silent
+from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task
 
 TASK = toy_task(train=32)
@@ -28,16 +46,34 @@ def folder_of(model: Path, root: Path) -> RunFolder:
     return RunFolder.of(root, resolve_checkpoint(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
 
 
+class Loaded(SharedModel):
+    """A model that a test loads."""
+
+    def __init__(self, load: Callable[[], Encoder]) -> None:
+        self.load, self.options = load, Settled(device="cpu")
+
+    def take_over(self, share: Share) -> None:
+        pass
+
+    @functools.cached_property
+    def encoder(self) -> Encoder:
+        return self.load()
+
+
+def runs_of(load: Callable[[], Encoder], folder: RunFolder, task: Task, protocol: Protocol, **settings: Any) -> RunSet:
+    return RunSet(model=Loaded(load), folder=folder, task=task, protocol=protocol, **settings)
+
+
+def one_run(runs: RunSet, layer: int, seed: int, *, scan: bool = False, progress: Progress = silent) -> Run:
+    """Make a run, or read it."""
+    with crew_of(RunWorker, (runs,)) as crew:
+        (run,) = results(runs_plan((runs,), {RunJob(layer, seed, scan=scan): 1.0}), crew, progress=progress).values()
+    return run
+
+
 def sweep(model: Path, root: Path, *, progress: Progress = silent) -> list[FineTuningRun]:
-    return fine_tune_layers(
-        lambda: load_encoder(str(model), device="cpu"),
-        LAYERS,
-        TASK,
-        seeds=SEEDS,
-        protocol=PROTOCOL,
-        folder=folder_of(model, root),
-        progress=progress,
-    )
+    runs = runs_of(lambda: load_encoder(str(model), device="cpu"), folder_of(model, root), TASK, PROTOCOL)
+    return fine_tune_layers(runs, LAYERS, seeds=SEEDS, progress=progress)
 
 
 if __name__ == "__main__":

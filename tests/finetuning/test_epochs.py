@@ -16,13 +16,12 @@ from layerprobe.errors import StoreError, TrainingError
 from layerprobe.finetuning import epochs, runs
 from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
 from layerprobe.progress import Progress, silent
 from layerprobe.training.saved_steps import SavedSteps
 from tests.finetuning.finished import outputs_of
-from tests.finetuning.sweeps import folder_of
+from tests.finetuning.sweeps import folder_of, one_run, runs_of
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import OF_EXAMPLES, toy_task_of
 
@@ -62,7 +61,7 @@ def dropping(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 def killed_at(step: int) -> Progress:
     def report(task: str, done: float, total: float) -> None:
-        if done == step:
+        if round(done / total * PROTOCOL.epochs * STEPS) == step:
             raise KeyboardInterrupt
 
     return report
@@ -74,15 +73,8 @@ def run(model: Path, root: Path, kind: str, *, joint: bool, progress: Progress =
     def load() -> Encoder:
         return load_encoder(str(model), device="cpu")
 
-    folder = folder_of(model, root)
-    done: FineTuningRun | JointRun | None
-    if joint:
-        done = load_or_run_jointly(
-            folder, load, task, seed=1, protocol=PROTOCOL, weighting="random", save_model=True, progress=progress
-        )
-    else:
-        done = load_or_run(folder, load, 2, task, seed=1, protocol=PROTOCOL, save_model=True, progress=progress)
-    assert done is not None
+    runs = runs_of(load, folder_of(model, root), task, PROTOCOL, weighting="random", save_models=True)
+    done = one_run(runs, 2, 1, scan=joint, progress=progress)
     return dataclasses.replace(done, seconds=0.0, peak_memory=0)
 
 

@@ -21,11 +21,12 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.joint import fine_tune_jointly, layer_weights
 from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.runs import RunFolder, load_or_run_jointly
+from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tmft import FineTuner, embed
 from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
+from tests.finetuning.sweeps import one_run, runs_of
 from tests.finetuning.test_tmft import STS, broken, trainer_of, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
 from tests.toy_task import TOY_KINDS, toy_task_of
@@ -228,16 +229,16 @@ def test_a_joint_run_is_read_and_not_repeated(
     encoder: Encoder, task: Task, tmp_path: Path, run: JointRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder(path=tmp_path)
-    made = load_or_run_jointly(folder, lambda: encoder, task, seed=0, protocol=SHORT)
-    assert made is not None
+    made = one_run(runs_of(lambda: encoder, folder, task, SHORT), 3, 0, scan=True)
+    assert isinstance(made, JointRun)
     assert numbers(made) == numbers(run)
     outputs = read_outputs(folder.joint_path("falling", 0))
     assert outputs is not None
     assert outputs.layers == (0, 1, 2, 3)
     with monkeypatch.context() as patch:
         patch.delattr(runs, "fine_tune_jointly")
-        assert load_or_run_jointly(folder, lambda: encoder, task, seed=0, protocol=SHORT) == made
+        assert one_run(runs_of(lambda: encoder, folder, task, SHORT), 3, 0, scan=True) == made
     (folder.joint_path("falling", 0) / "outputs.safetensors").unlink()
-    again = load_or_run_jointly(folder, lambda: encoder, task, seed=0, protocol=SHORT)
-    assert again is not None
+    again = one_run(runs_of(lambda: encoder, folder, task, SHORT), 3, 0, scan=True)
+    assert isinstance(again, JointRun)
     assert numbers(again) == numbers(run)

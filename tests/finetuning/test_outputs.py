@@ -11,11 +11,12 @@ import pytest
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
-from layerprobe.finetuning.runs import RunFolder, load_or_run
+from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tmft import fine_tune
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import evaluate_outputs
+from tests.finetuning.sweeps import one_run, runs_of
 from tests.toy_task import TOY_KINDS, toy_task_of
 
 
@@ -27,9 +28,9 @@ def some() -> RunOutputs:
 @pytest.mark.parametrize("kind", TOY_KINDS)
 def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_path: Path) -> None:
     task, folder = toy_task_of(kind), RunFolder(path=tmp_path)
-    run = load_or_run(folder, lambda: encoder, 2, task, seed=0, protocol=Protocol(epochs=1, learning_rate=1e-3))
+    run = one_run(runs_of(lambda: encoder, folder, task, Protocol(epochs=1, learning_rate=1e-3)), 2, 0)
     outputs = read_outputs(folder.run_path(2, 0))
-    assert run is not None
+    assert isinstance(run, FineTuningRun)
     assert outputs is not None
     splits: tuple[Split, Split] = ("validation", "test")
     for split, metrics in zip(splits, (run.validation, run.test), strict=True):

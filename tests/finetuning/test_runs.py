@@ -26,9 +26,10 @@ from layerprobe.files.serialisation import CHECKSUM, to_dict, unsealed
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
+from layerprobe.jobs import execute
 from layerprobe.versions import versions
 from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
-from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep
+from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, one_run, runs_of, sweep
 from tests.toy_task import toy_task
 
 JOBS = [(layer, seed) for seed in SEEDS for layer in LAYERS]
@@ -61,10 +62,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 @pytest.fixture
 def finished(folder: Path, tmp_path: Path, uninterrupted: list[FineTuningRun]) -> RunFolder:
     """A folder with all four runs, in `tmp_path`."""
-    runs_of = folder_of(folder, tmp_path)
+    where = folder_of(folder, tmp_path)
     for run in uninterrupted:
-        save_run(runs_of, run)
-    return runs_of
+        save_run(where, run)
+    return where
 
 
 def half_written(root: Path) -> list[Path]:
@@ -100,7 +101,7 @@ def test_the_model_is_not_loaded_where_all_runs_are_there(
     def load() -> Encoder:
         raise AssertionError
 
-    found = fine_tune_layers(load, LAYERS, TASK, seeds=SEEDS, protocol=PROTOCOL, folder=finished)
+    found = fine_tune_layers(runs_of(load, finished, TASK, PROTOCOL), LAYERS, seeds=SEEDS)
     assert found == uninterrupted
 
 
@@ -114,14 +115,14 @@ def test_the_model_is_loaded_once_for_all_missing_runs(
         loads += 1
         return encoder
 
-    fine_tune_layers(load, (0, 1, 2), TASK, seeds=SEEDS, protocol=PROTOCOL, folder=finished)
+    fine_tune_layers(runs_of(load, finished, TASK, PROTOCOL), (0, 1, 2), seeds=SEEDS)
     assert loads == 1
     assert trained == [(0, 0), (2, 0), (0, 1), (2, 1)]
 
 
 def test_a_run_that_is_named_twice_is_one_run(encoder: Encoder, finished: RunFolder) -> None:
     """Copies of a seed would narrow the interval over seeds."""
-    found = fine_tune_layers(lambda: encoder, (1, 1), TASK, seeds=(0, 0), protocol=PROTOCOL, folder=finished)
+    found = fine_tune_layers(runs_of(lambda: encoder, finished, TASK, PROTOCOL), (1, 1), seeds=(0, 0))
     assert [(run.layer, run.seed) for run in found] == [(1, 0)]
 
 
@@ -138,7 +139,7 @@ def test_progress_tells_the_share_of_the_cost(folder: Path, tmp_path: Path) -> N
 def test_a_failed_run_leaves_the_others(encoder: Encoder, tmp_path: Path) -> None:
     where = RunFolder(path=tmp_path / "runs")
     with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 9"):
-        fine_tune_layers(lambda: encoder, (1, 9), TASK, seeds=(0,), protocol=PROTOCOL, folder=where)
+        fine_tune_layers(runs_of(lambda: encoder, where, TASK, PROTOCOL), (1, 9), seeds=(0,))
     assert where.load(1, 0) is not None
     assert where.load(9, 0) is None
     assert lock_of(where, 9, 0).acquire(timeout=0)
@@ -432,7 +433,7 @@ def test_what_a_kill_leaves_of_a_result_goes_with_the_next_run(
     """A process can be killed between writing a result and giving it its name."""
     where = finished.run_path(1, 0)
     (where / "result.json").rename(where / f"{files.TEMPORARY}0a1b")
-    found = fine_tune_layers(lambda: encoder, LAYERS, TASK, seeds=SEEDS, protocol=PROTOCOL, folder=finished)
+    found = fine_tune_layers(runs_of(lambda: encoder, finished, TASK, PROTOCOL), LAYERS, seeds=SEEDS)
     assert numbers(found) == numbers(uninterrupted)
     assert half_written(finished.path) == []
 
@@ -471,12 +472,12 @@ def test_one_waits_for_the_run_of_another(
         held.release()
 
     monkeypatch.setattr(said, "emit", finish)
-    runs.logger.addHandler(said)
+    execute.logger.addHandler(said)
     try:
         with caplog.at_level(logging.INFO):
-            found = fine_tune_layers(lambda: encoder, (1,), TASK, seeds=(0,), protocol=PROTOCOL, folder=finished)
+            found = fine_tune_layers(runs_of(lambda: encoder, finished, TASK, PROTOCOL), (1,), seeds=(0,))
     finally:
-        runs.logger.removeHandler(said)
+        execute.logger.removeHandler(said)
     assert caplog.messages == ["waiting for another process that fine-tunes layer 1 with seed 0"]
     assert found == [uninterrupted[0]]
 
@@ -533,7 +534,7 @@ def test_a_run_that_works_after_all_has_no_mark(
     with pytest.raises(TrainingError):
         sweep(folder, tmp_path)
     monkeypatch.setattr(runs, "fine_tune", lambda *_, **__: (uninterrupted[1], outputs_of(3)))
-    runs.load_or_run(where, lambda: encoder, 3, TASK, seed=0, protocol=PROTOCOL, retry_failed=True)
+    one_run(runs_of(lambda: encoder, where, TASK, PROTOCOL, retry_failed=True), 3, 0)
     assert where.load_failure(3, 0) is None
     assert where.load(3, 0) == uninterrupted[1]
 

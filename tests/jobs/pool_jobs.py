@@ -11,24 +11,38 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from layerprobe.errors import StoreError
 from layerprobe.files.atomic import make_directory, write_whole
-from layerprobe.jobs.processes import pooled
+from layerprobe.jobs.crew import Begin, crew_of
+from layerprobe.jobs.execute import execute
+from layerprobe.jobs.plan import Plan, Share, Workers
+from layerprobe.progress import Progress, silent
 
 
-def doubling(setting: str) -> Callable[[int], tuple[str, int]]:
-    return lambda job: (setting, 2 * job)
+def done(
+    begin: Begin, setting: Any, jobs: Iterable[Any], workers: Workers | None = None
+) -> Generator[tuple[Any, Any], None, None]:
+    """Give jobs of one cost with their answers, by one process unless there are other workers."""
+    plan: Plan[Any, Any] = Plan(jobs=dict.fromkeys(jobs, 1.0), label="is at {}".format)
+    workers = workers or Workers(executor="processes")
+    with crew_of(begin, setting, workers, most=len(plan.jobs)) as crew:
+        yield from execute(plan, crew)
 
 
-def later_at_first(folder: Path) -> Callable[[str], str | None]:
+def doubling(setting: str, share: Share) -> Callable[[int, Progress], tuple[str, int]]:
+    return lambda job, progress: (share.device or setting, 2 * job)
+
+
+def later_at_first(folder: Path, share: Share) -> Callable[[str, Progress], str | None]:
     """Jobs that are not to be done when they are first seen."""
 
-    def work(job: str) -> str | None:
+    def work(job: str, progress: Progress) -> str | None:
         seen = folder / job
         if job.startswith("held") and not seen.exists():
             seen.touch()
@@ -38,10 +52,10 @@ def later_at_first(folder: Path) -> Callable[[str], str | None]:
     return work
 
 
-def killed(folder: Path) -> Callable[[str], tuple[str, int]]:
+def killed(folder: Path, share: Share) -> Callable[[str, Progress], tuple[str, int]]:
     """Jobs that kill their process: `once`, or `always`."""
 
-    def work(job: str) -> tuple[str, int]:
+    def work(job: str, progress: Progress) -> tuple[str, int]:
         seen = folder / job
         if job == "always" or (job == "once" and not seen.exists()):
             seen.touch()
@@ -51,10 +65,10 @@ def killed(folder: Path) -> Callable[[str], tuple[str, int]]:
     return work
 
 
-def raising(setting: str) -> Callable[[str], str]:
+def raising(setting: str, share: Share) -> Callable[[str, Progress], str]:
     """Of jobs named `bad`."""
 
-    def work(job: str) -> str:
+    def work(job: str, progress: Progress) -> str:
         if job == "bad":
             raise ValueError(f"{setting} and {job}")
         return job
@@ -62,42 +76,42 @@ def raising(setting: str) -> Callable[[str], str]:
     return work
 
 
-def cut_short(setting: type[Exception]) -> Callable[[str], str]:
+def cut_short(setting: type[Exception], share: Share) -> Callable[[str, Progress], str]:
     """Jobs that read a file or a pipe of their own, which ends."""
 
-    def work(job: str) -> str:
+    def work(job: str, progress: Progress) -> str:
         raise setting("ran out of input")
 
     return work
 
 
-def on_a_full_disk(setting: str) -> Callable[[str], str]:
+def on_a_full_disk(setting: str, share: Share) -> Callable[[str, Progress], str]:
     """No space at the start, or for jobs named `bad`."""
 
-    def work(job: str) -> str:
+    def work(job: str, progress: Progress) -> str:
         if job in ("start", "bad"):
             raise StoreError(f"no space for {job}")
         return job
 
-    work(setting)
+    work(setting, silent)
     return work
 
 
-def raising_at_start(setting: str) -> Callable[[str], str]:
+def raising_at_start(setting: str, share: Share) -> Callable[[str, Progress], str]:
     raise ValueError(f"{setting} alone")
 
 
-def unstartable(setting: str) -> Callable[[str], str]:
+def unstartable(setting: str, share: Share) -> Callable[[str, Progress], str]:
     sys.exit(3)
 
 
-def stateful(setting: tuple[Path, str]) -> Callable[[str], tuple[str, int, int]]:
+def stateful(setting: tuple[Path, str], share: Share) -> Callable[[str, Progress], tuple[str, int, int]]:
     """Jobs that say the setting, the process, and how many that has done; `once` kills it."""
     folder, name = setting
     (folder / f"{name} {os.getpid()}").touch()
     done: list[str] = []
 
-    def work(job: str) -> tuple[str, int, int]:
+    def work(job: str, progress: Progress) -> tuple[str, int, int]:
         if job == "once" and not (folder / job).exists():
             (folder / job).touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -107,10 +121,10 @@ def stateful(setting: tuple[Path, str]) -> Callable[[str], tuple[str, int, int]]
     return work
 
 
-def kept(folder: Path) -> Callable[[str], str | None]:
+def kept(folder: Path, share: Share) -> Callable[[str, Progress], str | None]:
     """Jobs that are folders with a lock and a result, as runs are."""
 
-    def work(job: str) -> str | None:
+    def work(job: str, progress: Progress) -> str | None:
         here = folder / job
         make_directory(here)
         try:
@@ -127,22 +141,22 @@ def kept(folder: Path) -> Callable[[str], str | None]:
     return work
 
 
-def kept_and_said(folder: Path) -> Callable[[str], int]:
+def kept_and_said(folder: Path, share: Share) -> Callable[[str, Progress], int]:
     """The same, with a line in the log; the answer is the process."""
-    work = kept(folder)
+    work = kept(folder, share)
 
-    def said(job: str) -> int:
+    def said(job: str, progress: Progress) -> int:
         logging.getLogger("layerprobe.somewhere").warning("%s", "100 % of it")
-        assert work(job) == job
+        assert work(job, progress) == job
         return os.getpid()
 
     return said
 
 
-def waiting_for_others(folder: Path) -> Callable[[str], str]:
+def waiting_for_others(folder: Path, share: Share) -> Callable[[str, Progress], str]:
     """A job named `long` ends when all others have been done."""
 
-    def work(job: str) -> str:
+    def work(job: str, progress: Progress) -> str:
         end = time.monotonic() + 60
         while job == "long" and len(list(folder.iterdir())) < 4:
             assert time.monotonic() < end, "the others wait behind it"
@@ -153,16 +167,16 @@ def waiting_for_others(folder: Path) -> Callable[[str], str]:
     return work
 
 
-def logging_work(setting: str) -> Callable[[str], str]:
-    def work(job: str) -> str:
+def logging_work(setting: str, share: Share) -> Callable[[str, Progress], str]:
+    def work(job: str, progress: Progress) -> str:
         logging.getLogger("layerprobe.somewhere").warning("100 %% of %s", job)
         return job
 
     return work
 
 
-def working_for_ever(folder: Path) -> Callable[[int], int]:
-    def work(job: int) -> int:
+def working_for_ever(folder: Path, share: Share) -> Callable[[int, Progress], int]:
+    def work(job: int, progress: Progress) -> int:
         (folder / str(os.getpid())).touch()
         time.sleep(600)
         return job
@@ -172,5 +186,5 @@ def working_for_ever(folder: Path) -> Callable[[int], int]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits that it is ignored
-    for _ in pooled(working_for_ever, [Path(sys.argv[1])] * 2, [1, 2]):
+    for _ in done(working_for_ever, Path(sys.argv[1]), [1, 2], Workers(executor="processes", count=2)):
         raise AssertionError

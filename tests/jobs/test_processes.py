@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.errors import LayerProbeError, StoreError
-from layerprobe.jobs import processes as pool
-from layerprobe.jobs.processes import Lost, pooled
+from layerprobe.errors import LayerProbeError, LostWorkerError, StoreError
+from layerprobe.jobs import execute as module
+from layerprobe.jobs.plan import HERE, Workers
 from tests.jobs import pool_jobs
+from tests.jobs.pool_jobs import done
 
 
 def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -25,6 +26,11 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     while not holds():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.02)
+
+
+def on(*devices: str) -> Workers:
+    """A process on each device."""
+    return Workers(executor="processes", devices=devices)
 
 
 def is_alive(pid: int) -> bool:
@@ -39,49 +45,46 @@ def pids_in(folder: Path) -> list[int]:
 
 
 def test_every_job_is_done_once_in_its_order() -> None:
-    assert list(pooled(pool_jobs.doubling, ["only"], range(5))) == [(n, ("only", 2 * n)) for n in range(5)]
+    assert list(done(pool_jobs.doubling, "only", range(5), on("only"))) == [(n, ("only", 2 * n)) for n in range(5)]
 
 
 def test_more_processes_than_jobs_are_not_begun() -> None:
-    answers = dict(pooled(pool_jobs.doubling, ["a", "b", "c"], [1, 2]))
+    answers = dict(done(pool_jobs.doubling, "", [1, 2], on("a", "b", "c")))
     assert {job: answer for job, (_, answer) in answers.items()} == {1: 2, 2: 4}
     assert {setting for setting, _ in answers.values()} <= {"a", "b"}
 
 
 def test_without_jobs_nothing_is_begun() -> None:
-    assert list(pooled(pool_jobs.unstartable, ["a"], [])) == []
+    assert list(done(pool_jobs.unstartable, "a", [])) == []
 
 
-def test_what_cannot_be_done_now_is_put_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PAUSE", 0.05)
-    waited: list[str] = []
+@pytest.mark.parametrize("workers", [HERE, Workers(executor="processes")], ids=["here", "processes"])
+def test_what_cannot_be_done_now_is_put_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, workers: Workers
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.05)
     jobs = ["held 1", "free 1", "held 2", "free 2"]
-    answers = [job for job, _ in pooled(pool_jobs.later_at_first, [tmp_path], jobs, waiting=waited.append)]
+    with caplog.at_level(logging.INFO):
+        answers = [job for job, _ in done(pool_jobs.later_at_first, tmp_path, jobs, workers)]
     assert sorted(answers) == sorted(jobs)
     assert answers.index("free 1") < answers.index("held 1")
     assert answers[-1] == "held 2"
-    assert waited[0] == "held 1"
-    assert len(waited) == len(set(waited))
-
-
-def test_it_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "PAUSE", 0.05)
-    waited: list[str] = []
-    answers = pooled(pool_jobs.later_at_first, [tmp_path], ["free", "held"], waiting=waited.append)
-    assert [job for job, _ in answers] == ["free", "held"]
-    assert waited == ["held"]
+    assert caplog.messages[0] == "waiting for another process that is at held 1"
+    assert len(caplog.messages) == len(set(caplog.messages))
 
 
 def test_a_killed_process_costs_its_job_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     jobs = ["once", "first", "always", "last"]
-    answers = dict(pooled(pool_jobs.killed, [tmp_path], jobs))
-    assert answers.pop("always") == Lost(-signal.SIGKILL)
+    answers = dict(done(pool_jobs.killed, tmp_path, jobs))
+    lost = answers.pop("always")
+    assert isinstance(lost, LostWorkerError)
+    assert str(lost).startswith("its process was ended twice (signal 9): if memory ran out, use fewer workers")
     assert {job: answer for job, (answer, _) in answers.items()} == {job: job for job in ("once", "first", "last")}
     assert caplog.messages == ["a worker process ended (exit code -9): its run is begun again"] * 2
 
 
 def test_each_process_starts_once_and_keeps_its_state(tmp_path: Path) -> None:
-    answers = [answer for _, answer in pooled(pool_jobs.stateful, [(tmp_path, "a")], ["1", "2", "once", "3"])]
+    answers = [answer for _, answer in done(pool_jobs.stateful, (tmp_path, "a"), ["1", "2", "once", "3"])]
     pids = {path.name for path in tmp_path.iterdir()} - {"once"}
     assert len(pids) == 2  # one was killed, and its successor has its setting
     assert [(name, count) for name, _, count in answers] == [("a", 1), ("a", 2), ("a", 1), ("a", 2)]  # type: ignore[misc]
@@ -89,59 +92,58 @@ def test_each_process_starts_once_and_keeps_its_state(tmp_path: Path) -> None:
 
 
 def test_no_job_waits_behind_another_while_a_process_is_idle(tmp_path: Path) -> None:
-    answers = pooled(pool_jobs.waiting_for_others, [tmp_path] * 2, ["long", "1", "2", "3", "4"])
+    answers = done(pool_jobs.waiting_for_others, tmp_path, ["long", "1", "2", "3", "4"], on("cpu", "cpu"))
     assert [job for job, _ in answers] == ["1", "2", "3", "4", "long"]
 
 
-def test_what_a_job_raises_costs_that_job_only() -> None:
-    answers = dict(pooled(pool_jobs.raising, ["here"], ["good", "bad", "fine"]))
+def test_what_a_job_raises_costs_that_job_only(caplog: pytest.LogCaptureFixture) -> None:
+    answers = dict(done(pool_jobs.raising, "here", ["good", "bad", "fine"]))
     lost = answers.pop("bad")
-    assert isinstance(lost, Lost)
-    assert lost.trace is not None
-    assert "in work" in lost.trace
-    assert lost.trace.endswith("ValueError: here and bad\n")
+    assert isinstance(lost, LostWorkerError)
+    assert str(lost) == "an error that was not expected: ValueError: here and bad"
+    (trace,) = caplog.messages
+    assert "in work" in trace
     assert answers == {"good": "good", "fine": "fine"}
 
 
 @pytest.mark.parametrize("error", [EOFError, BrokenPipeError])
 def test_the_end_of_what_a_job_reads_is_not_the_end_of_its_process(error: type[Exception]) -> None:
-    ((job, lost),) = pooled(pool_jobs.cut_short, [error], ["job"])
+    ((job, lost),) = done(pool_jobs.cut_short, error, ["job"])
     assert job == "job"
-    assert isinstance(lost, Lost)
-    assert lost.trace is not None
-    assert lost.trace.endswith(f"{error.__name__}: ran out of input\n")
+    assert isinstance(lost, LostWorkerError)
+    assert str(lost).endswith(f"{error.__name__}: ran out of input")
 
 
 def test_what_the_start_raises_is_told_with_its_traceback() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)in raising_at_start.*ValueError: here alone"):
-        list(pooled(pool_jobs.raising_at_start, ["here"], ["job"]))
+        list(done(pool_jobs.raising_at_start, "here", ["job"]))
 
 
 @pytest.mark.parametrize("jobs", [["start"], ["good", "bad", "fine"]])
 def test_a_disk_that_fails_ends_all(jobs: list[str]) -> None:
     with pytest.raises(StoreError, match=f"^no space for {[*jobs, *jobs][1]}$"):
-        list(pooled(pool_jobs.on_a_full_disk, [jobs[0]], jobs))
+        list(done(pool_jobs.on_a_full_disk, jobs[0], jobs))
 
 
 def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:
     with pytest.raises(LayerProbeError, match=r"\(exit code 3\): in a script, begin the sweep under `if __name__"):
-        list(pooled(pool_jobs.unstartable, ["a"], ["job"]))
+        list(done(pool_jobs.unstartable, "a", ["job"]))
 
 
 def test_what_processes_log_is_logged_here(caplog: pytest.LogCaptureFixture) -> None:
-    list(pooled(pool_jobs.logging_work, ["a"], ["it"]))
+    list(done(pool_jobs.logging_work, "a", ["it"]))
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "100 % of it")]
 
 
 def test_what_every_process_says_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    list(pooled(pool_jobs.logging_work, ["a", "b"], ["it", "it", "that"]))
+    list(done(pool_jobs.logging_work, "a", ["it", "it", "that"], on("cpu", "cpu")))
     assert sorted(caplog.messages) == ["100 % of it", "100 % of that"]
 
 
 def test_closing_early_ends_the_processes(tmp_path: Path) -> None:
-    answers = pooled(pool_jobs.killed, [tmp_path], ["first", "second"])
+    answers = done(pool_jobs.killed, tmp_path, ["first", "second"])
     _, answer = next(answers)
-    assert not isinstance(answer, Lost)
+    assert not isinstance(answer, LostWorkerError)
     assert is_alive(answer[1])
     answers.close()
     assert not is_alive(answer[1])

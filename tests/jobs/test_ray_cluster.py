@@ -18,15 +18,16 @@ import pytest
 
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.values import Backend
-from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
+from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.tuning import scan
 from layerprobe.jobs import ray_cluster as ray_pool
-from layerprobe.jobs.processes import Lost
-from layerprobe.jobs.ray_cluster import RayCluster, processors_a_job, ray_pooled
+from layerprobe.jobs.plan import Workers
+from layerprobe.jobs.ray_cluster import processors_a_job
 from layerprobe.sweeps.run import run_sweep
 from tests.jobs import pool_jobs
+from tests.jobs.pool_jobs import done
 from tests.jobs.ray_nodes import Nodes, nodes
 from tests.jobs.test_processes import until
 from tests.models import tiny_model, tiny_tokenizer
@@ -56,15 +57,15 @@ def larger(cluster: Nodes) -> Nodes:
     return cluster
 
 
-def on(cluster: Nodes, folder: Path, **settings: Any) -> RayCluster:
-    return RayCluster(address=cluster.address, folders=(folder,), **settings)
+def on(cluster: Nodes, folder: Path, **settings: Any) -> Workers:
+    return Workers(executor="ray", address=cluster.address, folders=(folder,), **settings)
 
 
 def test_jobs_are_done_on_all_nodes_and_what_they_say_is_said_once(
     cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = [str(number) for number in range(8)]
-    answers = list(ray_pooled(on(cluster, tmp_path), pool_jobs.kept_and_said, lambda threads: tmp_path, jobs))
+    answers = list(done(pool_jobs.kept_and_said, tmp_path, jobs, on(cluster, tmp_path)))
     assert sorted(job for job, _ in answers) == jobs
     assert len({node for _, node in answers}) == 2
     assert sorted(caplog.messages) == ["100 % of it"]
@@ -75,7 +76,7 @@ def test_jobs_are_done_on_all_nodes_and_what_they_say_is_said_once(
 @pytest.mark.slow
 def test_a_killed_process_costs_its_job_only(cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     jobs = ["once", "first", "second", "last"]
-    answers: dict[str, Any] = dict(ray_pooled(on(cluster, tmp_path), pool_jobs.killed, lambda threads: tmp_path, jobs))
+    answers: dict[str, Any] = dict(done(pool_jobs.killed, tmp_path, jobs, on(cluster, tmp_path)))
     assert {job: answer for job, (answer, _) in answers.items()} == {job: job for job in jobs}
     (line,) = caplog.messages
     assert line.startswith("a process on the node ")
@@ -84,10 +85,9 @@ def test_a_killed_process_costs_its_job_only(cluster: Nodes, tmp_path: Path, cap
 
 @pytest.mark.slow
 def test_a_job_that_always_kills_its_process_is_lost(cluster: Nodes, tmp_path: Path) -> None:
-    answers: dict[str, Any] = dict(
-        ray_pooled(on(cluster, tmp_path), pool_jobs.killed, lambda threads: tmp_path, ["always", "first"])
-    )
-    assert answers["always"] == Lost(None)
+    answers: dict[str, Any] = dict(done(pool_jobs.killed, tmp_path, ["always", "first"], on(cluster, tmp_path)))
+    assert isinstance(answers["always"], LostWorkerError)
+    assert str(answers["always"]).startswith("its process was ended again and again: ")
     assert answers["first"][0] == "first"
 
 
@@ -97,7 +97,7 @@ def test_a_node_whose_disk_fails_is_left_out_and_the_last_one_is_an_error(
 ) -> None:
     jobs = ["fine", "bad", "good"]
     with pytest.raises(StoreError, match=r"^no space for bad$"):
-        list(ray_pooled(on(cluster, tmp_path), pool_jobs.on_a_full_disk, lambda threads: "", jobs))
+        list(done(pool_jobs.on_a_full_disk, "", jobs, on(cluster, tmp_path)))
     (line,) = caplog.messages
     assert line.startswith("the node ")
     assert line.endswith(" is left out: no space for bad")
@@ -115,7 +115,7 @@ def test_processors_are_divided_so_that_all_jobs_find_room() -> None:
 
 
 def begin(address: str, folder: Path) -> None:
-    list(ray_pooled(RayCluster(address=address, folders=(folder,)), pool_jobs.doubling, str, [1]))
+    list(done(pool_jobs.doubling, "", [1], Workers(executor="ray", address=address, folders=(folder,))))
 
 
 def test_ray_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +171,9 @@ def test_a_cluster_without_a_fitting_node_is_an_error(
     cluster: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_pool, "NODE_SECONDS", 1)
-    asked = on(cluster, tmp_path, gpus=1)
+    asked = on(cluster, tmp_path, devices=("cuda",))
     with pytest.raises(LayerProbeError, match=r"^expected a node with a processor and a GPU in the Ray cluster at "):
-        list(ray_pooled(asked, pool_jobs.doubling, str, [1]))
+        list(done(pool_jobs.doubling, "", [1], asked))
 
 
 # ---- what is killed ----------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_a_cluster_without_a_fitting_node_is_an_error(
 def test_ten_nodes_that_are_killed_cost_the_jobs_they_had(larger: Nodes, tmp_path: Path) -> None:
     rng, jobs, kills = random.Random(0), [f"{number:03d}" for number in range(220)], 0
     answers: dict[str, Any] = {}
-    for job, answer in ray_pooled(on(larger, tmp_path), pool_jobs.kept, lambda threads: tmp_path, jobs):
+    for job, answer in done(pool_jobs.kept, tmp_path, jobs, on(larger, tmp_path)):
         assert job not in answers
         answers[job] = answer
         if len(answers) % 20 == 0 and kills < 10:
@@ -369,4 +369,4 @@ def test_all_nodes_with_other_files_are_an_error(
 ) -> None:
     monkeypatch.setattr(ray_pool, "write_whole", lambda path, data: None)
     with pytest.raises(WorkerError, match=r"^it sees another file system: expected the folder .* --cache-dir$"):
-        list(ray_pooled(on(larger, tmp_path), pool_jobs.doubling, str, [1]))
+        list(done(pool_jobs.doubling, "", [1], on(larger, tmp_path)))

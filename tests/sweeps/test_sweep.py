@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,15 @@ import torch
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
-from layerprobe.errors import DataError, ModelError, StoreError, TaskError
+from layerprobe.encoders.workers import taken_over, workers_of
+from layerprobe.errors import DataError, ModelError, StoreError, TaskError, WorkerError
 from layerprobe.files.serialisation import from_json
-from layerprobe.finetuning.runs import RunFolder
+from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import FailedRun
-from layerprobe.jobs.processes import Lost
+from layerprobe.jobs.crew import Crew, Message, Worker
+from layerprobe.jobs.plan import Share
+from layerprobe.progress import Progress
 from layerprobe.sweeps import run as sweeping
 from layerprobe.sweeps.run import plan_sweep, run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
@@ -99,7 +102,7 @@ def test_a_run_is_the_one_that_finetune_makes(
 def test_finished_runs_are_read(
     undisturbed: SweepResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.jobs.processes._Worker", no_process)
+    monkeypatch.setattr("layerprobe.jobs.processes._Process", no_process)
     seen: list[SweepResult] = []
     assert run_sweep(plan_of(inputs, cache), watch=seen.append) == undisturbed
     assert seen == [undisturbed]
@@ -185,16 +188,16 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     held = lock_of(where, layer, seed)
     held.acquire()
     begun = time.time()
-    log_waiting = sweeping._LoadedSweep.log_waiting
+    label = sweeping._LoadedSweep._label
 
-    def finish(loaded: Any, job: Any) -> None:
+    def finish(loaded: Any, job: Any) -> str:
         """The other one ends when it is waited for."""
-        log_waiting(loaded, job)
         assert len(results_in(cache)) == N_RUNS - 1
         kept[0].rename(kept[0].with_name("result.json"))
         held.release()
+        return label(loaded, job)
 
-    monkeypatch.setattr(sweeping._LoadedSweep, "log_waiting", finish)
+    monkeypatch.setattr(sweeping._LoadedSweep, "_label", finish)
     with caplog.at_level(logging.INFO):
         assert run_sweep(plan_of(inputs, cache)) == undisturbed
     assert held.is_locked is False
@@ -271,58 +274,72 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
 
 
-def test_a_full_disk_ends_the_sweep(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps make their runs in this process."""
+
+    def workers(*arguments: Any, **settings: Any) -> Any:
+        return workers_of(*arguments, **{**settings, "local": "here"})
+
+    monkeypatch.setattr(sweeping, "workers_of", workers)
+
+
+def test_a_full_disk_ends_the_sweep(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: None) -> None:
     """Every further run would be trained and lost."""
     begun: list[int] = []
 
-    def here(start: Any, settings: list[Any], jobs: list[Any], **options: object) -> Iterator[tuple[Any, Any]]:
-        work = start(settings[0])
-        yield from ((job, work(job)) for job in jobs)
-
-    def full(folder: object, load: object, layer: int, *arguments: object, **options: object) -> None:
-        begun.append(layer)
+    def full(runs: object, job: RunJob, *arguments: object) -> None:
+        begun.append(job.layer)
         raise StoreError("No space left on device")
 
-    monkeypatch.setattr(sweeping, "pooled", here)
-    monkeypatch.setattr(sweeping, "load_or_run", full)
+    monkeypatch.setattr(RunSet, "make", full)
     with pytest.raises(StoreError, match="No space left on device"):
         run_sweep(plan_of(inputs, tmp_path))
     assert len(begun) == 1
 
 
 def test_a_model_that_does_not_fit_is_a_failed_run(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: None
 ) -> None:
-    plan = plan_of(inputs, tmp_path)
-    loaded = sweeping._LoadedSweep.of(plan)
-    (setting,) = sweeping._worker_settings(loaded, 1, 1, retry_failed=False)
-
-    def full(*arguments: object, **options: object) -> None:
+    def full(*arguments: object) -> None:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
-    monkeypatch.setattr(sweeping, "load_or_run", full)
-    failed = sweeping._Worker(setting)(loaded.jobs[0])
-    assert isinstance(failed, FailedRun)
-    assert failed.message.startswith("out of memory: use fewer workers")
+    monkeypatch.setattr(RunSet, "make", full)
+    result = run_sweep(plan_of(inputs, tmp_path))
+    assert result.n_failed == N_RUNS
+    assert result.curves[0].failed[0].message.startswith("out of memory: use fewer workers")
 
 
-def losing(trace: str | None, *, before: Callable[[], object] = lambda: None) -> Callable[..., Any]:
-    """A pool whose processes are all lost."""
+class Lossy(Crew):
+    """Workers that are all lost."""
 
-    def lose(
-        start: object, settings: object, jobs: list[Any], **options: object
-    ) -> Generator[tuple[Any, Lost], None, None]:
-        before()
-        yield from ((job, Lost(-signal.SIGKILL, trace)) for job in jobs)
+    tries = 1
+    ending = ("ended", -signal.SIGKILL)
+    before: Callable[[], object] = staticmethod(lambda: None)
 
-    return lose
+    def hire(self, n_jobs: int) -> None:
+        if not self.workers:
+            self.workers = [Worker()]
+            self.workers[0].ready = True
+
+    def give(self, worker: Worker, job: object, progress: Progress) -> None:
+        type(self).before()
+
+    def messages(self, seconds: float | None) -> Iterator[Message]:
+        kind, value = self.ending
+        yield Message(worker=self.workers[0], kind=kind, value=value)
+
+    def close(self) -> None:
+        self.workers = []
 
 
 @pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
 def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
 ) -> None:
-    monkeypatch.setattr(sweeping, "pooled", losing(trace))
+    monkeypatch.setattr(sweeping, "crew_of", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
+    if trace is not None:
+        monkeypatch.setattr(Lossy, "ending", ("raised", trace))
     result = run_sweep(dataclasses.replace(plan_of(inputs, tmp_path), seeds=(0,)))
     assert (result.n_failed, result.n_left) == (6, 0)
     message = result.curves[0].failed[0].message
@@ -336,41 +353,29 @@ def test_a_run_that_is_there_after_all_is_not_lost(
     """Its process was killed behind the writing of the result, or another sweep has made it meanwhile."""
     file = results_in(cache)[0]
     kept = file.rename(file.with_name("kept"))
-    monkeypatch.setattr(sweeping, "pooled", losing(None, before=lambda: kept.rename(file)))
+    monkeypatch.setattr(Lossy, "before", staticmethod(lambda: kept.rename(file)))
+    monkeypatch.setattr(sweeping, "crew_of", lambda begin, sets, workers, most: Lossy(workers, begin, sets, most=most))
     assert run_sweep(plan_of(inputs, cache)) == undisturbed
 
 
 # ---- where runs are made ------------------------------------------------------------------------------
 
 
-def devices_and_threads(
-    inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto", n_jobs: int = 100
-) -> list[Any]:
-    plan = plan_of(inputs, tmp_path)
-    loaded = sweeping._LoadedSweep.of(dataclasses.replace(plan, options=Options(device=device, cache_dir=tmp_path)))
-    settings = sweeping._worker_settings(loaded, workers, n_jobs, retry_failed=False)
-    return [(setting.options.device, setting.threads) for setting in settings]
-
-
-def test_workers_share_the_cores(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert devices_and_threads(inputs, tmp_path, None) == [("cpu", 8)]
-    assert devices_and_threads(inputs, tmp_path, 3) == [("cpu", 2)] * 3
-    assert devices_and_threads(inputs, tmp_path, 20) == [("cpu", 1)] * 20
-    assert devices_and_threads(inputs, tmp_path, 20, n_jobs=2) == [("cpu", 4)] * 2
-    assert devices_and_threads(inputs, tmp_path, 3, n_jobs=0) == [("cpu", 8)]
-
-
-def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "resolve_device", lambda device: torch.device(device.replace("auto", "cuda")))
+def test_there_is_a_worker_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "layerprobe.encoders.workers.resolve_device", lambda device: torch.device(device.replace("auto", "cuda"))
+    )
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr("layerprobe.finetuning.tuning.computed_on", lambda options: "cuda float32")
-    devices = [device for device, _ in devices_and_threads(inputs, tmp_path, None)]
-    assert devices == ["cuda:0", "cuda:1", "cuda:2"]
-    devices = [device for device, _ in devices_and_threads(inputs, tmp_path, 4)]
-    assert devices == ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]
-    assert [device for device, _ in devices_and_threads(inputs, tmp_path, None, "cuda:1")] == ["cuda:1"]
+    assert workers_of(Options(), local="processes").devices == ("cuda:0", "cuda:1", "cuda:2")
+    assert workers_of(Options(device="cuda:1"), local="processes").devices == ("cuda:1",)
+    assert workers_of(Options(device="cpu"), local="processes").devices == ("cpu",)
+    assert workers_of(Options(), ray="local").gpus == 1
+
+
+def test_a_worker_refuses_what_computes_something_else() -> None:
+    with pytest.raises(WorkerError, match="expected to compute on cuda float32, got cpu float32: give --device and"):
+        taken_over(Options(), "cuda float32", Share(threads=1, device="cpu"))
+    assert taken_over(Options(device="cuda:9"), "cuda float32", Share()) == Options(device="cuda:9")
 
 
 # ---- bad input ----------------------------------------------------------------------------------------
@@ -379,7 +384,7 @@ def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatc
 def test_bad_input_is_told_before_a_process_begins(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.jobs.processes._Worker", no_process)
+    monkeypatch.setattr("layerprobe.jobs.processes._Process", no_process)
     plan = plan_of(inputs, tmp_path)
     with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
         run_sweep(dataclasses.replace(plan, layers=(1, 4)))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
@@ -21,13 +22,17 @@ from layerprobe.encoders.heads import check_masked_lm
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.items import NO_ITEMS, RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL, has_model
-from layerprobe.finetuning.tuning import check_layers, check_precision, finetune, run_folder, saved_models
+from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import results
 from layerprobe.lab.adaptation.run import adapt_in_store, stored_adaptation
 from layerprobe.lab.adaptation.values import Adaptation
 from layerprobe.lab.chains.values import (
@@ -230,11 +235,11 @@ class _ChainProgress:
         times[-1] += loaded.chain.compares
         steps = zip(loaded.chain.finetunings, loaded.tasks, times, strict=True)
         self._whole = sum(count * _cost(step, task, loaded.pairs) for step, task, count in steps)
-        self._done = 0.0
+        self._pairs, self._done = loaded.pairs, 0.0
 
-    def part(self, step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> Progress:
-        """Return the progress of these runs."""
-        share = _cost(step, task, pairs)
+    def part(self, step: FinetuneStep, task: Task) -> Progress:
+        """Return the progress of the next step."""
+        share = _cost(step, task, self._pairs)
         self._done += share
         return part_of(self.progress, start=self._done - share, share=share, whole=self._whole)
 
@@ -304,30 +309,24 @@ def _fine_tuned(
 ) -> tuple[_Tuned, dict[LayerSeed, Checkpoint]]:
     """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
     step, task = loaded.chain.finetunings[number], loaded.tasks[number]
-    # runs from one checkpoint are made together, so that it is loaded once
-    groups: dict[tuple[int, bool], dict[LayerSeed, Checkpoint]] = {}
-    for pair, checkpoint in at.items():
-        keep = keeps and loaded.chain.keeps_weights(number, pair[1])
-        groups.setdefault((id(checkpoint), keep), {})[pair] = checkpoint
-    runs: list[tuple[FineTuningRun, Path]] = []
-    left: dict[LayerSeed, Checkpoint] = {}
-    for (_, keep), pairs in groups.items():
-        checkpoint = next(iter(pairs.values()))
-        made = finetune(
-            checkpoint,
-            list(dict.fromkeys(layer for layer, _ in pairs)),
-            task,
-            seeds=list(dict.fromkeys(seed for _, seed in pairs)),
-            protocol=step.protocol,
-            options=loaded.options,
-            save_models=keep,
-            progress=fine_tuning.part(step, task, list(pairs)),
-        )
-        directories = saved_models(checkpoint, made, task, options=loaded.options)
-        for run, directory in zip(made, directories, strict=True):
-            runs.append((run, directory))
-            if keep:
-                left[run.layer, run.seed] = loaded.resolve(directory / MODEL)
+    sets: dict[tuple[int, bool], RunSet] = {}
+    jobs: dict[RunJob, float] = {}
+    for (layer, seed), checkpoint in at.items():
+        key = id(checkpoint), keeps and loaded.chain.keeps_weights(number, seed)
+        if key not in sets:
+            protocol, options = agreed(step.protocol, loaded.options, checkpoint)
+            shared = SharedModel(checkpoint, options, items=task.readable)
+            sets[key] = run_set(shared, task, protocol, save_models=key[1])
+        jobs[RunJob(layer, seed, list(sets).index(key))] = layer + 1.0
+    of = tuple(sets.values())
+    with crew_of(RunWorker, of) as crew:
+        made = results(runs_plan(of, jobs), crew, progress=fine_tuning.part(step, task))
+    runs = [(cast(FineTuningRun, run), of[job.of].directory(job)) for job, run in made.items()]
+    left = {
+        (job.layer, job.seed): loaded.resolve(of[job.of].directory(job) / MODEL)
+        for job in made
+        if of[job.of].save_models
+    }
     return _Tuned(runs=tuple(run for run, _ in runs), items=run_items(task, runs)), left
 
 

@@ -9,28 +9,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
-import torch
 from filelock import FileLock, Timeout
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on
-from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster
+from layerprobe.encoders.workers import taken_over, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
     DataError,
     LayerProbeError,
-    StoreError,
+    LostWorkerError,
     TrainingError,
-    WorkerError,
 )
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.checked_json import read_kept, write_kept
@@ -38,8 +34,9 @@ from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.results import load_finished
 from layerprobe.finetuning.tuning import check_pooling, check_precision, run_folder
 from layerprobe.finetuning.values import JointRun
-from layerprobe.jobs.processes import Lost, pooled
-from layerprobe.jobs.ray_cluster import ray_pooled
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import execute
+from layerprobe.jobs.plan import Plan, Share
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.values import Zoo, ZooEntry, ZooProvenance
 from layerprobe.lab.dropbench.zoo import write_zoo
@@ -69,8 +66,6 @@ logger = logging.getLogger(__name__)
 
 ZOO, RESULTS = "zoo.json", "lab.json"
 Job = tuple[LabModel, LabTask]
-# Seconds until models that other processes make are tried again.
-POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,14 +107,21 @@ def run_lab(
         LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
     """
     check_level(level)
-    if workers is not None and workers < 1:
-        raise DataError(f"expected at least one process, got {workers}")
+    folders = Path(out), Store(options.cache_dir or Path(out) / "cache").root
+    local = "here" if workers in (None, 1) else "processes"
+    machines = workers_of(options, *folders, count=workers, ray=ray, local=local)
     run = _LabRun.of(study, Path(out), options)
     make_directory(inside(run.out, run.out / "entries"))
-    if ray is None and workers in (None, 1):
-        run.make_all(progress)
-    else:
-        _share(run, workers, ray, progress)
+    here = (run, progress) if machines.executor == "here" else None
+    setting = _Setting(study=study, out=run.out, options=run.options, computes=computed_on(run.options), here=here)
+    plan: Plan[str, bool] = Plan(jobs=dict.fromkeys(run.jobs, 1.0), label="makes {}".format, unit="models")
+    with crew_of(_Worker, setting, machines, most=len(run.jobs)) as crew:
+        for name, outcome in execute(plan, crew, progress=progress):
+            if isinstance(outcome, TrainingError | LostWorkerError):
+                logger.warning("%s is left out: %s", name, outcome)
+                run.failures[name] = str(outcome)
+            elif isinstance(outcome, LayerProbeError):
+                raise outcome
     result = run.result(level)
     write_kept(run.out / RESULTS, result, root=run.out)
     return result
@@ -197,33 +199,25 @@ class _LabRun:
         finally:
             lock.release()
 
-    def make_all(self, progress: Progress) -> None:
-        """Make the entries of all models; those that other processes make are waited for."""
-        pending = list(self.jobs)
-        while pending:
-            left = [job for job in pending if not self.make_unless_busy(job, progress)]
-            if len(left) == len(pending):
-                time.sleep(POLL_SECONDS)
-            pending = left
-
     # ---- one model ---------------------------------------------------------------------------------------
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
-        """The entries to be made: of every model, one a task."""
-        return tuple(itertools.product(self.study.models, self.study.tasks))
+    def jobs(self) -> dict[str, Job]:
+        """The entries to be made, by name: of every model, one a task."""
+        jobs = itertools.product(self.study.models, self.study.tasks)
+        return {self.study.entry_name(*job): job for job in jobs}
 
-    def make_unless_busy(self, job: Job, progress: Progress) -> bool:
-        """Make the entry of a model and task if it is not there; return False where another process makes it."""
-        name = self.study.entry_name(*job)
+    def make_unless_busy(self, name: str, progress: Progress) -> bool | None:
+        """Make an entry if it is not there; return None where another process makes it.
+
+        Raises:
+            TrainingError: If the model cannot be trained.
+            StoreError: If it cannot be kept, as the next could not.
+        """
         with self.lock(name, wait=False) as held:
             if not held:
-                return False
-            try:
-                self.make(job, progress)
-            except TrainingError as error:
-                logger.warning("%s is left out: %s", name, error)
-                self.failures[name] = str(error)
+                return None
+            self.make(self.jobs[name], progress)
             return True
 
     def make(self, job: Job, progress: Progress) -> None:
@@ -302,7 +296,7 @@ class _LabRun:
     # ---- all of them -------------------------------------------------------------------------------------
 
     def all_stored(self) -> list[LabEntry]:
-        return [entry for job in self.jobs if (entry := self.stored(job)) is not None]
+        return [entry for job in self.jobs.values() if (entry := self.stored(job)) is not None]
 
     def zoo(self, entries: list[ZooEntry]) -> Zoo:
         study = self.study
@@ -385,58 +379,28 @@ def _file_name(source: str) -> str:
     return Path(source).name if Path(source).exists() else source
 
 
-# ---- in several processes --------------------------------------------------------------------------------
+# ---- those who make them ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What a worker needs."""
+
+    study: LabStudy
+    out: Path
+    options: Options
+    computes: str
+    here: tuple[_LabRun, Progress] | None
+    """The study as it is loaded in this process, and what reports each stage; None for other processes."""
 
 
 class _Worker:
-    """Makes one model after another."""
+    """Makes one entry after another."""
 
-    def __init__(self, setting: tuple[LabStudy, Path, Options, str | None, int]) -> None:
-        study, out, options, on, threads = setting
-        if on is not None:
-            check_computes(options, on)
-        torch.set_num_threads(threads)
-        self.run = _LabRun.of(study, out, options)
-        self.jobs = {study.entry_name(*job): job for job in self.run.jobs}
+    def __init__(self, setting: _Setting, share: Share) -> None:
+        options = taken_over(setting.options, setting.computes, share)
+        self.run, self.progress = setting.here or (_LabRun.of(setting.study, setting.out, options), silent)
 
-    def __call__(self, name: str) -> LayerProbeError | Literal[True] | None:
-        """Return True for a model that is made, the error for one that is not, None where another process makes it.
-
-        Raises:
-            StoreError: If it cannot be kept, as the next could not.
-        """
-        try:
-            if not self.run.make_unless_busy(self.jobs[name], silent):
-                return None
-        except (StoreError, WorkerError):
-            raise
-        except LayerProbeError as error:
-            return error
-        return TrainingError(self.run.failures[name]) if name in self.run.failures else True
-
-
-def _share(run: _LabRun, workers: int | None, ray: str | None, progress: Progress) -> None:
-    """Make the entries of all models in several processes."""
-    names = [run.study.entry_name(*job) for job in run.jobs]
-    options, on = (run.options, None) if ray is None else (on_ray(run.options), computed_on(run.options))
-
-    def setting_of(threads: int) -> tuple[LabStudy, Path, Options, str | None, int]:
-        return run.study, run.out, options, on, threads
-
-    ended: Generator[tuple[str, LayerProbeError | Literal[True] | Lost], None, None]
-    if ray is None:
-        count = workers or 1
-        ended = pooled(_Worker, [setting_of(max(1, torch.get_num_threads() // count))] * count, names)
-    else:
-        cluster = ray_cluster(ray, run.options, run.out, Store(run.options.cache_dir).root, workers=workers)
-        ended = ray_pooled(cluster, _Worker, setting_of, names)
-    with contextlib.closing(ended) as answers:
-        for done, (name, answer) in enumerate(answers, 1):
-            if isinstance(answer, Lost):
-                logger.error("%s", answer.trace or f"exit code {answer.exit_code}")
-                run.failures[name] = "its process was ended: if memory ran out, use fewer workers"
-            elif isinstance(answer, TrainingError):
-                run.failures[name] = str(answer)
-            elif isinstance(answer, LayerProbeError):
-                raise answer
-            progress("models", done, len(names))
+    def __call__(self, name: str, progress: Progress) -> bool | None:
+        """Make an entry, as `_LabRun.make_unless_busy`."""
+        return self.run.make_unless_busy(name, self.progress)

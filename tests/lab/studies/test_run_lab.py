@@ -16,12 +16,14 @@ from layerprobe.embedded.pair import embedded_task
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
+from layerprobe.jobs.plan import Share
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.lab.studies import run as module
 from layerprobe.lab.studies.page import lab_page
 from layerprobe.lab.studies.run import plan_lab, run_lab
 from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
+from layerprobe.progress import silent
 from layerprobe.results.page import render
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.studies.studies import OPTIONS, SMALL, changed
@@ -245,23 +247,24 @@ def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
 
 
 def test_no_process_and_no_level(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected at least one process, got 0"):
+    with pytest.raises(DataError, match="expected at least one worker, got 0"):
         run_lab(SMALL, tmp_path, workers=0)
     with pytest.raises(LayerProbeError, match="level"):
         run_lab(SMALL, tmp_path, level=2)
 
 
 def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """True for a model that is made, the reason for one that is left out, None for one that another process makes."""
+    """True for an entry that is made, None for one that another process makes; why there is none is raised."""
     exploding(monkeypatch, "s-mlm-seed0")
     (tmp_path / "entries").mkdir()
-    worker = module._Worker((changed(objectives=("mlm",)), tmp_path, OPTIONS, None, 1))
-    failed = worker("s-mlm-seed0")
-    assert isinstance(failed, TrainingError)
-    assert str(failed).startswith("the loss became nan at step ")
-    assert worker("s-mlm-seed1") is True
+    study = changed(objectives=("mlm",))
+    setting = module._Setting(study=study, out=tmp_path, options=OPTIONS, computes="cpu float32", here=None)
+    worker = module._Worker(setting, Share())
+    with pytest.raises(TrainingError, match=r"^the loss became nan at step "):
+        worker("s-mlm-seed0", silent)
+    assert worker("s-mlm-seed1", silent) is True
     with FileLock(tmp_path / "locks" / "s-mlm-seed1.lock"):
-        assert worker("s-mlm-seed1") is None
+        assert worker("s-mlm-seed1", silent) is None
 
 
 @pytest.mark.slow

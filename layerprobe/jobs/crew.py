@@ -1,0 +1,208 @@
+"""Those who do jobs: workers in this process, in others, or on a cluster, as rows of one registry.
+
+A crew begins workers and carries messages; which worker gets which job, and what follows from what it answers, is
+decided in `layerprobe.jobs.execute`.
+"""
+
+import abc
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from layerprobe.errors import LayerProbeError, StoreError, WorkerError
+from layerprobe.jobs.plan import HERE, Share, Workers
+from layerprobe.progress import Progress
+from layerprobe.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[Any, Progress], Any]
+"""Does one job and tells how far it is. None: another process is at it. StoreError and WorkerError: no job can be done
+here; any other LayerProbeError is why this one cannot."""
+Begin = Callable[[Any, Share], Work]
+"""Given a setting and what it may use, returns what does jobs; called once a worker, and found by name in its module
+where workers are other processes."""
+
+EXECUTORS: Registry[type] = Registry(
+    "layerprobe.executors",
+    type,
+    what="way to do jobs",
+    own={
+        "here": "layerprobe.jobs.crew:Here",
+        "processes": "layerprobe.jobs.processes:Processes",
+        "ray": "layerprobe.jobs.ray_cluster:RayProcesses",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What came of a worker."""
+
+    worker: "Worker"
+    kind: str
+    """ready: it can be given jobs; answer; failed: the job cannot be done; unfit: the worker cannot do any; raised: it
+    ended with what nobody expected; ended: it is gone."""
+    value: Any = None
+    """The answer, the error, the traceback, or how a process ended."""
+
+
+class Worker:
+    """One that does a job at a time."""
+
+    name = "a worker process"
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.jobs: list[Any] = []
+        """What it is at: at most one."""
+
+
+class Crew(abc.ABC):
+    """Workers that begin alike; where it is closed they end, and those that are hired later are others.
+
+    Args:
+        workers: Of what kind, and how many.
+        begin: What makes a worker do jobs.
+        setting: What that is given.
+        most: Jobs there can be: a worker without one would leave its processors idle.
+    """
+
+    tries: ClassVar[int]
+    """How often a job may lose its worker."""
+    inside: ClassVar[bool] = False
+    """Whether jobs report how far they are by themselves, being done here."""
+    n_at_a_time: int | None = None
+    """Jobs at a time; None where that changes."""
+
+    def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
+        self.asked, self.begin, self.setting, self.most = workers, begin, setting, most
+        self.workers: list[Any] = []
+        self.log = logged_once()
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abc.abstractmethod
+    def hire(self, n_jobs: int) -> None:
+        """Begin workers where there is room, as many as jobs at most.
+
+        Raises:
+            LayerProbeError: If there is nobody to do them.
+        """
+
+    @abc.abstractmethod
+    def give(self, worker: Any, job: Any, progress: Progress) -> None:
+        """Let an idle worker begin a job."""
+
+    @abc.abstractmethod
+    def messages(self, seconds: float | None) -> Iterator[Message]:
+        """Wait for workers, so long at most where that is given, and give what came of them."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """End all workers."""
+
+    def dismiss(self, message: Message) -> None:
+        """End a worker that is gone or of no use; raise where no other could do its jobs."""
+        self.workers.remove(message.worker)
+        if message.kind in ("unfit", "failed"):
+            raise message.value
+        if message.kind == "raised" and not message.worker.ready:
+            raise RuntimeError(f"a worker process raised:\n{message.value}")
+
+
+def crew_of(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
+    """Return those who do jobs; nothing is begun before there is one.
+
+    Raises:
+        DataError: If there is no such executor.
+    """
+    return cast(Crew, EXECUTORS[workers.executor](workers, begin, setting, most=most))
+
+
+class Here(Crew):
+    """This process, one job after another."""
+
+    tries, inside, n_at_a_time = 1, True, 1
+
+    def hire(self, n_jobs: int) -> None:
+        """Begin the only worker."""
+        if not self.workers:
+            self.work = self.begin(self.setting, Share())
+            self.workers = [Worker()]
+            self.workers[0].ready = True
+
+    def give(self, worker: Worker, job: Any, progress: Progress) -> None:
+        """Remember a job; it is done where messages are waited for."""
+        self.given = (job, progress)
+
+    def messages(self, seconds: float | None) -> Iterator[Message]:
+        """Do the job; what nobody expected is raised as it came."""
+        (worker,) = self.workers
+        if worker.jobs:
+            kind, value = answered(self.work, *self.given)
+            yield Message(worker=worker, kind=kind, value=value)
+        else:
+            time.sleep(seconds or 0.0)
+
+    def close(self) -> None:
+        """Forget the worker."""
+        self.workers = []
+
+
+# ---- where they are ------------------------------------------------------------------------------------
+
+
+def answered(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
+    """Return what a function gives as `answer`, or as `unfit` or `failed` why it gives nothing."""
+    try:
+        return "answer", function(*arguments)
+    except (StoreError, WorkerError) as error:
+        return "unfit", error
+    except LayerProbeError as error:
+        return "failed", error
+
+
+def attempt(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
+    """Do the same where another process waits; as `raised` the traceback of what nobody expected."""
+    try:
+        return answered(function, *arguments)
+    except Exception:
+        return "raised", traceback.format_exc()
+
+
+def logged_once() -> Callable[[int, str], None]:
+    """Return what logs the lines of workers here: what several log is logged once."""
+    lines: set[tuple[int, str]] = set()
+
+    def log(level: int, line: str) -> None:
+        if (level, line) not in lines:
+            lines.add((level, line))
+            logger.log(level, "%s", line)
+
+    return log
+
+
+class _Forwarding(logging.Handler):
+    """Sends what is logged elsewhere."""
+
+    def __init__(self, send: Callable[[int, str], None]) -> None:
+        super().__init__()
+        self.send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.send(record.levelno, record.getMessage())
+
+
+def forward_logs(send: Callable[[int, str], None]) -> None:
+    """Give what layerprobe logs in this process, level and line, to `send` alone."""
+    root = logging.getLogger("layerprobe")
+    root.handlers[:], root.propagate = [_Forwarding(send)], False
+    root.setLevel(logging.INFO)

@@ -1,0 +1,158 @@
+"""A plan, and those who do it -> what came of each job: the one loop over jobs. Knows not what a job is.
+
+What is there is not done again; a job that another process is at is put off; one whose worker is lost is begun again; a
+failure is a value, and the caller decides what follows from it.
+"""
+
+import collections
+import logging
+import time
+from collections.abc import Collection, Generator, Iterator
+from typing import Any, Generic, TypeVar
+
+from layerprobe.errors import LayerProbeError, LostWorkerError
+from layerprobe.jobs.crew import Crew, Message
+from layerprobe.jobs.plan import Plan
+from layerprobe.progress import Progress, part_of, silent
+
+logger = logging.getLogger(__name__)
+
+J = TypeVar("J")
+A = TypeVar("A")
+
+PAUSE = 0.5
+"""Seconds before a job that could not be done is tried again."""
+
+
+def execute(
+    plan: Plan[J, A], crew: Crew, *, done: Collection[J] | None = None, progress: Progress = silent
+) -> Generator[tuple[J, A | LayerProbeError], None, None]:
+    """Have the jobs of a plan done that are not there; give each with its answer, or why there is none, as it ends.
+
+    What is there comes first, where it is not known to the caller.
+    Close the generator to end all workers early. The failure of a job whose workers were all killed, or that raised
+    what nobody expected, is a `LostWorkerError`.
+
+    Args:
+        plan: What is to be done.
+        crew: Who does it; a crew can be given one plan after another.
+        done: The jobs that are there, which are left out; by default the plan is asked, and they are given.
+        progress: Called with what costs are done, of all; by the jobs themselves where they are done in this process.
+
+    Raises:
+        LayerProbeError: If the workers cannot be begun.
+        StoreError, WorkerError: If no worker can do any job.
+        RuntimeError: If a worker that begins raises anything else; with its traceback.
+    """
+    if done is None:
+        done = plan.read()
+        yield from done.items()
+    whole, finished = sum(plan.jobs.values()), sum(plan.jobs[job] for job in done)
+    queue = _Queue(plan, done, crew)
+    try:
+        while queue.left:
+            crew.hire(queue.left if queue else 0)  # where none waits, no further worker is of use
+            for worker in crew.workers:
+                if worker.ready and not worker.jobs and (taken := queue.take()):
+                    worker.jobs = taken
+                    part = part_of(progress, start=finished, share=plan.jobs[taken[0]], whole=whole)
+                    crew.give(worker, plan.sent(taken[0]), part)
+            idle = any(worker.ready and not worker.jobs for worker in crew.workers)
+            for message in crew.messages(queue.seconds_to_next() if idle else None):
+                for job, outcome in queue.taken(message):
+                    finished += plan.jobs[job]
+                    if not crew.inside:
+                        progress(plan.unit, finished, whole)
+                    yield job, outcome
+    finally:
+        if queue.left:
+            crew.close()
+
+
+def results(plan: Plan[J, A], crew: Crew, *, progress: Progress = silent) -> dict[J, A]:
+    """Return what came of every job of a plan, in its order.
+
+    Raises:
+        LayerProbeError: What the first job that failed gave; or as `execute`.
+    """
+    answers = {}
+    for job, outcome in execute(plan, crew, progress=progress):
+        if isinstance(outcome, LayerProbeError):
+            raise outcome
+        answers[job] = outcome
+    return {job: answers[job] for job in plan.jobs}
+
+
+class _Queue(Generic[J, A]):
+    """The jobs that no worker has, and how many are left to be done."""
+
+    def __init__(self, plan: Plan[J, A], done: Collection[J], crew: Crew) -> None:
+        self.plan, self.crew = plan, crew
+        jobs = [job for job in plan.jobs if job not in done]
+        self._jobs = collections.deque(jobs if crew.inside else sorted(jobs, key=lambda job: -plan.jobs[job]))
+        self.left = len(jobs)
+        """Without those that are done or lost."""
+        self._later: collections.deque[tuple[float, J]] = collections.deque()
+        """Jobs that could not be done, and from when on they are tried again."""
+        self._lost: collections.Counter[J] = collections.Counter()
+        self._waited_for: set[J] = set()
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return bool(self._jobs or self._later)
+
+    def take(self) -> list[J]:
+        """Return the next job; none where there is none, or it is too early for those that are put off."""
+        if self._jobs:
+            return [self._jobs.popleft()]
+        if self._later and self._later[0][0] <= time.monotonic():
+            return [self._later.popleft()[1]]
+        if self._later and (job := self._later[0][1]) not in self._waited_for:
+            self._waited_for.add(job)
+            logger.info("waiting for another process that %s", self.plan.label(job))
+        return []
+
+    def seconds_to_next(self) -> float | None:
+        """Return in how many seconds a job that is put off is tried again; None where there is none."""
+        return max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None
+
+    def taken(self, message: Message) -> Iterator[tuple[J, A | LayerProbeError]]:
+        """Take what came of a worker; give its job where that is done, or cannot be."""
+        worker, kind, value = message.worker, message.kind, message.value
+        if kind == "ready":
+            worker.ready = True
+            return
+        jobs, worker.jobs = worker.jobs, []
+        if kind not in ("answer", "failed") or not worker.ready:
+            self.crew.dismiss(message)
+        for job in jobs:
+            if kind == "answer" and value is None:
+                self._later.append((time.monotonic() + PAUSE, job))
+            elif kind == "unfit":  # it is not the job's fault
+                self._jobs.append(job)
+            elif kind == "ended" and self._is_begun_again(job):
+                logger.warning("%s ended%s: its run is begun again", worker.name, _exit_code(value))
+            else:
+                self.left -= 1
+                yield job, value if kind in ("answer", "failed") else _lost(kind, value)
+
+    def _is_begun_again(self, job: J) -> bool:
+        self._lost[job] += 1
+        if again := self._lost[job] < self.crew.tries:
+            self._jobs.append(job)
+        return again
+
+
+def _exit_code(value: Any) -> str:
+    return f" (exit code {value})" if isinstance(value, int) else ""
+
+
+def _lost(kind: str, value: Any) -> LostWorkerError:
+    """Return what stands for the answer to a job that has lost its workers."""
+    if kind == "raised":
+        logger.error("%s", value)
+        return LostWorkerError(f"an error that was not expected: {value.splitlines()[-1]}")
+    how = "again and again"
+    if isinstance(value, int):
+        how = f"twice ({f'signal {-value}' if value < 0 else f'exit code {value}'})"
+    return LostWorkerError(f"its process was ended {how}: if memory ran out, use fewer workers or a smaller batch")
