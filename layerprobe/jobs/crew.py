@@ -14,8 +14,8 @@ from typing import Any, ClassVar, cast
 
 from layerprobe.errors import LayerProbeError, StoreError, WorkerError
 from layerprobe.jobs.plan import HERE, Share, Workers
+from layerprobe.jobs.registry import EXECUTORS
 from layerprobe.progress import Progress
-from layerprobe.registry import Registry
 
 logger = logging.getLogger(__name__)
 
@@ -25,17 +25,6 @@ here; any other LayerProbeError is why this one cannot."""
 Begin = Callable[[Any, Share], Work]
 """Given a setting and what it may use, returns what does jobs; called once a worker, and found by name in its module
 where workers are other processes."""
-
-EXECUTORS: Registry[type] = Registry(
-    "layerprobe.executors",
-    type,
-    what="way to do jobs",
-    own={
-        "here": "layerprobe.jobs.crew:Here",
-        "processes": "layerprobe.jobs.processes:Processes",
-        "ray": "layerprobe.jobs.ray_cluster:RayProcesses",
-    },
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

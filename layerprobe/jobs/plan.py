@@ -36,7 +36,7 @@ class Workers:
     """Who does jobs: processes of which kind, how many, and on what."""
 
     executor: str = "here"
-    """A name in `layerprobe.jobs.crew.EXECUTORS`."""
+    """A name in `layerprobe.jobs.registry.EXECUTORS`."""
     count: int | None = None
     """Jobs at a time at most; by default one a GPU, else one, on a cluster one a node."""
     devices: tuple[str, ...] = ("cpu",)

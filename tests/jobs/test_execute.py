@@ -9,10 +9,11 @@ import pytest
 
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.jobs import processes
-from layerprobe.jobs.crew import EXECUTORS, Crew, Message, Worker, crew_of
+from layerprobe.jobs.crew import Crew, Message, Worker, crew_of
 from layerprobe.jobs.execute import execute, results
 from layerprobe.jobs.plan import HERE, Plan, Share, Workers
 from layerprobe.jobs.processes import shares
+from layerprobe.jobs.registry import EXECUTORS
 from layerprobe.progress import Progress
 from tests.jobs import pool_jobs
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from layerprobe.encoders.options import Options
-from layerprobe.encoders.values import Backend
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import to_dict
@@ -289,7 +288,7 @@ def test_a_scan_is_as_the_local_one(
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["torch", "openvino"])
 def test_shards_are_as_the_local_ones(
-    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend
+    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, backend: str
 ) -> None:
     pytest.importorskip(backend)
     monkeypatch.setattr("layerprobe.store.store.MAX_SHARD_ROWS", 40)
