@@ -182,7 +182,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
         raise AssertionError("a stage that was done is done again")
 
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", refuse)
-    monkeypatch.setattr("layerprobe.study.find.load", lambda checkpoint, options: load_encoder(checkpoint))
+    monkeypatch.setattr("layerprobe.encoders.workers.load", lambda checkpoint, options: load_encoder(checkpoint))
     for name in ("fine_tune", "fine_tune_jointly"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""Runs as `load_or_run` leaves them, made by hand."""
+"""Runs as `RunSet.make` leaves them, made by hand."""
 
 from typing import Any
 

@@ -112,7 +112,7 @@ def fail(*arguments: Any, **settings: Any) -> Any:
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on no weights can be loaded but to time the layers that a search found, and nothing is trained."""
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
-    monkeypatch.setattr("layerprobe.study.find.load", lambda checkpoint, options: load_encoder(checkpoint))
+    monkeypatch.setattr("layerprobe.encoders.workers.load", lambda checkpoint, options: load_encoder(checkpoint))
     for name in ("fine_tune", "fine_tune_jointly"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
 
