@@ -17,6 +17,7 @@ import layerprobe
 ROOT = Path(__file__).parents[1]
 REFERENCE = re.compile(r"(?:layerprobe|layerprobe_cli)(?:\.\w+)+(?::\w+)?")
 REGISTRIES = {
+    "layerprobe.prediction.tuned": "what fits rules of other packages",
     "layerprobe.report": "rows of pages, those of features above it among them",
     "layerprobe.results.shown": "where the rows of pages are",
     "layerprobe.tasks.kind": "where the rows of kinds are",
@@ -65,6 +66,8 @@ def test_a_reference_exists_and_runs_down(module: str, reference: str) -> None:
     target = reference.partition(":")[0]
     if module not in REGISTRIES and module.split(".")[:2] != target.split(".")[:2]:
         assert level(module) < level(target), f"{module} names {reference}, which stands above it"
+    if "layerprobe.kinds." in module and target.startswith("layerprobe.kinds."):
+        assert module.split(".")[2] == target.split(".")[2], f"{module} names {reference} of another kind"
 
 
 def test_few_modules_name_others_in_strings() -> None:
@@ -72,4 +75,4 @@ def test_few_modules_name_others_in_strings() -> None:
     kinds = {module for module in naming if module.startswith("layerprobe.kinds")}
     registries = {module for module in naming if module.endswith((".registry", ".names"))}
     cli = {module for module in naming if module.startswith("layerprobe_cli")}  # completion of the names in registries
-    assert naming - kinds - registries - cli == {*REGISTRIES, "layerprobe.lab"}
+    assert naming - kinds - registries - cli == {*REGISTRIES, "layerprobe.encoders.backends.backend", "layerprobe.lab"}
