@@ -1,5 +1,8 @@
 """What the command line prints, written down to be compared across a change that should not alter a number.
 
+Of most commands that is their JSON, of those whose name ends in -text what the terminal shows, and of pages the rows
+of their tables.
+
     python tests/golden.py OUT             runs every command on the embedded pair and writes OUT/*.json
     python tests/golden.py OUT --against BEFORE
 
@@ -10,6 +13,7 @@ takes some minutes, and there is nothing to compare with but another revision.
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import os
@@ -17,8 +21,12 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
 
 VOLATILE = re.compile(
     r"seconds|created|peak_memory|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
@@ -105,8 +113,35 @@ epochs = 1
 learning_rate = 1e-2
 ''')
 """
+TINY_MODELS = """
+import pathlib, sys
+from tokenizers import processors
+from tests.images import digit_folder, save_towers, save_vision
+from tests.models import save_tiny, tiny_tokenizer
+out = pathlib.Path(sys.argv[1])
+digit_folder(out / "digits", 60, classes=(0, 1))
+save_vision("vit", out / "vit")
+save_towers("clip", out / "clip")
+save_tiny("modernbert", out / "modernbert")
+tokenizer = tiny_tokenizer(eos_token="[SEP]")
+tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+    single="[CLS] $A", pair="[CLS] $A $B:1", special_tokens=[("[CLS]", 2)]
+)
+save_tiny("llama", out / "llama", tokenizer=tokenizer)
+"""
 QUICK = "--epochs 1 --learning-rate 3e-4 --seeds 3"
+SHORT = "--epochs 1 --learning-rate 3e-4 --seeds 2"
 MEASURES = ("mutual-knn", "cknna", "rsa", "procrustes", "svcca", "pwcca")
+LATER = {
+    "regression": "values",
+    "entities": "entities",
+    "tags": "tags",
+    "triplets": "triplets --kind triplets",
+    "retrieval": "beir",
+    "questions": "questions.json",
+    "summaries": "articles.jsonl",
+}
+"""Kinds of tasks with files of their own, by what stands in the names of their commands."""
 COMMANDS: dict[str, str] = {
     "doctor": "doctor RTD",
     "extract": "extract RTD --texts texts.txt",
@@ -158,8 +193,78 @@ COMMANDS: dict[str, str] = {
     "bench-predictors-tuned": "bench-predictors --tuned",
     "reproduce-plan": "reproduce table1 --dry-run",
     "cache": "cache list",
+    "doctor-task": "doctor RTD -t pairs-train.csv",
+    "doctor-decoder": "doctor OUT/llama -t pairs-train.csv",
+    "doctor-images": "doctor OUT/vit -t digits",
+    **{f"score-{name}": f"score RTD -t {source}" for name, source in LATER.items()},
+    **{f"finetune-{name}": f"finetune RTD -t {source} --layers 1,3 {SHORT}" for name, source in LATER.items()},
+    "finetune-negatives": f"finetune RTD -t triplets --kind retrieval --layers 2 {SHORT}",
+    "finetune-lora": f"finetune RTD -t pairs-train.csv --layers 0,3 --lora 2 {SHORT}",
+    "finetune-checkpointing": f"finetune RTD -t same-train.tsv --layers 2 --gradient-checkpointing {SHORT}",
+    "scan-questions": f"scan RTD -t questions.json {SHORT}",
+    "scan-entities": f"scan RTD -t entities --save-models {SHORT}",
+    "find-classification": f"find RTD -t class-train.tsv {SHORT}",
+    "confirm-tags": f"confirm RTD -t tags {SHORT}",
+    "predict-entities": "predict RTD -r MLM -t entities",
+    "metrics-triplets": "metrics RTD -t triplets --kind triplets",
+    "score-means": "score RTD -t pairs-train.csv --layer-means",
+    "score-means-probe": "score RTD -t values --layer-means",
+    "score-prompts": "score RTD -t beir --query-prompt la^ --document-prompt un^",
+    "summarize": "summarize RTD -t articles.jsonl",
+    "retrieve-folder": "retrieve RTD MLM -t beir",
+    "retrieve-pairs": "retrieve RTD -t pairs-train.csv --columns 0,1,2 --relevant-from 3 --ranking dot",
+    "across": "across RTD pairs-train.csv same-train.tsv class-train.tsv values --mteb OUT/mteb",
+    "ensemble-scan": f"scan RTD -t pairs-train.csv --cache-dir OUT/scanned {SHORT}",
+    "ensemble": "ensemble OUT/scanned/runs/*/falling-seed-*",
+    "ensemble-layers": "ensemble OUT/scanned/runs/*/falling-seed-* --layers 2,5",
+    "ensemble-finetune": f"finetune RTD -t class-train.tsv --layers 1,2,4 --cache-dir OUT/tuned {SHORT}",
+    "ensemble-classification": "ensemble OUT/tuned/runs/* -t class-train.tsv",
+    "extract-decoder": "extract OUT/llama --texts texts.txt",
+    "extract-decoder-mean": "extract OUT/llama --texts texts.txt --pooling mean --no-end-token --norm raw",
+    "score-decoder": "score OUT/llama -t pairs-train.csv",
+    "finetune-decoder": f"finetune OUT/llama -t pairs-train.csv --layers 2 {SHORT}",
+    "compare-norms": "compare OUT/modernbert OUT/llama -t pairs-train.csv",
+    "predict-random": "predict RTD --texts texts.txt --random-init 1",
+    "extract-half": "extract MLM --texts texts.txt --store-dtype float16 --pooling max",
+    "extract-images": "extract OUT/vit --texts digits",
+    "score-images": "score OUT/vit -t digits",
+    "score-tower": "score OUT/clip:image -t digits --pooling cls",
+    "score-text-tower": "score OUT/clip:text -t pairs-train.csv",
+    "predict-images": "predict OUT/vit -t digits",
+    "compare-captions": "compare OUT/vit RTD --texts captions.csv --alignment best-match",
+    "finetune-images": f"finetune OUT/vit -t digits --layers 1,2 {SHORT}",
+    "export-tower": "export OUT/clip OUT/tower --layer 1",
+    "score-report": "score RTD -t entities --report OUT/score.html",
+    "score-means-report": "score RTD -t pairs-train.csv --layer-means --report OUT/means.html",
+    "predict-report": "predict RTD -r MLM -t pairs-train.csv --report OUT/predict.html",
+    "compare-report": "compare RTD MLM -t pairs-train.csv --report OUT/compare.html",
+    "finetune-report": f"finetune RTD -t questions.json --layers 1,3 --report OUT/finetune.html {SHORT}",
+    "find-report": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 --report OUT/find.html {QUICK}",
+    "ensemble-report": "ensemble OUT/scanned/runs/*/falling-seed-* --report OUT/ensemble.html",
+    "summarize-report": "summarize RTD -t articles.jsonl --report OUT/summarize.html",
+    "retrieve-report": "retrieve RTD MLM -t beir --report OUT/retrieve.html",
+    "doctor-text": "doctor OUT/vit -t digits",
+    "extract-text": "extract OUT/llama --texts texts.txt",
+    "metrics-text": "metrics RTD --texts texts.txt",
+    "compare-text": "compare RTD MLM -t pairs-train.csv",
+    "compare-several-text": "compare RTD MLM RTD --texts texts.txt --measure rsa",
+    "predict-text": "predict RTD -r MLM -t pairs-train.csv",
+    "score-text": "score RTD -t pairs-train.csv",
+    "score-means-text": "score RTD -t pairs-train.csv --layer-means",
+    "score-questions-text": "score RTD -t questions.json",
+    "across-text": "across RTD pairs-train.csv same-train.tsv class-train.tsv",
+    "retrieve-text": "retrieve RTD MLM -t beir",
+    "summarize-text": "summarize RTD -t articles.jsonl",
+    "finetune-text": f"finetune RTD -t pairs-train.csv --layers 0,2 --save-models {QUICK}",
+    "finetune-entities-text": f"finetune RTD -t entities --layers 1,3 {SHORT}",
+    "scan-text": f"scan RTD -t pairs-train.csv --save-models {QUICK}",
+    "find-text": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
+    "confirm-text": f"confirm RTD -r MLM -t pairs-train.csv {QUICK}",
+    "ensemble-text": "ensemble OUT/scanned/runs/*/falling-seed-*",
+    "sweep-text": "sweep sweep.toml",
+    "chain-text": "chain chain.toml",
 }
-"""By name; ^ stands for a space within an argument."""
+"""By name; ^ stands for a space within an argument, and * is for what is there."""
 
 
 def main() -> None:
@@ -174,6 +279,8 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "LAYERPROBE_CACHE": str(work / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
     subprocess.run([sys.executable, "-c", LANGUAGE_PAIRS, str(work)], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", TINY_MODELS, str(work)], check=True, env=environment, cwd=ROOT)
+    _write_later_kinds(work)
     places = _places(work)
     for toml in work.glob("*.toml"):
         toml.write_text(_filled(toml.read_text(), places))
@@ -198,11 +305,109 @@ def _filled(text: str, places: dict[str, str]) -> str:
     return text
 
 
+# ---- files of the kinds of tasks that have a layout of their own ------------------------------------------
+
+
+def _write_later_kinds(work: Path) -> None:
+    """Write a file or folder for each of `LATER`, and images with captions, of the sentences of the pairs."""
+    rows = {name: _rows(work / f"pairs-{name}.csv") for name in ("train", "dev", "test")}
+    for name, pairs in rows.items():
+        texts = [first for first, _, _ in pairs]
+        _write_table(work / "values" / f"{name}.csv", [("text", "value"), *((text, _length(text)) for text in texts)])
+        _write_words(work, name, [text.split() for text in texts])
+        _write_table(work / "triplets" / f"{name}.csv", [("anchor", "positive", "negative"), *_triplets(pairs)])
+    _write_beir(work / "beir", rows)
+    texts = [first for pairs in rows.values() for first, _, _ in pairs]
+    _write_lines(work / "articles.jsonl", map(json.dumps, _articles(texts)))
+    (work / "questions.json").write_text(json.dumps(_squad(texts[:100])))
+    images = sorted((work / "digits").rglob("*.png"))
+    captions = [(str(image.relative_to(work)), text) for image, text in zip(images, texts, strict=False)]
+    _write_table(work / "captions.csv", [("image", "caption"), *captions])
+
+
+def _rows(path: Path) -> list[tuple[str, str, float]]:
+    with path.open(newline="") as file:
+        return [(first, second, float(score)) for first, second, score in csv.reader(file)]
+
+
+def _write_table(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def _length(text: str) -> float:
+    """Return the mean length of the words of a text."""
+    words = text.split()
+    return round(sum(map(len, words)) / len(words), 2)
+
+
+def _write_words(work: Path, name: str, sentences: list[list[str]]) -> None:
+    """Write sentences with what follows an article as an entity, and with a tag for how a word ends."""
+    lines, tagged = [], []
+    for words in sentences:
+        begun = [{"la": "B-known", "un": "B-new"}.get(word, "O") for word in words]
+        after = ["O", *(tag.replace("B-", "I-") for tag in begun[:-1])]
+        names = [tag if tag != "O" else last for tag, last in zip(begun, after, strict=True)]
+        lines += [f"{word}\t{tag}" for word, tag in zip(words, names, strict=True)] + [""]
+        tags = ["small" if len(word) < 3 else "open" if word[-1] in "aeiou" else "closed" for word in words]
+        tagged.append(json.dumps({"tokens": words, "tags": tags}))
+    _write_lines(work / "entities" / f"{name}.conll", lines)
+    _write_lines(work / "tags" / f"{name}.jsonl", tagged)
+
+
+def _triplets(pairs: list[tuple[str, str, float]]) -> Iterable[tuple[str, str, str]]:
+    """Return sentences with one that says something alike, and the next one of another."""
+    for (first, second, score), (_, other, _) in zip(pairs, [*pairs[1:], pairs[0]], strict=True):
+        if score > 2:
+            yield first, second, other
+
+
+def _write_beir(folder: Path, rows: dict[str, list[tuple[str, str, float]]]) -> None:
+    """Write pairs that say something alike as queries and documents, among all second sentences."""
+    numbered = [(name, *pair) for name, pairs in rows.items() for pair in pairs]
+    corpus = [{"_id": f"d{i}", "title": "", "text": second} for i, (_, _, second, _) in enumerate(numbered)]
+    queries = [{"_id": f"q{i}", "text": first} for i, (_, first, _, score) in enumerate(numbered) if score > 2.5]
+    _write_lines(folder / "corpus.jsonl", map(json.dumps, corpus))
+    _write_lines(folder / "queries.jsonl", map(json.dumps, queries))
+    for split in rows:
+        judged = [f"q{i}\td{i}\t1" for i, (name, *_, score) in enumerate(numbered) if name == split and score > 2.5]
+        _write_lines(folder / "qrels" / f"{split}.tsv", ["query-id\tcorpus-id\tscore", *judged])
+
+
+def _articles(texts: list[str]) -> Iterable[dict[str, list[str]]]:
+    """Return documents of four sentences, the first words of one of which are the summary."""
+    for i in range(len(texts) // 2):
+        document = [texts[(2 * i + k) % len(texts)] for k in range(4)]
+        yield {"document": document, "summary": [" ".join(document[i % 4].split()[:6])]}
+
+
+def _squad(texts: list[str]) -> dict[str, Any]:
+    """Return questions in the layout of SQuAD 2.0: which word follows these two? A fifth has no answer."""
+    paragraphs = []
+    for i, text in enumerate(texts):
+        words = text.split()
+        place = 2 + i % (len(words) - 2)
+        answer = {"text": words[place], "answer_start": len(" ".join(words[:place])) + 1}
+        entry = {"id": f"q{i}", "question": " ".join(words[place - 2 : place]), "is_impossible": i % 5 == 0}
+        paragraphs.append({"context": text, "qas": [{**entry, "answers": [answer] if i % 5 else []}]})
+    return {"version": "v2.0", "data": [{"title": "golden", "paragraphs": paragraphs}]}
+
+
+# ---- one command ------------------------------------------------------------------------------------------
+
+
 def _record(
     name: str, command: str, work: Path, out: Path, places: dict[str, str], environment: dict[str, str]
 ) -> None:
-    arguments = [_filled(part, places).replace("^", " ") for part in command.split()]
-    if command.split()[0] != "report":
+    given = [_filled(part, places).replace("^", " ") for part in command.split()]
+    arguments = [each for part in given for each in (_globbed(part) if "*" in part else [part])]
+    if command.split()[0] != "report" and not name.endswith("-text"):
         arguments.append("--json")
     start = time.perf_counter()
     done = subprocess.run(
@@ -216,12 +421,50 @@ def _record(
     try:
         value: Any = json.loads(done.stdout)
     except ValueError:
-        value = done.stdout
-    text = json.dumps({"code": done.returncode, "stdout": _steady(value), "stderr": done.stderr}, indent=1)
+        value = done.stdout.splitlines()
+    record = {"code": done.returncode, "stdout": _steady(value), "stderr": done.stderr.splitlines()}
+    pages = [Path(part) for part in arguments if part.endswith(".html") and Path(part).exists()]
+    if pages:
+        record["tables"] = [_tables(page) for page in pages]
+    text = json.dumps(record, indent=1)
     for place, path in sorted(places.items(), key=lambda item: -len(item[1])):
         text = text.replace(path, place)
     (out / f"{name}.json").write_text(text)
     print(f"{name}: exit code {done.returncode}, {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def _globbed(pattern: str) -> list[str]:
+    return sorted(str(path) for path in Path("/").glob(pattern.lstrip("/")))
+
+
+class _Tables(HTMLParser):
+    """The text of the cells of all tables of a page, row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.inside = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in ("td", "th", "tr", "table")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.rows[-1][-1] += data.strip()
+
+
+def _tables(page: Path) -> list[str]:
+    """Return the rows of the tables of a page, their cells with bars between."""
+    parser = _Tables()
+    parser.feed(page.read_text(encoding="utf-8", errors="replace"))
+    return [" | ".join(row) for row in parser.rows]
 
 
 def _steady(value: Any) -> Any:
