@@ -31,6 +31,12 @@ ROOT = Path(__file__).resolve().parents[1]
 VOLATILE = re.compile(
     r"seconds|created|peak_memory|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
 )
+"""Names of what is left out: keys of JSON and, in lower case, columns of pages."""
+VOLATILE_WORDS = re.compile(
+    r"[\d.]+(?= [KMGT]iB are free)|[\d.]+(?= times as fast)|\d+ (?:s|min|h)(?= on cpu)|(?<=, and )\d+ (?:s|min|h)\b"
+)
+"""What a sentence measures."""
+PROGRESS = re.compile(r"\d+% after \d+ (s|min|h)")
 LANGUAGE_PAIRS = """
 from layerprobe.embedded.pair import embedded_task
 import csv, sys, pathlib
@@ -116,10 +122,12 @@ learning_rate = 1e-2
 TINY_MODELS = """
 import pathlib, sys
 from tokenizers import processors
+from transformers.utils import logging
 from tests.images import digit_folder, save_towers, save_vision
 from tests.models import save_tiny, tiny_tokenizer
 out = pathlib.Path(sys.argv[1])
-digit_folder(out / "digits", 60, classes=(0, 1))
+logging.disable_progress_bar()
+digit_folder(out / "digits", 150, classes=(3, 5, 8, 9))
 save_vision("vit", out / "vit")
 save_towers("clip", out / "clip")
 save_tiny("modernbert", out / "modernbert")
@@ -193,7 +201,6 @@ COMMANDS: dict[str, str] = {
     "bench-predictors-tuned": "bench-predictors --tuned",
     "reproduce-plan": "reproduce table1 --dry-run",
     "cache": "cache list",
-    "doctor-task": "doctor RTD -t pairs-train.csv",
     "doctor-decoder": "doctor OUT/llama -t pairs-train.csv",
     "doctor-images": "doctor OUT/vit -t digits",
     **{f"score-{name}": f"score RTD -t {source}" for name, source in LATER.items()},
@@ -247,7 +254,7 @@ COMMANDS: dict[str, str] = {
     "extract-text": "extract OUT/llama --texts texts.txt",
     "metrics-text": "metrics RTD --texts texts.txt",
     "compare-text": "compare RTD MLM -t pairs-train.csv",
-    "compare-several-text": "compare RTD MLM RTD --texts texts.txt --measure rsa",
+    "compare-several-text": "compare RTD MLM OUT/modernbert --texts texts.txt --measure rsa",
     "predict-text": "predict RTD -r MLM -t pairs-train.csv",
     "score-text": "score RTD -t pairs-train.csv",
     "score-means-text": "score RTD -t pairs-train.csv --layer-means",
@@ -319,7 +326,7 @@ def _write_later_kinds(work: Path) -> None:
     _write_beir(work / "beir", rows)
     texts = [first for pairs in rows.values() for first, _, _ in pairs]
     _write_lines(work / "articles.jsonl", map(json.dumps, _articles(texts)))
-    (work / "questions.json").write_text(json.dumps(_squad(texts[:100])))
+    (work / "questions.json").write_text(json.dumps(_squad(texts)))
     images = sorted((work / "digits").rglob("*.png"))
     captions = [(str(image.relative_to(work)), text) for image, text in zip(images, texts, strict=False)]
     _write_table(work / "captions.csv", [("image", "caption"), *captions])
@@ -422,10 +429,11 @@ def _record(
         value: Any = json.loads(done.stdout)
     except ValueError:
         value = done.stdout.splitlines()
-    record = {"code": done.returncode, "stdout": _steady(value), "stderr": done.stderr.splitlines()}
+    said = [line for line in done.stderr.splitlines() if not PROGRESS.search(line)]
+    record = {"code": done.returncode, "stdout": _steady(value), "stderr": _steady(said)}
     pages = [Path(part) for part in arguments if part.endswith(".html") and Path(part).exists()]
     if pages:
-        record["tables"] = [_tables(page) for page in pages]
+        record["tables"] = _steady([_tables(page) for page in pages])
     text = json.dumps(record, indent=1)
     for place, path in sorted(places.items(), key=lambda item: -len(item[1])):
         text = text.replace(path, place)
@@ -438,39 +446,51 @@ def _globbed(pattern: str) -> list[str]:
 
 
 class _Tables(HTMLParser):
-    """The text of the cells of all tables of a page, row by row."""
+    """The text of the cells of the tables of a page."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: list[list[str]] = []
+        self.tables: list[list[list[str]]] = []
         self.inside = False
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th") and self.rows:
-            self.rows[-1].append("")
+        """Begin a table, a row or a cell."""
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
             self.inside = True
 
     def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag not in ("td", "th", "tr", "table")
+        """End a cell."""
+        self.inside = self.inside and tag not in ("td", "th")
 
     def handle_data(self, data: str) -> None:
+        """Take the text of a cell."""
         if self.inside:
-            self.rows[-1][-1] += data.strip()
+            self.tables[-1][-1][-1] += data
 
 
-def _tables(page: Path) -> list[str]:
-    """Return the rows of the tables of a page, their cells with bars between."""
+def _tables(page: Path) -> list[list[str]]:
+    """Return the rows of each table of a page, with bars between their cells."""
     parser = _Tables()
     parser.feed(page.read_text(encoding="utf-8", errors="replace"))
-    return [" | ".join(row) for row in parser.rows]
+    tables = []
+    for table in parser.tables:
+        left_out = {i for i, name in enumerate(table[0]) if VOLATILE.search(name.lower())} if table else set()
+        rows = [[" ".join(cell.split()) for i, cell in enumerate(row) if i not in left_out] for row in table]
+        tables.append([" | ".join(row) for row in rows])
+    return tables
 
 
 def _steady(value: Any) -> Any:
     """Return a value without what differs from run to run."""
     if isinstance(value, dict):
         return {key: _steady(item) for key, item in value.items() if not VOLATILE.search(key)}
+    if isinstance(value, str):
+        return VOLATILE_WORDS.sub("?", value)
     return [_steady(item) for item in value] if isinstance(value, list) else value
 
 
