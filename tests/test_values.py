@@ -43,7 +43,7 @@ from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
-from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
+from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.values import Evidence as SearchEvidence
@@ -264,6 +264,10 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     ChainCurve: {
         **{"values": THREE, "other_layers": st.tuples(LAYER, LAYER, LAYER)},
         **dict.fromkeys(("lower", "upper"), st.none() | THREE),
+    },
+    Profiles: {
+        "profiles": st.tuples(st.deferred(lambda: values_of(Profile))),
+        "scores": st.just(()),
     },
     Profile: {
         "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),

@@ -45,9 +45,9 @@ class Shown(abc.ABC):
         """What it is and what it says, in one line."""
 
     @property
+    @abc.abstractmethod
     def table(self) -> Table:
         """Its numbers, a row each."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"

@@ -28,7 +28,8 @@ from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
 from layerprobe.report.scores import readings_page, scores_page
 from layerprobe.results.page import render
-from layerprobe.results.shown import Shown, make_page
+from layerprobe.results.shown import PAGES, Shown, make_page
+from layerprobe.results.table import Table
 from layerprobe.scoring.across import across_tasks
 from layerprobe.scoring.values import AcrossTasks, TaskScores
 from layerprobe.similarity.measures.rsa import RSA
@@ -250,11 +251,12 @@ def page_without_figures(result: Shown) -> object:
     return dataclasses.replace(comparison_page(STUDIES["plain"]().comparison), sections=())
 
 
-def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
+def test_a_result_without_a_figure_has_nothing_to_plot(monkeypatch: pytest.MonkeyPatch) -> None:
     class Bare(Shown):
-        page_function = "tests.report.test_shown:page_without_figures"
         summary = "no numbers"
+        table = Table(columns=())
 
+    monkeypatch.setitem(PAGES._loaded, "Bare", page_without_figures)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="expected a Bare with something to plot, got no numbers"):
         Bare().plot()
 
