@@ -17,7 +17,6 @@ import layerprobe
 ROOT = Path(__file__).parents[1]
 REFERENCE = re.compile(r"(?:layerprobe|layerprobe_cli)(?:\.\w+)+(?::\w+)?")
 REGISTRIES = {
-    "layerprobe.prediction.tuned": "what fits rules of other packages",
     "layerprobe.report": "rows of pages, those of features above it among them",
     "layerprobe.results.shown": "where the rows of pages are",
     "layerprobe.tasks.kind": "where the rows of kinds are",

@@ -87,7 +87,7 @@ class Comparison(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer: its value of the curve, how surely, its change from the layer before, what chance shows."""
+        """One row per layer: similarity with its interval, change from the layer before, similarity by chance."""
         return self.among(())
 
     def among(self, differences: Sequence[Difference], label: Callable[[str], str] = short_name) -> Table:

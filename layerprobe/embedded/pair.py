@@ -3,7 +3,7 @@
 `mlm` was pretrained by masked language modelling, `rtd` as an ELECTRA discriminator by replaced token
 detection, both on the synthetic language, with the same sentences, order and number of steps. Their weights
 ship with the package.
-`layerprobe.lab.pretraining.embedded` has the recipe.
+The recipe stands with the other pretraining in the lab.
 """
 
 import csv

@@ -150,7 +150,7 @@ def extract(
     *,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
-    foreseen: Callable[[ExtractionPlan], None] | None = None,
+    on_plan: Callable[[ExtractionPlan], None] | None = None,
     ray: str | None = None,
     workers: int | None = None,
     blockwise: bool = False,
@@ -162,7 +162,7 @@ def extract(
         texts: Repeated ones are embedded once.
         options: How to load and embed.
         progress: Called with the tokens that are done, and all.
-        foreseen: Called once with what will be written, before that is begun; not where all is in the store.
+        on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
         blockwise: Send all texts through one block before the next one is read, for a model that does not fit into
@@ -180,7 +180,7 @@ def extract(
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    return _extracted(checkpoint, [distinct], options, progress, foreseen, machines, blockwise=blockwise)
+    return _extracted(checkpoint, [distinct], options, progress, on_plan, machines, blockwise=blockwise)
 
 
 def _extracted(
@@ -188,7 +188,7 @@ def _extracted(
     candidates: Sequence[Sequence[str]],
     options: Options,
     progress: Progress,
-    foreseen: Callable[[ExtractionPlan], None] | None = None,
+    on_plan: Callable[[ExtractionPlan], None] | None = None,
     workers: Workers = HERE,
     *,
     blockwise: bool = False,
@@ -213,12 +213,12 @@ def _extracted(
             break
     if stored is None and blockwise:
         blocks = blocks or open_blocks(checkpoint, options)[1]
-        stored = _embed_block_by_block(store, key, blocks, distinct, options, progress, foreseen)
+        stored = _embed_block_by_block(store, key, blocks, distinct, options, progress, on_plan)
     elif stored is None:
         encoder = encoder or load(checkpoint, options)
         graph = graph_of(encoder, checkpoint, options)
-        if foreseen is not None:
-            foreseen(_plan(store, key, encoder, len(distinct)))
+        if on_plan is not None:
+            on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
             stored = _embed_and_store(store, key, encoder, distinct, options, progress, graph=graph)
         else:
@@ -292,7 +292,7 @@ def extract_items(
 ) -> tuple[ItemsOf, Embeddings]:
     """Return items as they are embedded, and embeddings that hold their texts.
 
-    Of queries and documents each has its prompt: the one that is asked for or that the items have, else that of the
+    Of queries and documents each has its prompt: the one given here or that the items have, else that of the
     options, else that of the model's configuration.
 
     Args:
@@ -533,7 +533,7 @@ def _embed_block_by_block(
     texts: Sequence[str],
     options: Settled,
     progress: Progress,
-    foreseen: Callable[[ExtractionPlan], None] | None,
+    on_plan: Callable[[ExtractionPlan], None] | None,
 ) -> StoredEmbeddings:
     encoder = blocks.encoder
     tokens = _tokenize(encoder, texts, options)
@@ -548,8 +548,8 @@ def _embed_block_by_block(
         outside=4 * parameters[0],
         meanwhile=meanwhile,
     )
-    if foreseen is not None:
-        foreseen(plan)
+    if on_plan is not None:
+        on_plan(plan)
     if plan.bytes + meanwhile > plan.free:
         raise StoreError(
             f"expected {readable_size(plan.bytes + meanwhile)} of free space in {store.root} to embed block by block, "

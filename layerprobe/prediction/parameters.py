@@ -1,6 +1,6 @@
 """What was fitted to models whose drops are known: parameters and records of rules, and what InfoNCE is worth.
 
-Knows the file, `rules.json`. It is written by `python -m layerprobe.lab.dropbench.rules`, and a test fits all anew.
+Knows the file, `rules.json`. The lab writes it, and a test of the lab fits all of it anew.
 """
 
 import functools

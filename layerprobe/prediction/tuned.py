@@ -20,13 +20,8 @@ from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.registry import Registry
 
-FITTERS: Registry[FunctionType] = Registry(
-    "layerprobe.fitters",
-    FunctionType,
-    what="way to fit rules",
-    own={"zoos": "layerprobe.lab.dropbench.rules:fitted_rule"},
-)
-"""What fits a rule of another package, whose parameters are not in the file."""
+FITTERS: Registry[FunctionType] = Registry("layerprobe.fitters", FunctionType, what="way to fit rules", own={})
+"""What fits a rule of another package, whose parameters are not in the file: the lab, which adds an entry point."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +88,10 @@ def tuned_rule(name: str) -> TunedRule:
         DataError: If there is no such rule.
     """
     if name not in fitted_parameters().by_name:
-        tuned: TunedRule = FITTERS["zoos"](_outside_rule(name))
+        rule = _outside_rule(name)
+        if "zoos" not in FITTERS:
+            raise DataError(f"expected layerprobe as an installed package to fit the rule {name!r}: pip install it")
+        tuned: TunedRule = FITTERS["zoos"](rule)
         return tuned
     row = fitted_parameters().by_name[name]
     rules = rules_for({reading: reading_of(reading) for reading in row.readings})

@@ -117,7 +117,7 @@ def _flags(drop: DropPrediction) -> Section:
 
 def _baselines(drop: DropPrediction, layers: Table) -> Section:
     ways = {f"{drop.rule} (this page)": drop.recommended_layer, **drop.baselines}
-    return section("baselines", "Beside simpler rules", table_of(ways_to_choose(ways, layers)))
+    return section("baselines", "Compared with simpler rules", table_of(ways_to_choose(ways, layers)))
 
 
 def _rule(drop: DropPrediction) -> str:

@@ -13,14 +13,15 @@ from layerprobe.report import words
 from layerprobe.report.charts import Look, line, mean_and_std, seeds_and_mean, seeds_reading
 from layerprobe.report.figures.search import of_finding
 from layerprobe.report.page import BADGES
-from layerprobe.report.sections.search import run_rows, search_terms
+from layerprobe.report.sections.search import search_terms
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
-from layerprobe.results.parts import folded, section, table, table_of
+from layerprobe.results.parts import folded, section, table_of
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
+from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding
 
 # ---- a search -------------------------------------------------------------------------------------------
@@ -38,7 +39,7 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
         words.search_finding(finding),
         words.search_reading(finding),
     )
-    runs = folded("The runs, in the order in which they were made", table("Runs", run_rows(finding)))
+    runs = folded("The runs, in the order in which they were made", table_of(runs_table(finding)))
     return Page(
         title=f"{f'{short_name(model)}: ' if model else ''}{kept}",
         overline=" · ".join(filter(None, ("layerprobe", "the layer to keep", task))),

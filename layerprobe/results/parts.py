@@ -1,15 +1,11 @@
 """What sections are built of. Knows the page's elements, not studies."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 
 from layerprobe.results.markup import Markup, element, join
 from layerprobe.results.numbers import typeset
-from layerprobe.results.table import Table
+from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Part, Section
-
-Row = Iterable[tuple[str, str]]
-"""Heads with the cells below them."""
 
 
 def section(name: str, heading: str, *parts: Part | str, kind: str | None = None) -> Section:
@@ -33,23 +29,6 @@ def fill(what: str, command: str) -> tuple[str, ...]:
 def commands(*lines: str) -> Markup:
     """Return command lines in a block that the page's script makes copyable."""
     return element("pre", element("code", "\n".join(lines)), class_="commands", tabindex="0")
-
-
-def table(caption: str, rows: Iterable[Row], kinds: Iterable[str | None] = ()) -> Markup | None:
-    """Return a table that scrolls by itself, also by keyboard; None without rows.
-
-    Each row has heads beside its cells, the same in all; the first cell names the row, and `kinds` are CSS classes.
-    """
-    lines = [list(row) for row in rows]
-    if not lines:
-        return None
-    header = element("thead", element("tr", *(element("th", head, scope="col") for head, _ in lines[0])))
-    body = (
-        element("tr", element("th", name, scope="row"), *(element("td", cell) for _, cell in cells), class_=kind)
-        for ((_, name), *cells), kind in zip_longest(lines, kinds)
-    )
-    whole = element("table", header, element("tbody", *body))
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
 def table_of(shown: Table) -> Markup | None:
@@ -86,5 +65,6 @@ def definitions(facts: Mapping[str, str | None]) -> Markup:
 
 def facts_table(caption: str, names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Markup:
     """Return the same facts of several things side by side, one a column."""
-    rows = ([("", fact), *zip(names, (each[fact] for each in facts), strict=True)] for fact in facts[0])
-    return element("div", table(caption, rows), class_="models")
+    columns = (Column(name, [each[fact] for fact in facts[0]]) for name, each in zip(names, facts, strict=True))
+    shown = Table(columns=(Column("fact", tuple(facts[0]), " "), *columns), title=caption)
+    return element("div", table_of(shown), class_="models")

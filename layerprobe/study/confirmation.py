@@ -52,7 +52,7 @@ def confirm(
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
     Fine-tunes as `finetune`, with the same arguments; the verdict, see `confirmation`, does not use the further
-    `layers`. Where no drop is predicted, the best zero-shot layer is held against the last.
+    `layers`. Where no drop is predicted, the best zero-shot layer is compared with the last.
 
     Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
     the third on, and the intervals are so much wider that all looks together err no more often than the level says.

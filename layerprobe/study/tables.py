@@ -6,10 +6,12 @@ Knows numbers, not how terminals and pages are laid out.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title
+from layerprobe.results import numbers
 from layerprobe.results.shown import from_layer
 from layerprobe.results.table import Column, Table, chance, interval_title, millions
 from layerprobe.search.values import LayerBelief, SearchSettings
@@ -43,6 +45,35 @@ def finding_table(finding: Finding) -> Table:
         ),
         notes=(_search_note(finding),),
         marks=_marks(finding.best_layer, finding.drop_layers, len(layers)),
+    )
+
+
+def runs_table(finding: Finding) -> Table:
+    """Return the runs of a search in the order in which they were made, with what they cost; a scan is one run."""
+    scan_or_layer = groupby(finding.runs, key=lambda made: (made.scan, made.run.seed, made.scan or made.run.layer))
+    made = [list(layers) for _, layers in scan_or_layer]
+    best = [max(runs, key=lambda each: each.run.validation[finding.primary]).run for runs in made]
+    scans = [runs[0].scan for runs in made]
+    costs = [len(finding.parameters) if scan else run.layer + 1 for scan, run in zip(scans, best, strict=True)]
+    title, folds = metric_title(finding.primary), [runs[0].fold + 1 for runs in made]
+    whole = finding.answer.full_sweep
+    return Table(
+        columns=(
+            Column("run", range(1, len(made) + 1)),
+            Column("what", ["scan" if scan else "TMFT" for scan in scans]),
+            Column("layer", ["all" if scan else str(run.layer) for scan, run in zip(scans, best, strict=True)]),
+            Column("seed", [run.seed for run in best]),
+            Column("part", folds, shown=finding.n_folds > 1, meaning="Of the labelled examples, to validate on."),
+            Column("validation", [run.validation[finding.primary] for run in best], f"validation {title}", ".2f"),
+            Column("test", [run.test[finding.primary] for run in best], f"test {title}", ".2f"),
+            Column(
+                "at_layer", [run.layer if scan else None for scan, run in zip(scans, best, strict=True)], "at layer"
+            ),
+            Column("seconds", [run.seconds for run in best], form=".0f"),
+            Column("block_steps", costs, "block-steps"),
+            Column("spent", [cost / whole for cost in accumulate(costs)], "spent of a sweep", numbers.percent),
+        ),
+        title="Runs",
     )
 
 

@@ -256,7 +256,7 @@ def test_one_that_is_stopped_leaves_nothing_half_written(
 
 def test_what_it_takes_is_said_before(bert: Path, tmp_path: Path) -> None:
     plans: list[ExtractionPlan] = []
-    found = extract(bert, TEXTS, options=options(tmp_path), blockwise=True, foreseen=plans.append)
+    found = extract(bert, TEXTS, options=options(tmp_path), blockwise=True, on_plan=plans.append)
     (plan,) = plans
     parameters, n_texts = found.model.parameters, len(found.texts)
     assert plan.weights == (bert / "model.safetensors").stat().st_size

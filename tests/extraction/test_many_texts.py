@@ -148,10 +148,10 @@ def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract(model, words(30), options=options, foreseen=stop)
+        extract(model, words(30), options=options, on_plan=stop)
     assert not list(Path(options.cache_dir or "").glob("embeddings/*"))
-    extracted = extract(model, words(30), options=options, foreseen=said.append)
-    extract(model, words(30), options=options, foreseen=said.append)
+    extracted = extract(model, words(30), options=options, on_plan=said.append)
+    extract(model, words(30), options=options, on_plan=said.append)
     assert len(said) == 2
     assert said[0].bytes == said[1].bytes == extracted.stored.manifest.bytes
     assert said[0].sentence.startswith(f"Embedding 30 texts with {model.name}, 4 layers of ")

@@ -1,4 +1,4 @@
-"""Rules that come with their parameters: what they say of a model, how surely, and asked for by name."""
+"""Rules that come with their parameters: what they predict of a model, with what confidence, found by name."""
 
 from __future__ import annotations
 

@@ -361,12 +361,12 @@ def test_only_what_was_tested_has_a_verdict(
 
 def test_the_runs_are_in_the_order_in_which_they_were_made() -> None:
     text = Page(rendered(STUDIES["found"]())).text
-    head = "RunWhatLayerSeedPartValidation SpearmanTest SpearmanSecondsBlock-stepsSpent of a sweep"
+    head = "runwhatlayerseedpartvalidation Spearmantest Spearmanat layersecondsblock-stepsspent of a sweep"
     assert head + "1scanall01" in text
-    assert "at layer 9100132.9\u00a0%2TMFT801" in text  # the scan cost 13 of 455 block-steps, the next run 9
+    assert "9100132.9\u00a0%2TMFT801" in text  # the scan cost 13 of 455 block-steps, the next run 9
     assert "94.8\u00a0%3TMFT901" in text
     without_folds = Page(rendered(STUDIES["found as expected"]())).text
-    assert "RunWhatLayerSeedValidation Spearman" in without_folds
+    assert "runwhatlayerseedvalidation Spearman" in without_folds
     assert without_folds.count("scanall") == 2
 
 

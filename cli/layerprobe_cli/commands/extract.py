@@ -50,7 +50,7 @@ def extract(
             ray=ray,
             workers=workers,
             blockwise=blockwise,
-            foreseen=functools.partial(output.plan, dry_run=dry_run),
+            on_plan=functools.partial(output.plan, dry_run=dry_run),
         )
     warnings = (*data.warnings, *embeddings.warnings)
     output.notes(data.notes, warnings)

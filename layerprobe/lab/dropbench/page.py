@@ -49,8 +49,8 @@ def _leads(bench: Bench) -> Iterator[str]:
         drops = sum(truth.drop for truth in budget.truths.values())
         sets = [len(truth.best_layers) for truth in budget.truths.values()]
         yield (
-            f"Budget {budget.budget}: {drops} of {len(sets)} models drop; in the mean {sum(sets) / len(sets):.1f} "
-            "layers cannot be told from the best one."
+            f"Budget {budget.budget}: {drops} of {len(sets)} models drop; on average {sum(sets) / len(sets):.1f} "
+            "layers are statistically tied with the best one."
         )
 
 

@@ -1,13 +1,15 @@
 """What the layers of each model are like alone: why a similarity may be unlike what it seems."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from layerprobe.comparison.values import Comparison
 from layerprobe.report import words
 from layerprobe.results import numbers
 from layerprobe.results.glossary import terms
 from layerprobe.results.markup import Markup
-from layerprobe.results.parts import Row, definitions, folded, section, table
+from layerprobe.results.parts import definitions, folded, section, table_of
+from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Section
 from layerprobe.similarity.values import Diagnosed, LayerDiagnostics
 from layerprobe.study.values import Study
@@ -47,21 +49,24 @@ def diagnosed(
 
 
 def _model(name: str, layers: tuple[LayerDiagnostics, ...], first: int) -> Markup:
-    rows = (_cells(index, layer) for index, layer in enumerate(layers) if index >= first)
-    return folded(f"Layers of {name}", table(f"Diagnostics of {name}", rows))
+    shown = replace(diagnostics_table(layers, first), title=f"Diagnostics of {name}")
+    return folded(f"Layers of {name}", table_of(shown))
 
 
-def _cells(index: int, layer: LayerDiagnostics) -> Row:
-    dimension = layer.intrinsic_dimension
-    return (
-        ("Layer", str(index)),
-        ("Texts", str(layer.n_samples)),
-        ("Features", str(layer.n_features)),
-        ("Copies", str(layer.duplicates)),
-        ("Mean cosine", numbers.number(layer.mean_cosine, 3)),
-        ("Top feature", numbers.percent(layer.top_dimension_share)),
-        ("Top three", numbers.percent(layer.top_three_share)),
-        ("Effective rank", numbers.number(layer.effective_rank, 1)),
-        ("Intrinsic dimension", "–" if dimension is None else numbers.number(dimension, 1)),
-        ("Chance CKA", numbers.number(layer.chance_cka, 3)),
+def diagnostics_table(layers: Sequence[LayerDiagnostics], first: int = 0) -> Table:
+    """Return what each layer from the first one on is like by itself, one row per layer."""
+    own, share = layers[first:], numbers.percent
+    return Table(
+        columns=(
+            Column("layer", range(first, len(layers))),
+            Column("texts", [layer.n_samples for layer in own]),
+            Column("features", [layer.n_features for layer in own]),
+            Column("copies", [layer.duplicates for layer in own]),
+            Column("mean_cosine", [layer.mean_cosine for layer in own], form=".3f"),
+            Column("top_feature", [layer.top_dimension_share for layer in own], form=share),
+            Column("top_three", [layer.top_three_share for layer in own], form=share),
+            Column("effective_rank", [layer.effective_rank for layer in own], form=".1f"),
+            Column("intrinsic_dimension", [layer.intrinsic_dimension for layer in own], form=".1f"),
+            Column("chance_cka", [layer.chance_cka for layer in own], "chance CKA", ".3f"),
+        )
     )

@@ -86,7 +86,7 @@ def baselines(study: Study) -> Section:
         ways |= prediction.baselines
     compared = ways_to_choose(ways, study.table)
     intro = "What simpler ways recommend, and what fine-tuning showed where that layer was run."
-    return section("baselines", "Beside simpler rules", intro, table_of(compared))
+    return section("baselines", "Compared with simpler rules", intro, table_of(compared))
 
 
 def ways_to_choose(ways: Mapping[str, int], layers: Table) -> Table:
