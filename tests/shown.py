@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -33,6 +34,8 @@ def assert_shows_itself(result: Shown, folder: Path) -> None:
     pd.testing.assert_frame_equal(result.to_pandas(), result.table.to_pandas())
 
     shown = result._repr_html_()
+    (heads,) = re.findall(r"<thead>(.*?)</thead>", shown, re.DOTALL)
+    assert _Cells.of(heads)[0] == [column.head for column in result.table.shown]
     assert shown.startswith(f"<p>{html.escape(result.summary)}</p>\n<table")
     assert "<script" not in shown.lower()
     assert len(shown) < 100_000

@@ -65,6 +65,7 @@ def definitions(facts: Mapping[str, str | None]) -> Markup:
 
 def facts_table(caption: str, names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Markup:
     """Return the same facts of several things side by side, one a column."""
-    columns = (Column(name, [each[fact] for fact in facts[0]]) for name, each in zip(names, facts, strict=True))
+    named = enumerate(zip(names, facts, strict=True), start=1)
+    columns = (Column(f"thing_{i}", [each[fact] for fact in facts[0]], name) for i, (name, each) in named)
     shown = Table(columns=(Column("fact", tuple(facts[0]), " "), *columns), title=caption)
     return element("div", table_of(shown), class_="models")

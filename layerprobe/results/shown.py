@@ -54,9 +54,9 @@ class Shown(abc.ABC):
 
     def _repr_html_(self) -> str:
         table = self.table
-        named = {column.head: column.cells for column in table.shown}
-        shown = imported("pandas").DataFrame(named).to_html(index=False, max_rows=ROWS)
-        return f"<p>{html.escape(self.summary)}</p>\n{shown}"
+        frame = imported("pandas").DataFrame(list(table.lines), columns=[column.head for column in table.shown])
+        notes = "".join(f"\n<p>{html.escape(note)}</p>" for note in table.notes)
+        return f"<p>{html.escape(self.summary)}</p>\n{frame.to_html(index=False, max_rows=ROWS)}{notes}"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return its table, as its page offers it as CSV, too.
