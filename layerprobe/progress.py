@@ -14,15 +14,6 @@ class Progress(Protocol):
         """Report that `done` of `total` units of `task` are done."""
 
 
-def part_of(progress: Progress, *, start: float, share: float, whole: float) -> Progress:
-    """Return what reports a piece of work as the `share` of a whole that begins at `start`."""
-
-    def report(task: str, done: float, total: float) -> None:
-        progress(task, start + share * done / total, whole)
-
-    return report
-
-
 def silent(task: str, done: float, total: float) -> None:
     """Report nothing."""
 
@@ -34,7 +25,7 @@ REFRESHED = 0.2
 class NotebookBar:
     """A bar below the cell of a notebook while the cell runs; nothing anywhere else.
 
-    It is what functions report to that are given no progress.
+    It is where functions report to unless `layerprobe.settings` says otherwise.
     """
 
     def __init__(self) -> None:

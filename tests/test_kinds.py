@@ -27,6 +27,7 @@ from layerprobe.report.page import study_page
 from layerprobe.results.page import render
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import score, zero_shot
+from layerprobe.settings import settings
 from layerprobe.store.store import Store
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.run import run
@@ -116,7 +117,8 @@ def test_a_probe_is_fitted_once(models: dict[str, str], options: Options, monkey
     task = toy_task_of("classification", train=48)
     tested, trained = embed(models, task.test, options), embed(models, task.train, options)
     told: list[tuple[float, float]] = []
-    first = zero_shot(tested, task, fitted=trained, progress=lambda _, done, total: told.append((done, total)))
+    with settings(progress=lambda _, done, total: told.append((done, total))):
+        first = zero_shot(tested, task, fitted=trained)
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
     refusing = dataclasses.replace(probes.LOGISTIC, fit=lambda *_: pytest.fail("fitted again"))
     monkeypatch.setattr(probes, "LOGISTIC", refusing)

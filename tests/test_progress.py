@@ -11,7 +11,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from layerprobe.progress import notebook_bar, part_of
+from layerprobe.errors import DataError
+from layerprobe.progress import notebook_bar
+from layerprobe.settings import DEFAULT_SETTINGS, current, part, report, settings
 
 CELL = """
 import time
@@ -56,6 +58,17 @@ def test_nothing_is_shown_elsewhere(capfd: pytest.CaptureFixture[str], monkeypat
 
 def test_a_part_is_reported_as_a_share_of_the_whole() -> None:
     said: list[tuple[str, float, float]] = []
-    report = part_of(lambda *given: said.append(given), start=3.0, share=2.0, whole=10.0)
-    report("TMFT", 1, 4)
+    with settings(progress=lambda *given: said.append(given)), part(start=3.0, share=2.0, whole=10.0):
+        report("TMFT", 1, 4)
     assert said == [("TMFT", 3.5, 10.0)]
+
+
+def test_settings_hold_inside_their_block_alone() -> None:
+    with settings(level=0.99):
+        with settings(progress=notebook_bar) as inner:
+            assert current() is inner
+            assert inner.level == 0.99
+        assert current().level == 0.99
+    assert current() is DEFAULT_SETTINGS
+    with pytest.raises(DataError, match="between 0 and 1"), settings(level=95):
+        pass

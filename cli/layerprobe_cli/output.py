@@ -75,9 +75,13 @@ class Output:
         self.notes(data.notes, warnings)
         return warnings
 
-    def progress(self) -> contextlib.AbstractContextManager[Progress]:
-        """Return bars on stderr."""
-        return progress_bar(quiet=self.quiet)
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[None]:
+        """Show bars on stderr for what is done inside a `with` block."""
+        from layerprobe.settings import settings
+
+        with progress_bar(quiet=self.quiet) as progress, settings(progress=progress):
+            yield
 
 
 def print_json(value: Any) -> None:

@@ -13,7 +13,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.files.images import ImageItem
 from layerprobe.files.serialisation import digest
-from layerprobe.progress import Progress, notebook_bar, part_of
+from layerprobe.settings import part
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.cka import estimate_cka
@@ -45,7 +45,6 @@ def compare(
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
-    progress: Progress = notebook_bar,
 ) -> Comparison:
     """Return `compare_all` with a single reference."""
     return compare_all(
@@ -57,7 +56,6 @@ def compare(
         documents=documents,
         permutations=permutations,
         device=device,
-        progress=progress,
     ).comparisons[0]
 
 
@@ -71,7 +69,6 @@ def compare_all(
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
-    progress: Progress = notebook_bar,
 ) -> Comparisons:
     """Return the similarity of one model to each of several references, from one pass over the texts.
 
@@ -86,7 +83,6 @@ def compare_all(
         documents: Which document each text is from, if texts of one document are not independent.
         permutations: cka: shuffles of the texts for the null distribution; none by default.
         device: auto, cpu, cuda or cuda:1: where CKA is computed.
-        progress: Called with how much is done.
 
     Raises:
         MisalignedSamplesError: If the texts are not the same.
@@ -130,22 +126,16 @@ def compare_all(
             level=level,
             clusters=None if clusters is None else np.array(clusters),
             device=device,
-            progress=progress,
         )
         model.store.save_result("similarity", key, result)
     if permutations:
-        nulls = [
-            _null(
-                model,
-                reference,
-                comparison.map,
-                permutations=permutations,
-                level=level or LEVEL,
-                device=device,
-                progress=part_of(progress, start=number, share=1, whole=len(references)),
-            )
-            for number, (comparison, reference) in enumerate(zip(result.comparisons, references, strict=True))
-        ]
+        nulls = []
+        for number, (comparison, reference) in enumerate(zip(result.comparisons, references, strict=True)):
+            with part(start=number, share=1, whole=len(references)):
+                null = _null(
+                    model, reference, comparison.map, permutations=permutations, level=level or LEVEL, device=device
+                )
+            nulls.append(null)
         with_nulls = [
             dataclasses.replace(comparison, map=dataclasses.replace(comparison.map, null=null))
             for comparison, null in zip(result.comparisons, nulls, strict=True)
@@ -177,9 +167,8 @@ def _compared(
     level: float | None,
     clusters: NDArray[np.intp] | None,
     device: str,
-    progress: Progress,
 ) -> Comparisons:
-    estimates = _estimates(model, references, measure, level=level, clusters=clusters, device=device, progress=progress)
+    estimates = _estimates(model, references, measure, level=level, clusters=clusters, device=device)
     first, second = estimates[: len(references)], estimates[len(references) :]
     curves = [
         _partners_from(reference.first_layer, estimate.curve(alignment))
@@ -230,23 +219,23 @@ def _estimates(
     level: float | None,
     clusters: NDArray[np.intp] | None,
     device: str,
-    progress: Progress,
 ) -> Sequence[Estimate]:
     """Return an estimate a reference, and for CKA then one a reference of the other normalization."""
     if not isinstance(measure, CKA):
-        return [
-            measure_layers(
-                _layers(model),
-                _layers(reference),
-                measure,
-                level=level,
-                clusters=clusters,
-                model_name=model.model.name,
-                reference_name=reference.model.name,
-                progress=part_of(progress, start=number, share=1, whole=len(references)),
-            )
-            for number, reference in enumerate(references)
-        ]
+        estimates = []
+        for number, reference in enumerate(references):
+            with part(start=number, share=1, whole=len(references)):
+                estimate = measure_layers(
+                    _layers(model),
+                    _layers(reference),
+                    measure,
+                    level=level,
+                    clusters=clusters,
+                    model_name=model.model.name,
+                    reference_name=reference.model.name,
+                )
+            estimates.append(estimate)
+        return estimates
     # A model against itself is read once.
     others = [reference for reference in references if reference.fingerprint != model.fingerprint]
     position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}
@@ -257,7 +246,6 @@ def _estimates(
         level=level,
         clusters=clusters,
         device=_torch_device(device),
-        progress=progress,
     )
 
 
@@ -301,7 +289,6 @@ def _null(
     permutations: int,
     level: float,
     device: str,
-    progress: Progress,
 ) -> PermutationNull:
     measure, values = similarities.measure, similarities.values
     assert isinstance(measure, CKA)
@@ -316,7 +303,6 @@ def _null(
             permutations=permutations,
             level=level,
             device=_torch_device(device),
-            progress=progress,
         )
         model.store.save_result("null", key, null)
     return null

@@ -22,7 +22,7 @@ from layerprobe.encoders.values import Pooling
 from layerprobe.extraction.embed import budget_of, check_finite
 from layerprobe.files.atomic import make_directory, store_errors
 from layerprobe.names import short_name
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 
 BYTES = 4
 """Of a number on disk, whatever the precision of the forward pass."""
@@ -43,13 +43,7 @@ def bytes_meanwhile(encoder: Encoder, texts: Prepared, batches: Sequence[Sequenc
 
 @contextlib.contextmanager
 def embedded_block_by_block(
-    blocks: BlockByBlock,
-    texts: Prepared,
-    batches: Sequence[Sequence[int]],
-    *,
-    pooling: Pooling = "mean",
-    folder: Path,
-    progress: Progress = silent,
+    blocks: BlockByBlock, texts: Prepared, batches: Sequence[Sequence[int]], *, pooling: Pooling = "mean", folder: Path
 ) -> Iterator[NDArray[np.float32]]:
     """Have the pooled embedding of every text at every layer, (layer, text, feature) float32, on disk for a while.
 
@@ -81,7 +75,7 @@ def embedded_block_by_block(
                         states.write(number, after)
                     layers[layer, rows] = embeddings.cpu().numpy()
                     done += len(rows)
-                    progress(task, done, total)
+                    report(task, done, total)
             check_finite(encoder, layer, layers[layer])
         yield layers
 

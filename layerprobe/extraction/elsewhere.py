@@ -14,18 +14,12 @@ from layerprobe.files.images import prompted, readable_as
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan, Share, Workers
-from layerprobe.progress import Progress
 from layerprobe.store.manifest import Manifest, StoredFile
 from layerprobe.store.shards import ShardWriter, write_shard
 
 
 def embed_elsewhere(
-    workers: Workers,
-    writer: ShardWriter,
-    checkpoint: Checkpoint,
-    texts: Sequence[str],
-    options: Settled,
-    progress: Progress,
+    workers: Workers, writer: ShardWriter, checkpoint: Checkpoint, texts: Sequence[str], options: Settled
 ) -> None:
     """Make the pending shards; a killed node costs those it was at.
 
@@ -44,7 +38,7 @@ def embed_elsewhere(
         unit="texts",
     )
     with crew_of(_Worker, setting, workers, most=len(plan.jobs)) as crew:
-        for (_, start, stop), answer in execute(plan, crew, progress=progress):
+        for (_, start, stop), answer in execute(plan, crew):
             if isinstance(answer, LostWorkerError):
                 raise WorkerError(f"texts {start} to {stop}: {answer}")
             if isinstance(answer, LayerProbeError):
@@ -73,16 +67,11 @@ class _Worker:
         except ModelError as error:  # where the command runs, it is there
             raise WorkerError(str(error)) from error
 
-    def __call__(self, shard: tuple[int, list[str]], progress: Progress) -> StoredFile:
+    def __call__(self, shard: tuple[int, list[str]]) -> StoredFile:
         """Return what is to be noted of a shard."""
         (index, texts), options = shard, self.setting.options
         tokens = self.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
         layers = embed_layers(
-            self.encoder,
-            tokens,
-            pooling=options.pooling,
-            batch_tokens=options.batch_tokens,
-            progress=progress,
-            graph=self.graph,
+            self.encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, graph=self.graph
         )
         return write_shard(self.setting.directory, self.setting.manifest, index, layers, n_cut=tokens.n_truncated)

@@ -21,7 +21,7 @@ from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.tokens import curvature, prompt_entropy
 from layerprobe.names import short_name
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768
@@ -48,7 +48,6 @@ def embed_layers(
     *,
     pooling: Pooling = "mean",
     batch_tokens: int | None = None,
-    progress: Progress = silent,
     graph: Graph | None = None,
 ) -> NDArray[np.float32]:
     """Return the pooled embedding of every text at every layer.
@@ -61,7 +60,6 @@ def embed_layers(
         texts: What its tokenizer made of the texts, or images; see `Encoder.tokenize`.
         pooling: mean, cls, max or last.
         batch_tokens: Tokens a batch, padding included; 1,024 on a CPU and 32,768 elsewhere by default.
-        progress: Called with the tokens that are done, and all.
         graph: The encoder and this pooling, compiled by another library; torch computes without one.
 
     Returns:
@@ -71,17 +69,12 @@ def embed_layers(
         DegenerateLayerError: If an embedding is not finite; names the layer and the model.
     """
     if graph is None:
-        return _embedded(encoder, texts, _by_torch(encoder, pooling), batch_tokens, progress)
-    return _embedded(encoder, texts, lambda batch: torch.from_numpy(graph.run(batch)), batch_tokens, progress)
+        return _embedded(encoder, texts, _by_torch(encoder, pooling), batch_tokens)
+    return _embedded(encoder, texts, lambda batch: torch.from_numpy(graph.run(batch)), batch_tokens)
 
 
 def embed_and_measure(
-    encoder: Encoder,
-    texts: Prepared,
-    *,
-    pooling: Pooling = "mean",
-    batch_tokens: int | None = None,
-    progress: Progress = silent,
+    encoder: Encoder, texts: Prepared, *, pooling: Pooling = "mean", batch_tokens: int | None = None
 ) -> tuple[NDArray[np.float32], TokenMeasures]:
     """Return what `embed_layers` does, and what the token states are like, from the same forward pass.
 
@@ -94,7 +87,7 @@ def embed_and_measure(
     width = encoder.description.hidden_size
     measures = (prompt_entropy, curvature)
     layers = _by_torch(encoder, pooling, measures)
-    result = _embedded(encoder, texts, layers, batch_tokens, progress, n_measures=len(measures))
+    result = _embedded(encoder, texts, layers, batch_tokens, n_measures=len(measures))
     return result[..., :width], TokenMeasures(prompt_entropy=result[..., width], curvature=result[..., width + 1])
 
 
@@ -121,12 +114,7 @@ def _by_torch(encoder: Encoder, pooling: Pooling, measures: Sequence[TokenMeasur
 
 
 def _embedded(
-    encoder: Encoder,
-    texts: Prepared,
-    layers: Layers,
-    batch_tokens: int | None,
-    progress: Progress,
-    n_measures: int = 0,
+    encoder: Encoder, texts: Prepared, layers: Layers, batch_tokens: int | None, n_measures: int = 0
 ) -> NDArray[np.float32]:
     """Return (layer, text, features and then measures), in the order of the texts.
 
@@ -143,7 +131,7 @@ def _embedded(
             result[:, behind[0]] = behind[1].result()
         behind = rows, copy
         done += sum(lengths[row] for row in rows)
-        progress(f"embedding with {short_name(encoder.description.name)}", done, total)
+        report(f"embedding with {short_name(encoder.description.name)}", done, total)
     if behind is not None:
         result[:, behind[0]] = behind[1].result()
     # all but the curvature, which short texts do not have

@@ -47,7 +47,7 @@ from layerprobe.files.spooled import SpooledTexts
 from layerprobe.jobs.plan import HERE, Workers
 from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
-from layerprobe.progress import Progress, notebook_bar, part_of
+from layerprobe.settings import part
 from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings
@@ -149,7 +149,6 @@ def extract(
     texts: Sequence[str],
     *,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     ray: str | None = None,
     workers: int | None = None,
@@ -161,7 +160,6 @@ def extract(
         model: A name, a folder, a `ModelSpec`, or a checkpoint.
         texts: Repeated ones are embedded once.
         options: How to load and embed.
-        progress: Called with the tokens that are done, and all.
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
@@ -180,14 +178,13 @@ def extract(
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    return _extracted(checkpoint, [distinct], options, progress, on_plan, machines, blockwise=blockwise)
+    return _extracted(checkpoint, [distinct], options, on_plan, machines, blockwise=blockwise)
 
 
 def _extracted(
     checkpoint: Checkpoint,
     candidates: Sequence[Sequence[str]],
     options: Options,
-    progress: Progress,
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     workers: Workers = HERE,
     *,
@@ -213,18 +210,18 @@ def _extracted(
             break
     if stored is None and blockwise:
         blocks = blocks or open_blocks(checkpoint, options)[1]
-        stored = _embed_block_by_block(store, key, blocks, distinct, options, progress, on_plan)
+        stored = _embed_block_by_block(store, key, blocks, distinct, options, on_plan)
     elif stored is None:
         encoder = encoder or load(checkpoint, options)
         graph = graph_of(encoder, checkpoint, options)
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
-            stored = _embed_and_store(store, key, encoder, distinct, options, progress, graph=graph)
+            stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph)
         else:
             chosen = replace(options, backend=_backend(graph))
             with _writer(store, key, encoder, distinct, options, graph) as writer:
-                embed_elsewhere(workers, writer, checkpoint, distinct, chosen, progress)
+                embed_elsewhere(workers, writer, checkpoint, distinct, chosen)
                 stored = writer.finish()
     recipe = checkpoint.recipe
     settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}
@@ -264,21 +261,14 @@ def _is_constant(stored: StoredEmbeddings) -> bool:
     return all((np.abs(rows[start : start + TEXTS_A_PASS] - one) <= floor).all() for start in starts)
 
 
-def extract_split(
-    model: ModelLike,
-    task: Task,
-    split: Split,
-    *,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
-) -> Embeddings:
+def extract_split(model: ModelLike, task: Task, split: Split, *, options: Options = DEFAULT_OPTIONS) -> Embeddings:
     """Return embeddings that hold the texts of a split: those of all of the task where they are in the store.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    return extract_items(model, task.split(split), task=task, options=options, progress=progress)[1]
+    return extract_items(model, task.split(split), task=task, options=options)[1]
 
 
 def extract_items(
@@ -288,7 +278,6 @@ def extract_items(
     task: Task | None = None,
     prompts: tuple[str | None, str | None] = (None, None),
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> tuple[ItemsOf, Embeddings]:
     """Return items as they are embedded, and embeddings that hold their texts.
 
@@ -301,7 +290,6 @@ def extract_items(
         task: The task; the embeddings are those of all of it where they are in the store.
         prompts: Before queries and before documents; None for what the items, the options or the model say.
         options: How to load and embed.
-        progress: Called with the tokens that are done, and all.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -314,7 +302,7 @@ def extract_items(
     of_splits = [_with_prompts(checkpoint, split, prompts, options)[0].texts for split in splits]
     whole = tuple(dict.fromkeys(itertools.chain.from_iterable(of_splits)))
     candidates = [whole, read.texts] if whole else [read.texts]
-    return read, _extracted(checkpoint, candidates, chosen, progress, prompts=_before(read))
+    return read, _extracted(checkpoint, candidates, chosen, prompts=_before(read))
 
 
 def _with_prompts(
@@ -339,13 +327,7 @@ def _before(items: Items) -> tuple[str, ...]:
     return items.prompts if items.prompts is not None and any(items.prompts) else ()
 
 
-def measure_tokens(
-    model: ModelLike,
-    texts: Sequence[str],
-    *,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
-) -> TokenMetrics:
+def measure_tokens(model: ModelLike, texts: Sequence[str], *, options: Options = DEFAULT_OPTIONS) -> TokenMetrics:
     """Return what the token states of every layer are like, from the store or from one forward pass.
 
     Where the embeddings of the texts are not in the store, the same pass puts them there.
@@ -368,21 +350,19 @@ def measure_tokens(
     # (measure, layer, text); what no pass has reached is NaN
     numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
 
-    def measured(rows: slice | NDArray[np.intp], part: TokenMeasures) -> None:
-        numbers[:, :, rows] = part.prompt_entropy, part.curvature
+    def measured(rows: slice | NDArray[np.intp], measures: TokenMeasures) -> None:
+        numbers[:, :, rows] = measures.prompt_entropy, measures.curvature
 
     if _open(store, key) is None:
-        _embed_and_store(store, key, encoder, distinct, options, progress, measured)
+        _embed_and_store(store, key, encoder, distinct, options, measured)
     # texts whose embeddings were in the store before
     rest = np.flatnonzero(np.isnan(numbers[0, 0]))
     for start in range(0, len(rest), TEXTS_A_PASS):
         rows = rest[start : start + TEXTS_A_PASS]
         tokens = _tokenize(encoder, _taken(distinct, rows), options)
-        report = part_of(progress, start=start, share=len(rows), whole=len(rest))
-        _, part = embed_and_measure(
-            encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
-        )
-        measured(rows, part)
+        with part(start=start, share=len(rows), whole=len(rest)):
+            _, measures = embed_and_measure(encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens)
+        measured(rows, measures)
     metrics = _token_metrics(numbers[0], numbers[1], checkpoint.label)
     store.save_result("tokens", name, metrics)
     return metrics
@@ -491,7 +471,6 @@ def _embed_and_store(
     encoder: Encoder,
     texts: Sequence[str],
     options: Settled,
-    progress: Progress,
     measured: Measured | None = None,
     graph: Graph | None = None,
 ) -> StoredEmbeddings:
@@ -502,21 +481,13 @@ def _embed_and_store(
         shards = _tokenized(encoder, texts, pending, options, background)
         writes: list[Future[None]] = []
         for (index, start, stop), tokens in zip(pending, shards, strict=True):
-            report = part_of(progress, start=done, share=stop - start, whole=n_pending)
-            if measured is None:
-                layers = embed_layers(
-                    encoder,
-                    tokens,
-                    pooling=options.pooling,
-                    batch_tokens=options.batch_tokens,
-                    progress=report,
-                    graph=graph,
-                )
-            else:
-                layers, measures = embed_and_measure(
-                    encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
-                )
-                measured(slice(start, stop), measures)
+            how: Any = {"pooling": options.pooling, "batch_tokens": options.batch_tokens}
+            with part(start=done, share=stop - start, whole=n_pending):
+                if measured is None:
+                    layers = embed_layers(encoder, tokens, graph=graph, **how)
+                else:
+                    layers, measures = embed_and_measure(encoder, tokens, **how)
+                    measured(slice(start, stop), measures)
             for write in writes:
                 write.result()
             writes = [background.submit(writer.write, index, layers, n_cut=tokens.n_truncated)]
@@ -532,7 +503,6 @@ def _embed_block_by_block(
     blocks: BlockByBlock,
     texts: Sequence[str],
     options: Settled,
-    progress: Progress,
     on_plan: Callable[[ExtractionPlan], None] | None,
 ) -> StoredEmbeddings:
     encoder = blocks.encoder
@@ -558,9 +528,7 @@ def _embed_block_by_block(
     with _writer(store, key, encoder, texts, options, None) as writer:
         if not writer.pending:  # another process wrote them meanwhile
             return writer.finish()
-        with embedded_block_by_block(
-            blocks, tokens, batches, pooling=options.pooling, folder=store.root, progress=progress
-        ) as layers:
+        with embedded_block_by_block(blocks, tokens, batches, pooling=options.pooling, folder=store.root) as layers:
             for index, start, stop in writer.pending:
                 n_cut = _tokenize(encoder, texts[start:stop], options).n_truncated if tokens.n_truncated else 0
                 writer.write(index, layers[:, start:stop], n_cut=n_cut)

@@ -18,16 +18,11 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embed import ACCELERATOR_BATCH_TOKENS, CPU_BATCH_TOKENS, in_halves
 from layerprobe.names import short_name
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 
 
 def token_states(
-    encoder: Encoder,
-    texts: TokenizedTexts,
-    *,
-    rows: Sequence[int] | None = None,
-    batch_tokens: int | None = None,
-    progress: Progress = silent,
+    encoder: Encoder, texts: TokenizedTexts, *, rows: Sequence[int] | None = None, batch_tokens: int | None = None
 ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
     """Yield the token states of texts at every layer, a batch at a time, longest texts first.
 
@@ -36,7 +31,6 @@ def token_states(
         texts: What its tokenizer made of the texts.
         rows: Numbers of the texts that are wanted; all by default.
         batch_tokens: Tokens a batch, padding included; as for `embed_layers` by default.
-        progress: Called with the tokens that are done, and all.
 
     Yields:
         The numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
@@ -71,7 +65,7 @@ def token_states(
                 )
         yield numbers, states
         done += sum(lengths[i] for i in chosen)
-        progress(f"reading with {short_name(encoder.description.name)}", done, total)
+        report(f"reading with {short_name(encoder.description.name)}", done, total)
 
 
 @contextlib.contextmanager
@@ -82,7 +76,6 @@ def kept_token_states(
     places: NDArray[np.int64],
     *,
     batch_tokens: int | None = None,
-    progress: Progress = silent,
 ) -> Iterator[NDArray[np.float32]]:
     """Give the states of chosen tokens at every layer, from a temporary file that is removed afterwards.
 
@@ -92,7 +85,6 @@ def kept_token_states(
         rows: (n,) numbers of the texts.
         places: (n,) places of the tokens in them, from 0.
         batch_tokens: As for `token_states`.
-        progress: As there.
 
     Yields:
         (layer, n, feature) float32, a memory map: of these, a layer at a time should be read.
@@ -104,9 +96,7 @@ def kept_token_states(
         kept = np.memmap(Path(folder) / "states", dtype=np.float32, mode="w+", shape=shape)
         try:
             wanted = np.unique(rows).tolist()
-            for numbers, states in token_states(
-                encoder, texts, rows=wanted, batch_tokens=batch_tokens, progress=progress
-            ):
+            for numbers, states in token_states(encoder, texts, rows=wanted, batch_tokens=batch_tokens):
                 for i, number in enumerate(numbers):
                     mine = order[starts[number] : starts[number + 1]]
                     kept[:, mine] = states[:, i, places[mine]]

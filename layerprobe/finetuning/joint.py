@@ -15,7 +15,6 @@ from layerprobe.encoders.encoder import Encoder, EveryLayer
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tmft import train_layers
 from layerprobe.finetuning.values import FailedLayer, JointEpoch, JointRun, Protocol, Weighting
-from layerprobe.progress import Progress, silent
 from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
@@ -31,7 +30,6 @@ def fine_tune_jointly(
     batch_tokens: int | None = None,
     save_to: Path | None = None,
     unfinished: Path | None = None,
-    progress: Progress = silent,
 ) -> tuple[JointRun, RunOutputs]:
     """Fine-tune the encoder with the task's loss at every layer of the same forward pass.
 
@@ -64,7 +62,6 @@ def fine_tune_jointly(
         what=f"joint run seed {seed}",
         save_to=save_to,
         unfinished=unfinished,
-        progress=progress,
     )
     run = JointRun(
         seed=seed,

@@ -39,7 +39,7 @@ from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Pro
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import Plan, Share
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.settings import part
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import FINETUNING_VERSION, versions
@@ -151,7 +151,7 @@ class RunSet:
             return load_finished(JointRun, directory)
         return load_finished(FineTuningRun, directory)
 
-    def make(self, job: RunJob, load: Callable[[], Encoder], progress: Progress) -> Run | None:
+    def make(self, job: RunJob, load: Callable[[], Encoder]) -> Run | None:
         """Return a run, made now if it is not there; None where another process makes it.
 
         One that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the
@@ -171,16 +171,16 @@ class RunSet:
             except Timeout:
                 return None
         with held:
-            return self.read(job) or self._made(job, directory, load, progress)
+            return self.read(job) or self._made(job, directory, load)
 
-    def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder], progress: Progress) -> Run:
+    def _made(self, job: RunJob, directory: Path, load: Callable[[], Encoder]) -> Run:
         if not self.retry_failed and (failed := load_failure(directory)):
             mark = directory / FAILED
             raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
         encoder = load()
         remove_leftovers(directory)
         try:
-            run, outputs = self._trained(job, directory, encoder, progress)
+            run, outputs = self._trained(job, directory, encoder)
         except InsufficientMemoryError:
             raise  # no mark: what else is in the memory does not follow from the run
         except TrainingError as error:
@@ -200,7 +200,7 @@ class RunSet:
             (directory / FAILED).unlink(missing_ok=True)
         return run
 
-    def _trained(self, job: RunJob, directory: Path, encoder: Encoder, progress: Progress) -> tuple[Run, RunOutputs]:
+    def _trained(self, job: RunJob, directory: Path, encoder: Encoder) -> tuple[Run, RunOutputs]:
         options = self.model.options
         saving = (
             saving_model(
@@ -216,7 +216,6 @@ class RunSet:
                 "batch_tokens": options.batch_tokens,
                 "save_to": save_to,
                 "unfinished": directory,
-                "progress": progress,
             }
             if job.scan:
                 return fine_tune_jointly(encoder, self.task, weighting=self.weighting, **common)
@@ -233,7 +232,7 @@ class RunWorker:
         for runs in sets:
             runs.model.take_over(share)
 
-    def __call__(self, job: RunJob, progress: Progress) -> Run | None:
+    def __call__(self, job: RunJob) -> Run | None:
         """Return a run, read or made; None where another process is at it.
 
         Raises:
@@ -241,7 +240,7 @@ class RunWorker:
             LayerProbeError: As `RunSet.make`; WorkerError if the model is another one here.
         """
         try:
-            return self.sets[job.of].make(job, lambda: self._load(job.of), progress)
+            return self.sets[job.of].make(job, lambda: self._load(job.of))
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -280,7 +279,6 @@ def fine_tune_layers(
     *,
     seeds: Sequence[int],
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
-    progress: Progress = silent,
 ) -> list[FineTuningRun]:
     """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
 
@@ -301,8 +299,8 @@ def fine_tune_layers(
     with crew_of(RunWorker, (runs,)) as crew:
         for number, seed in enumerate(seeds):
             jobs = {RunJob(layer, seed): cost for layer, cost in costs.items()}
-            part = part_of(progress, start=number * share, share=share, whole=share * len(seeds))
-            made += cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs), crew, progress=part).values()])
+            with part(start=number * share, share=share, whole=share * len(seeds)):
+                made += cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs), crew).values()])
             if enough is not None and enough(made):
                 break
     return made

@@ -34,7 +34,7 @@ from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.finetuning.whole_batch import cached_gradients, plain_gradients
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
@@ -69,7 +69,6 @@ def fine_tune(
     batch_tokens: int | None = None,
     save_to: Path | None = None,
     unfinished: Path | None = None,
-    progress: Progress = silent,
 ) -> tuple[FineTuningRun, RunOutputs]:
     """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
 
@@ -109,7 +108,6 @@ def fine_tune(
         what=f"TMFT layer {layer} seed {seed}",
         save_to=save_to,
         unfinished=unfinished,
-        progress=progress,
     )
     validation, test = trained.validation[0], trained.test[0]
     assert validation is not None
@@ -167,7 +165,6 @@ def train_layers(
     what: str,
     save_to: Path | None = None,
     unfinished: Path | None = None,
-    progress: Progress = silent,
 ) -> Trained:
     """Train a model of the encoder with the task's loss at each of its layers, and score its best epoch.
 
@@ -214,7 +211,7 @@ def train_layers(
             order = rng.permutation(len(train))
             if epoch < len(epochs):
                 continue  # it was done before the run was interrupted
-            losses = tuner.epoch(train, order, progress=progress, task=what)
+            losses = tuner.epoch(train, order, task=what)
             epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
         epochs.restore_best()
         thresholds = [None if each is None else each.threshold for each in epochs.best]
@@ -305,7 +302,7 @@ class FineTuner:
         self.share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.share)
 
-    def epoch(self, examples: PreparedItems, order: NDArray[np.int64], *, progress: Progress, task: str) -> list[float]:
+    def epoch(self, examples: PreparedItems, order: NDArray[np.int64], *, task: str) -> list[float]:
         """Train once on every example in this order; return the mean loss of every layer."""
         self.model.train()
         total = torch.zeros(len(self.criteria), dtype=torch.float64, device=self.encoder.device)
@@ -316,7 +313,7 @@ class FineTuner:
             self._losses.append(losses)
             if len(self._losses) >= self.looks_every or start + len(rows) == len(order):
                 self._look_at_losses()
-            progress(task, self.step, self.total_steps)
+            report(task, self.step, self.total_steps)
         means: list[float] = (total / len(order)).tolist()
         return means
 

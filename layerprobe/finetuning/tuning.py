@@ -18,7 +18,6 @@ from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fin
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Task, check_task
 
@@ -35,7 +34,6 @@ def finetune(
     options: Options = DEFAULT_OPTIONS,
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
-    progress: Progress = notebook_bar,
 ) -> list[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
@@ -59,7 +57,7 @@ def finetune(
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
-    return fine_tune_layers(runs, layers, seeds=seeds, enough=enough, progress=progress)
+    return fine_tune_layers(runs, layers, seeds=seeds, enough=enough)
 
 
 def scan(
@@ -73,7 +71,6 @@ def scan(
     save_models: bool = False,
     ray: str | None = None,
     workers: int | None = None,
-    progress: Progress = notebook_bar,
 ) -> list[JointRun]:
     """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
 
@@ -96,7 +93,7 @@ def scan(
     last = count_blocks(checkpoint.config)
     jobs = {RunJob(last, seed, scan=True): 1.0 for seed in check_seeds(seeds)}
     with crew_of(RunWorker, (runs,), machines, most=len(jobs)) as crew:
-        made = results(runs_plan((runs,), jobs, unit="seeds"), crew, progress=progress)
+        made = results(runs_plan((runs,), jobs, unit="seeds"), crew)
     return cast(list[JointRun], [*made.values()])
 
 

@@ -9,18 +9,18 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from layerprobe.errors import LayerProbeError, StoreError, WorkerError
 from layerprobe.jobs.plan import HERE, Share, Workers
 from layerprobe.jobs.registry import EXECUTORS
-from layerprobe.progress import Progress
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[[Any, Progress], Any]
-"""Does one job and tells how far it is. None: another process is at it. StoreError and WorkerError: no job can be done
+Work = Callable[[Any], Any]
+"""Does one job. None: another process is at it. StoreError and WorkerError: no job can be done
 here; any other LayerProbeError is why this one cannot."""
 Begin = Callable[[Any, Share], Work]
 """Given a setting and what it may use, returns what does jobs; called once a worker, and found by name in its module
@@ -87,8 +87,8 @@ class Crew(abc.ABC):
         """
 
     @abc.abstractmethod
-    def give(self, worker: Any, job: Any, progress: Progress) -> None:
-        """Let an idle worker begin a job."""
+    def give(self, worker: Any, job: Any, part: AbstractContextManager[object]) -> None:
+        """Let an idle worker begin a job; inside `part` what it reports is a part of the whole plan."""
 
     @abc.abstractmethod
     def messages(self, seconds: float | None) -> Iterator[Message]:
@@ -128,15 +128,17 @@ class Here(Crew):
             self.workers = [Worker()]
             self.workers[0].ready = True
 
-    def give(self, worker: Worker, job: Any, progress: Progress) -> None:
+    def give(self, worker: Worker, job: Any, part: AbstractContextManager[object]) -> None:
         """Remember a job; it is done where messages are waited for."""
-        self.given = (job, progress)
+        self.given = (job, part)
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
         """Do the job; what nobody expected is raised as it came."""
         (worker,) = self.workers
         if worker.jobs:
-            kind, value = answered(self.work, *self.given)
+            job, part = self.given
+            with part:
+                kind, value = answered(self.work, job)
             yield Message(worker=worker, kind=kind, value=value)
         else:
             time.sleep(seconds or 0.0)

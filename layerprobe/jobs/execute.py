@@ -5,6 +5,7 @@ failure is a value, and the caller decides what follows from it.
 """
 
 import collections
+import contextlib
 import logging
 import time
 from collections.abc import Collection, Generator, Iterator
@@ -13,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from layerprobe.errors import LayerProbeError, LostWorkerError
 from layerprobe.jobs.crew import Crew, Message
 from layerprobe.jobs.plan import Plan
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.settings import part, report
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ PAUSE = 0.5
 
 
 def execute(
-    plan: Plan[J, A], crew: Crew, *, done: Collection[J] | None = None, progress: Progress = silent
+    plan: Plan[J, A], crew: Crew, *, done: Collection[J] | None = None, reports: bool = True
 ) -> Generator[tuple[J, A | LayerProbeError], None, None]:
     """Have the jobs of a plan done that are not there; give each with its answer, or why there is none, as it ends.
 
@@ -37,7 +38,7 @@ def execute(
         plan: What is to be done.
         crew: Who does it; a crew can be given one plan after another.
         done: The jobs that are there, which are left out; by default the plan is asked, and they are given.
-        progress: Called with what costs are done, of all; by the jobs themselves where they are done in this process.
+        reports: Whether what costs are done, of all, is reported; False where the caller does that.
 
     Raises:
         LayerProbeError: If the workers cannot be begun.
@@ -55,28 +56,29 @@ def execute(
             for worker in crew.workers:
                 if worker.ready and not worker.jobs and (taken := queue.take()):
                     worker.jobs = taken
-                    part = part_of(progress, start=finished, share=plan.jobs[taken[0]], whole=whole)
-                    crew.give(worker, plan.sent(taken[0]), part)
+                    cost = plan.jobs[taken[0]]
+                    within = part(start=finished, share=cost, whole=whole) if reports else contextlib.nullcontext()
+                    crew.give(worker, plan.sent(taken[0]), within)
             idle = any(worker.ready and not worker.jobs for worker in crew.workers)
             for message in crew.messages(queue.seconds_to_next() if idle else None):
                 for job, outcome in queue.taken(message):
                     finished += plan.jobs[job]
-                    if not crew.inside:
-                        progress(plan.unit, finished, whole)
+                    if reports and not crew.inside:
+                        report(plan.unit, finished, whole)
                     yield job, outcome
     finally:
         if queue.left:
             crew.close()
 
 
-def results(plan: Plan[J, A], crew: Crew, *, progress: Progress = silent) -> dict[J, A]:
+def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:
     """Return what came of every job of a plan, in its order.
 
     Raises:
         LayerProbeError: What the first job that failed gave; or as `execute`.
     """
     answers = {}
-    for job, outcome in execute(plan, crew, progress=progress):
+    for job, outcome in execute(plan, crew):
         if isinstance(outcome, LayerProbeError):
             raise outcome
         answers[job] = outcome

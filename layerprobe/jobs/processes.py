@@ -20,7 +20,6 @@ from typing import Any
 from layerprobe.errors import LayerProbeError
 from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
 from layerprobe.jobs.plan import Share, Workers
-from layerprobe.progress import Progress, silent
 
 _STARTS = 3
 """How many processes in a row may end before they are ready."""
@@ -42,7 +41,7 @@ class Processes(Crew):
         while self.free and len(self.workers) < n_jobs:
             self.workers.append(_Process(self.begin, self.setting, self.free.pop(0)))
 
-    def give(self, worker: "_Process", job: Any, progress: Progress) -> None:
+    def give(self, worker: "_Process", job: Any, part: contextlib.AbstractContextManager[object]) -> None:
         """Send a job."""
         with contextlib.suppress(OSError):  # the process is gone: reading says so
             worker.pipe.send(job)
@@ -150,7 +149,7 @@ def _serve(pipe: Connection, alive: Connection, begin: Begin, setting: Any, shar
         pipe.send(("ready", None))
         work = value
         while kind in ("answer", "failed"):
-            kind, value = attempt(work, pipe.recv(), silent)
+            kind, value = attempt(work, pipe.recv())
             pipe.send((kind, value))
 
 

@@ -26,7 +26,6 @@ from layerprobe.errors import LayerProbeError, WorkerError
 from layerprobe.files.atomic import TEMPORARY, make_directory, write_whole
 from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
 from layerprobe.jobs.plan import Share, Workers
-from layerprobe.progress import Progress, silent
 from layerprobe.versions import __version__
 
 logger = logging.getLogger(__name__)
@@ -238,7 +237,7 @@ class RayProcesses(Crew):
         )
         return _Actor(node, actor, actor.start.remote(*self.beginning))
 
-    def give(self, worker: _Actor, job: Any, progress: Progress) -> None:
+    def give(self, worker: _Actor, job: Any, part: contextlib.AbstractContextManager[object]) -> None:
         """Send a job."""
         worker.reference = worker.actor.work.remote(job)
 
@@ -430,4 +429,4 @@ class _Served:
         return ("ready", None) if kind == "answer" else (kind, value)
 
     def work(self, job: Any) -> tuple[str, Any]:
-        return attempt(self._work, job, silent)
+        return attempt(self._work, job)

@@ -23,7 +23,7 @@ from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import lengths_of, random_batch
 from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import Cost, LayerProfile, ProfileSettings, Shape
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 from layerprobe.training.optimizer import adamw
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -41,12 +41,7 @@ class LayerRecord:
 
 
 def profile_layers(
-    encoder: Encoder,
-    layers: Sequence[int],
-    settings: ProfileSettings,
-    *,
-    pooling: Pooling = "mean",
-    progress: Progress = silent,
+    encoder: Encoder, layers: Sequence[int], settings: ProfileSettings, *, pooling: Pooling = "mean"
 ) -> tuple[LayerProfile, ...]:
     """Return what the encoder truncated at each layer costs.
 
@@ -72,7 +67,7 @@ def profile_layers(
     for layer in turns:
         _take_turn(encoder, layer, batches, settings, pooling, records[layer])
         done += layer + 1
-        progress(f"profiling {short_name(encoder.description.name)}", done, total)
+        report(f"profiling {short_name(encoder.description.name)}", done, total)
     return tuple(_summary(encoder, layer, record) for layer, record in records.items())
 
 

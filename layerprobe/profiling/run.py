@@ -17,7 +17,6 @@ from layerprobe.finetuning.tuning import check_layers
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import LayerProfile, Profile, ProfileSettings
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.versions import versions
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -30,7 +29,6 @@ def profile(
     layers: Sequence[int] | None = None,
     settings: ProfileSettings = DEFAULT_SETTINGS,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> Profile:
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
 
@@ -46,7 +44,7 @@ def profile(
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
     check_layers(checkpoint, chosen)
     encoder, options = load(checkpoint, options), settled(checkpoint, options)
-    measured = profile_layers(encoder, chosen, settings, pooling=options.pooling, progress=progress)
+    measured = profile_layers(encoder, chosen, settings, pooling=options.pooling)
     return Profile(
         model=encoder.description,
         layers=measured,

@@ -33,7 +33,6 @@ def _with_layer_before(source: Source) -> LayerCurve:
         level=source.level,
         documents=source.documents,
         device=source.options.device,
-        progress=source.progress,
     )
     curve = layer_curve(comparison.curve)
     errors, first = curve.standard_errors, 1 + embedded.first_layer

@@ -18,12 +18,11 @@ def _zero_shot(source: Source) -> LayerCurve:
 
     task, kind = source.labels, KINDS[source.labels.kind]
     if (own := kind.load_untrained()) is not None:
-        options, progress = source.options, source.progress
-        return _curve(own(source.checkpoint, task, split="validation", options=options, progress=progress))
+        return _curve(own(source.checkpoint, task, split="validation", options=source.options))
     fit = kind.fitted_on
     fitted = None if fit is None else source.split(fit)
     validation = source.split("validation")
-    return _curve(zero_shot(validation, task, split="validation", fitted=fitted, progress=source.progress))
+    return _curve(zero_shot(validation, task, split="validation", fitted=fitted))
 
 
 def _probe(source: Source) -> LayerCurve | None:
@@ -33,7 +32,7 @@ def _probe(source: Source) -> LayerCurve | None:
     if kind.zero_shot != "cosine" or kind.probe is None:
         return None  # zero-shot scores are those of a probe, or there is none
     validation, fitted = source.split("validation"), source.split("train")
-    return _curve(probed(validation, source.labels, split="validation", fitted=fitted, progress=source.progress))
+    return _curve(probed(validation, source.labels, split="validation", fitted=fitted))
 
 
 def _curve(scores: LayerScores) -> LayerCurve:

@@ -8,7 +8,6 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.files.images import readable_as
-from layerprobe.progress import Progress, silent
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.source import Source
 from layerprobe.readings.values import LayerCurve, Views
@@ -25,7 +24,6 @@ def read_curves(
     documents: Mapping[str, str] | None = None,
     views: Views | None = None,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
 ) -> dict[str, LayerCurve]:
     """Return numbers by layer of a model by name, with their errors where these are known.
 
@@ -65,7 +63,6 @@ def read_curves(
         documents=documents,
         views=views,
         options=options,
-        progress=progress,
     )
     curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
     there = {name: curve for name, curve in curves.items() if curve is not None}

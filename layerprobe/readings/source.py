@@ -16,7 +16,6 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract, extract_split, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, silent
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.readings.views import text_views
 from layerprobe.similarity.values import LayerDiagnostics
@@ -40,7 +39,6 @@ class Source:
     """How copies of texts are made."""
     options: Options = DEFAULT_OPTIONS
     """How to load and embed."""
-    progress: Progress = silent
 
     @property
     def n_layers(self) -> int:
@@ -50,12 +48,12 @@ class Source:
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
-        return extract(self.checkpoint, self.texts, options=self.options, progress=self.progress)
+        return extract(self.checkpoint, self.texts, options=self.options)
 
     @cached_property
     def tokens(self) -> TokenMetrics:
         """What the token states of the texts are like."""
-        return measure_tokens(self.checkpoint, self.texts, options=self.options, progress=self.progress)
+        return measure_tokens(self.checkpoint, self.texts, options=self.options)
 
     @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
@@ -66,7 +64,7 @@ class Source:
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
         copies = text_views(self.texts, self.views)
         distinct = tuple(dict.fromkeys(copy for each in copies for copy in each))
-        embedded = extract(self.checkpoint, distinct, options=self.options, progress=self.progress)
+        embedded = extract(self.checkpoint, distinct, options=self.options)
         return embedded, np.array([embedded.rows(each) for each in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:
@@ -89,7 +87,7 @@ class Source:
 
     def split(self, name: Split) -> Embeddings:
         """Return the embeddings of the texts of a split of the task."""
-        return extract_split(self.checkpoint, self.labels, name, options=self.options, progress=self.progress)
+        return extract_split(self.checkpoint, self.labels, name, options=self.options)
 
     def clusters(self, texts: Sequence[str]) -> list[int] | None:
         """Return which document each text is of, from 0, DataError if it has none; None where all are independent."""

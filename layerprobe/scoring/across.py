@@ -10,7 +10,6 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.metrics.seeds import best_of, mean_interval
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.values import AcrossTasks, LayerAcross, TaskScores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.tasks.values import Task
@@ -52,7 +51,6 @@ def score_across(
     split: Split = "test",
     level: float = LEVEL,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> AcrossTasks:
     """Score every layer on several tasks without fine-tuning, as `score` does each of them.
 
@@ -63,7 +61,7 @@ def score_across(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     done, description = [], None
     for task in tasks:
-        scores, embeddings = score(checkpoint, task, split=split, options=options, progress=progress)
+        scores, embeddings = score(checkpoint, task, split=split, options=options)
         description = embeddings.model
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
     if description is None:

@@ -22,9 +22,9 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
 from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
+from layerprobe.settings import report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -41,12 +41,7 @@ CHUNK = 2**22
 
 
 def layer_means(
-    model: ModelLike,
-    task: Task,
-    *,
-    level: float = LEVEL,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
+    model: ModelLike, task: Task, *, level: float = LEVEL, options: Options = DEFAULT_OPTIONS
 ) -> LayerMeans:
     """Score the mean of every two layers as an embedding, without fine-tuning, and hold the best against one layer.
 
@@ -70,7 +65,7 @@ def layer_means(
         raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     splits: tuple[Split, ...] = ("validation", "test") if kind.zero_shot == "cosine" else get_args(Split)
-    embedded = {each: extract_split(checkpoint, task, each, options=options, progress=progress) for each in splits}
+    embedded = {each: extract_split(checkpoint, task, each, options=options) for each in splits}
     test = embedded["test"]
     outputs = _by_probe(embedded, task) if kind.zero_shot == "probe" else _by_cosines(embedded, task)
     layers = range(test.first_layer, test.n_layers)
@@ -83,7 +78,7 @@ def layer_means(
         scores = []
         for done, pair in enumerate(pairs, 1 + number * len(pairs)):
             scores.append(averages.validation(form, pair))
-            progress(f"averaging layers of {test.model.name}", done, 2 * len(pairs))
+            report(f"averaging layers of {test.model.name}", done, 2 * len(pairs))
         best = pairs[best_of(scores)]
         means.append(
             LayerMean(

@@ -13,21 +13,16 @@ from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
+from layerprobe.settings import report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task, check_task
 
 
 def zero_shot(
-    embeddings: Embeddings,
-    task: Task,
-    *,
-    split: Split = "test",
-    fitted: Embeddings | None = None,
-    progress: Progress = notebook_bar,
+    embeddings: Embeddings, task: Task, *, split: Split = "test", fitted: Embeddings | None = None
 ) -> LayerScores:
     """Return how well the pretrained embeddings do the task, layer by layer; no model is needed.
 
@@ -45,7 +40,7 @@ def zero_shot(
     if kind.zero_shot == "own":
         raise DataError(f"expected a task that embeddings alone are scored on, got one of kind {task.kind}: use score")
     if kind.zero_shot == "probe":
-        return probed(embeddings, task, split=split, fitted=fitted, progress=progress)
+        return probed(embeddings, task, split=split, fitted=fitted)
     by_layer = []
     for layer in range(embeddings.n_layers):
         with naming_layer(layer, embeddings):
@@ -57,12 +52,7 @@ def zero_shot(
 
 
 def probed(
-    embeddings: Embeddings,
-    task: Task,
-    *,
-    split: Split = "test",
-    fitted: Embeddings | None = None,
-    progress: Progress = notebook_bar,
+    embeddings: Embeddings, task: Task, *, split: Split = "test", fitted: Embeddings | None = None
 ) -> LayerScores:
     """Return what the probe of the task's kind scores, layer by layer; from the store, or fitted now.
 
@@ -92,19 +82,14 @@ def probed(
         )
         with naming_layer(layer, embeddings):
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
-        progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
+        report(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
 
 
 def score(
-    model: ModelLike,
-    task: Task,
-    *,
-    split: Split = "test",
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
+    model: ModelLike, task: Task, *, split: Split = "test", options: Options = DEFAULT_OPTIONS
 ) -> tuple[LayerScores, Embeddings]:
     """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
 
@@ -117,14 +102,13 @@ def score(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     kind = KINDS[task.kind]
     if (own := kind.load_untrained()) is not None:
-        scores: LayerScores = own(checkpoint, task, split=split, options=options, progress=progress)
-        return scores, extract_split(checkpoint, task, split, options=options, progress=progress)
+        scores: LayerScores = own(checkpoint, task, split=split, options=options)
+        return scores, extract_split(checkpoint, task, split, options=options)
     fit = kind.fitted_on
     scored, *fitted = (
-        extract_split(checkpoint, task, each, options=options, progress=progress)
-        for each in (split, *(() if fit is None else (fit,)))
+        extract_split(checkpoint, task, each, options=options) for each in (split, *(() if fit is None else (fit,)))
     )
-    return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None, progress=progress), scored
+    return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None), scored
 
 
 def layer_scores(

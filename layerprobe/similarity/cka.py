@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
-from layerprobe.progress import Progress, silent
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
@@ -161,7 +160,6 @@ def estimate_cka(
     level: float | None = LEVEL,
     clusters: ArrayLike | None = None,
     device: str = "cpu",
-    progress: Progress = silent,
 ) -> list[CKAEstimate]:
     """Compare all layers of any number of models in one pass over the samples.
 
@@ -174,7 +172,6 @@ def estimate_cka(
             samples (layers, layers, n) numbers less memory a pair, in the dtype of products.
         clusters: (n,) labels of documents, where these and not the samples are independent of each other.
         device: cpu, cuda or cuda:1: where products are made.
-        progress: Called with the tiles that are done.
 
     Returns:
         For every measure the pairs in their order.
@@ -198,7 +195,7 @@ def estimate_cka(
     if not pairs or not measures:
         raise DataError(f"expected models and measures to compare by, got {len(pairs)} pairs, {len(measures)} measures")
     named = [named_layers(name, layers) for name, layers in models]
-    return _estimates(named, measures, pairs, level=level, clusters=clusters, device=device, progress=progress)
+    return _estimates(named, measures, pairs, level=level, clusters=clusters, device=device)
 
 
 def _estimate(
@@ -219,11 +216,10 @@ def _estimates(
     level: float | None,
     clusters: ArrayLike | None = None,
     device: str = "cpu",
-    progress: Progress = silent,
 ) -> list[CKAEstimate]:
     # Only the debiased estimator has intervals.
     per_sample = level is not None and any(measure.estimator == "debiased" for measure in measures)
-    sums = sums_of(models, measures, pairs, per_sample=per_sample, device=device, progress=progress)
+    sums = sums_of(models, measures, pairs, per_sample=per_sample, device=device)
     n_samples = len(next(iter(sums.values())).rows[0].diagonal)
     numbers = None if clusters is None else cluster_numbers(clusters, n_samples)
     return [

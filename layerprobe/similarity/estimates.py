@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.settings import part, report
 from layerprobe.similarity.checks import MIN_SAMPLES, Array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.inference import MIN_UNITS, cluster_numbers, difference_label, student_uncertainty, tested
@@ -67,7 +67,6 @@ def measure_layers(
     clusters: NDArray[np.intp] | None = None,
     model_name: str = "the model",
     reference_name: str = "the reference",
-    progress: Progress = silent,
 ) -> MeasureEstimate:
     """Compare every layer of one model with every layer of another, as `measure_map`, with errors of its curves.
 
@@ -95,14 +94,10 @@ def measure_layers(
     checked.check_samples(n)
     numbers = None if clusters is None else cluster_numbers(clusters, n)
     kept = [] if level is None else _without_groups(n, numbers, checked)
-    values = measure_map(
-        model_layers,
-        reference_layers,
-        measure,
-        model_name=model_name,
-        reference_name=reference_name,
-        progress=part_of(progress, start=0, share=1, whole=2 if kept else 1),
-    )
+    with part(start=0, share=1, whole=2 if kept else 1):
+        values = measure_map(
+            model_layers, reference_layers, measure, model_name=model_name, reference_name=reference_name
+        )
     return MeasureEstimate(
         layers=(model_layers, reference_layers),
         names=(model_name, reference_name),
@@ -110,7 +105,6 @@ def measure_layers(
         level=level,
         kept=kept,
         n_clusters=None if numbers is None else int(numbers.max()) + 1,
-        progress=progress,
     )
 
 
@@ -140,8 +134,6 @@ class MeasureEstimate:
     """(n,) for every group that is left out, which samples stay; none where there are no intervals."""
     n_clusters: int | None = None
     """Documents, where they and not texts are the independent units."""
-    progress: Progress = silent
-    """Called with how much is done."""
     _replicates: dict[Pair, Array | None] = field(default_factory=dict)
     """What `replicates` returned, by pair."""
 
@@ -187,7 +179,7 @@ class MeasureEstimate:
             if replicates is None:
                 return curve
             by_layer.append(replicates)
-            self.progress("estimating errors", len(curve.values) + len(by_layer), 2 * len(curve.values))
+            report("estimating errors", len(curve.values) + len(by_layer), 2 * len(curve.values))
         assert self.level is not None
         groups, all_replicates = len(self.kept), np.stack(by_layer)
         deviations = all_replicates - all_replicates.mean(axis=1, keepdims=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, varying
 from layerprobe.similarity.values import LayerMeasure, Matrix, Measure
 
@@ -22,7 +22,6 @@ def measure_map(
     *,
     model_name: str = "the model",
     reference_name: str = "the reference",
-    progress: Progress = silent,
 ) -> Matrix:
     """Compare every layer of one model with every layer of another.
 
@@ -36,7 +35,6 @@ def measure_map(
         measure: Any but CKA.
         model_name: What messages call the model.
         reference_name: What messages call the reference.
-        progress: Called with the layers of the model that are done.
 
     Returns:
         values[i][j] of layer i of the model and layer j of the reference, in the range that the measure declares.
@@ -59,7 +57,7 @@ def measure_map(
     values: list[tuple[float, ...]] = []
     for layer in _prepared(model_layers, checked, model=model_name):
         values.append(tuple(checked.compare(layer, other) for other in reference))
-        progress("comparing layers", len(values), len(model_layers))
+        report("comparing layers", len(values), len(model_layers))
     return tuple(values)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.settings import part
 from layerprobe.similarity.checks import Array, check_shape
 from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, named_layers, shuffled_sums, sums_of
 from layerprobe.similarity.engine.rows import Rows
@@ -43,7 +43,6 @@ def permutation_null(
     level: float = LEVEL,
     seed: int = 0,
     device: str = "cpu",
-    progress: Progress = silent,
 ) -> PermutationNull:
     """Return what a map of CKA would show if the samples of the two models had nothing to do with each other.
 
@@ -70,7 +69,6 @@ def permutation_null(
         level: Of the threshold; 0.95 for a test at 5 %.
         seed: Of the orders.
         device: cpu, cuda or cuda:1: where products are made.
-        progress: Called with the permutations that are done.
 
     Returns:
         p: [1 / (1 + R), 1]. threshold and mean: in the range of the measure, can be negative. calibrated: [0, 1] up
@@ -104,9 +102,7 @@ def permutation_null(
             f"{np.count_nonzero(np.isfinite(observed))} finite ones in an array of shape {observed.shape}"
         )
     layers = model_layers, reference_layers
-    null = shuffled_maps(
-        *layers, measure=measure, permutations=permutations, seed=seed, device=device, progress=progress
-    )
+    null = shuffled_maps(*layers, measure=measure, permutations=permutations, seed=seed, device=device)
     threshold = _threshold(observed, null, level)
     largest, largest_null = observed.max(), null.max(axis=(1, 2))
     largest_threshold = _threshold(largest, largest_null, level)
@@ -131,7 +127,6 @@ def shuffled_maps(
     permutations: int,
     seed: int = 0,
     device: str = "cpu",
-    progress: Progress = silent,
 ) -> Array:
     """Return (permutations, layers, layers) CKA of the model with the reference's samples in random orders.
 
@@ -148,8 +143,7 @@ def shuffled_maps(
     rng, n_samples = np.random.default_rng(seed), reference_layers[0].shape[0]
     orders = [rng.permutation(n_samples) for _ in range(permutations)]
     if memory := _kept(model_layers, reference_layers, measure, device=device):
-        report = part_of(progress, start=0, share=permutations, whole=permutations)
-        each = shuffled_sums(model, reference, measure, orders, memory=memory, device=device, progress=report)
+        each = shuffled_sums(model, reference, measure, orders, memory=memory, device=device)
         return np.stack([cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in each])
     at_once = _at_once(model_layers, reference_layers, device=device)
     maps = list[Array]()
@@ -157,8 +151,8 @@ def shuffled_maps(
         some = orders[start : start + at_once]
         shuffled = [[(name, Shuffled(source=layer, order=order)) for name, layer in reference] for order in some]
         pairs = [(0, number) for number in range(1, len(some) + 1)]
-        report = part_of(progress, start=start, share=len(some), whole=permutations)
-        by_pair = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device, progress=report)
+        with part(start=start, share=len(some), whole=permutations):
+            by_pair = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device)
         maps += [cka_values(each.pair, each.rows, each.columns, measure.estimator) for each in by_pair.values()]
     return np.stack(maps)
 

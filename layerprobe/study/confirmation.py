@@ -27,7 +27,7 @@ from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.progress import Progress, duration, notebook_bar
+from layerprobe.progress import duration
 from layerprobe.tasks.values import Task, check_task
 
 SAME = 1e-9
@@ -47,7 +47,6 @@ def confirm(
     all_seeds: bool = False,
     documents: Mapping[str, str] | None = None,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
@@ -82,7 +81,6 @@ def confirm(
         protocol=protocol,
         options=options,
         enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
-        progress=progress,
     )
     return confirmed(runs)
 

@@ -31,7 +31,6 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weig
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.metrics.crossed import crossed, item_covariance
-from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.search.answer import answer
@@ -39,6 +38,7 @@ from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
+from layerprobe.settings import part
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
@@ -69,7 +69,6 @@ def find(
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
-    progress: Progress = notebook_bar,
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
@@ -100,7 +99,6 @@ def find(
         protocol: How to fine-tune; the paper's by default.
         options: How to load and embed.
         save_models: Keep the checkpoint of every run.
-        progress: Called with what is done, how much, and of how much.
 
     Raises:
         DataError: If it is no task, the budget is too small for one run, or a setting is not what it should be.
@@ -114,18 +112,13 @@ def find(
     protocol, options = agreed(protocol, options, checkpoint)
     shared = SharedModel(checkpoint, options, items=task.readable)
     search = _Search(
-        shared,
-        search_folds(task, seeds, cross_validation),
-        task,
-        protocol,
-        start=start,
-        save_models=save_models,
-        progress=progress,
+        shared, search_folds(task, seeds, cross_validation), task, protocol, start=start, save_models=save_models
     )
     whole = settings.block_steps(search.n_blocks)
     with search.crew:
         while (planned := next_run(search.evidence, settings).run) is not None:
-            search.make([planned], part_of(progress, start=search.evidence.spent, share=planned.cost, whole=whole))
+            with part(start=search.evidence.spent, share=planned.cost, whole=whole):
+                search.make([planned])
         return search.finding(settings, against_last=against_last)
 
 
@@ -153,7 +146,6 @@ class _Search:
         *,
         start: int | None,
         save_models: bool,
-        progress: Progress,
     ) -> None:
         checkpoint, options = model.checkpoint, model.options
         self.n_blocks = count_blocks(checkpoint.config)
@@ -164,8 +156,7 @@ class _Search:
         self.folds = [runs.task for runs in self.sets]
         self.crew = crew_of(RunWorker, tuple(self.sets))
         self.own_folder = run_folder(checkpoint, task, protocol, options)
-        self.progress = progress
-        read = read_curves(checkpoint, task.texts(), _readings(task), options=options, progress=progress)
+        read = read_curves(checkpoint, task.texts(), _readings(task), options=options)
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
@@ -183,12 +174,12 @@ class _Search:
         if self.evidence.first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 
-    def make(self, planned: Sequence[PlannedRun], progress: Progress) -> None:
+    def make(self, planned: Sequence[PlannedRun]) -> None:
         """Make runs, or read them, and add what they score to the evidence."""
         jobs = [RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan) for run in planned]
         costs = {job: float(run.cost) for job, run in zip(jobs, planned, strict=True)}
         plan = runs_plan(self.sets, costs)
-        made = {job: outcome for job, outcome in execute(plan, self.crew, progress=progress)}  # noqa: C416
+        made = {job: outcome for job, outcome in execute(plan, self.crew)}  # noqa: C416
         for job in jobs:  # whichever ended first
             self._add(job, made[job])
         self._join_evidence()
@@ -235,7 +226,7 @@ class _Search:
         proof = None
         while against_last and answered.best_layer != self.n_blocks:
             best, missing = answered.best_layer, self._missing(answered.best_layer, against_last)
-            self.make(missing, self.progress)
+            self.make(missing)
             answered = answer(self.evidence, settings)
             if answered.best_layer == best:
                 proof = self._against_last(best, settings)

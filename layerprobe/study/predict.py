@@ -26,7 +26,6 @@ from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.readings.cka import layer_curve
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import CKA, READINGS
@@ -60,7 +59,6 @@ def predict(
     documents: Mapping[str, str] | None = None,
     split: TextSplit = "all",
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> Prediction:
     """Say which layers will drop after fine-tuning, which one to keep, and how far to trust that.
 
@@ -78,7 +76,6 @@ def predict(
         documents: Where each text comes from, if texts of one document are not independent.
         split: Whose texts of a task are embedded: train, validation, test, or all.
         options: How to load and embed.
-        progress: Called with what is done, how much, and of how much.
 
     Raises:
         DataError: If there is no such rule, it needs labels or a reference that were not given, or the model has fewer
@@ -95,7 +92,7 @@ def predict(
         for each in (model, *references)
     )
     quality = data_quality(checkpoint, data, split=split, options=options)
-    embedded, *others = (extract(each, texts, options=options, progress=progress) for each in (checkpoint, *bases))
+    embedded, *others = (extract(each, texts, options=options) for each in (checkpoint, *bases))
     compared = compare_all(
         embedded,
         others or [embedded],
@@ -104,12 +101,11 @@ def predict(
         level=level,
         documents=documents,
         device=options.device,
-        progress=progress,
     ).comparisons
     labelled: LayerScores | None = None
     label_warnings: tuple[str, ...] = ()
     if task is not None:
-        labelled, scored = score(checkpoint, task, split="validation", options=options, progress=progress)
+        labelled, scored = score(checkpoint, task, split="validation", options=options)
         label_warnings = scored.warnings
     curves = read_curves(
         checkpoint,
@@ -119,7 +115,6 @@ def predict(
         level=level,
         documents=documents,
         options=options,
-        progress=progress,
     )
     rules = [rule, *[rule_by_reference(rule)] * (len(compared) - 1)]
     drops = [

@@ -11,7 +11,6 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of, pooled_alike
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.zero_shot import score
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
@@ -51,7 +50,6 @@ def run(
     save_models: bool = False,
     command: str = "layerprobe.run",
     finetune_command: str = "",
-    progress: Progress = notebook_bar,
 ) -> Study:
     """Predict, find the layer to keep, and score; what was done before is not done again.
 
@@ -78,7 +76,6 @@ def run(
         save_models: Keep the weights of the runs of the search, for `export_model`.
         command: How this study was asked for; kept in its provenance.
         finetune_command: The command line that fine-tunes so, likewise; from Python there is none.
-        progress: Called with what is done, how much, and of how much.
 
     Raises:
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
@@ -109,7 +106,6 @@ def run(
         level=level,
         split=split,
         options=options,
-        progress=progress,
     )
     logger.info("before fine-tuning: %s", prediction.drop.sentence)
     finding: Finding | None = None
@@ -130,20 +126,17 @@ def run(
             protocol=protocol,
             options=options,
             save_models=save_models,
-            progress=progress,
         )
 
         def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:
                 return ()
-            runs = finetune(
-                tuned, chosen, task, seeds=range(seeds), protocol=protocol, options=options, progress=progress
-            )
+            runs = finetune(tuned, chosen, task, seeds=range(seeds), protocol=protocol, options=options)
             return outcomes(runs, items_of(tuned, runs, task, options=options), level=level)
 
         further = at(checkpoint, layers)
         contrast = at(bases[0], reference_layers) if bases else ()
-    scored = [score(each, task, options=options, progress=progress) for each in (checkpoint, *bases[:1])]
+    scored = [score(each, task, options=options) for each in (checkpoint, *bases[:1])]
     comparison = prediction.comparison
     return Study(
         comparison=comparison,

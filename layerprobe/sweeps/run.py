@@ -73,7 +73,7 @@ def run_sweep(
     with crew_of(RunWorker, loaded.sets, machines, most=len(progress.missing)) as crew:
         progress.workers = crew.n_at_a_time
         watch(progress.result())
-        for job, outcome in execute(loaded.plan, crew, done=progress.there):
+        for job, outcome in execute(loaded.plan, crew, done=progress.there, reports=False):
             progress.add(job, outcome)
             watch(progress.result())
     return progress.result()

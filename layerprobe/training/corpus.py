@@ -11,7 +11,7 @@ from torch import Tensor
 
 from layerprobe.encoders.batching import Prepared, TokenizedTexts
 from layerprobe.errors import DataError
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 
 # Texts from one report of progress to the next.
 CHUNK = 20_000
@@ -53,9 +53,7 @@ class Corpus:
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
-def tokenize_corpus(
-    tokenize: Callable[[list[str]], Prepared], texts: Sequence[str], *, progress: Progress = silent
-) -> Corpus:
+def tokenize_corpus(tokenize: Callable[[list[str]], Prepared], texts: Sequence[str]) -> Corpus:
     """Return `texts` as token ids; what `tokenize` raises is passed on."""
     parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
     padding, side = 0, "right"
@@ -66,7 +64,7 @@ def tokenize_corpus(
         lengths += tokenized.lengths
         n_cut += tokenized.n_truncated
         padding, side = tokenized.pad_id, tokenized.padding_side
-        progress("tokenizing", min(start + CHUNK, len(texts)), len(texts))
+        report("tokenizing", min(start + CHUNK, len(texts)), len(texts))
     ends = np.cumsum(lengths, dtype=np.int64)
     return Corpus(ids=np.concatenate(parts), ends=ends, pad_id=padding, padding_side=side, n_cut=n_cut)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.masking import MaskedBatch
 from layerprobe.training.objective import Objective, rates_of
@@ -244,13 +244,12 @@ def train(
     evaluate_every: int | None = None,
     task: str = "training",
     show_loss: bool = False,
-    progress: Progress = silent,
 ) -> None:
     """Take the steps of a run that are left.
 
     A run that goes on from a saved step gives the same weights as one that was never interrupted. It is saved in its
     directory, locked by the caller, and evaluated every so many steps; by default nowhere, and after every epoch. The
-    progress is called with the steps that are done; with `show_loss` its task shows loss and speed.
+    steps that are done are reported, with `show_loss` with loss and speed.
 
     Raises:
         TrainingError: If the loss or its gradient is not finite.
@@ -259,9 +258,9 @@ def train(
     evaluate_every = evaluate_every or run.steps_per_epoch
     total = run.total_steps
 
-    def report() -> None:
+    def report_step() -> None:
         detail = f" loss {run.last_loss:.3f}, {run.tokens_per_second:,.0f} tokens/s" if show_loss else ""
-        progress(task + detail, run.step, total)
+        report(task + detail, run.step, total)
 
     with seeded(run.seed, run.device):
         if run_directory is None or run_directory.last is None:
@@ -270,10 +269,10 @@ def train(
             run.restore(*run_directory.last)
             logger.info("going on from step %d of %d", run.step, total)
         last_saved = run.step
-        progress(task, run.step, total)
+        report(task, run.step, total)
         while run.step < total:
             run.advance()
-            report()
+            report_step()
             if run.step % evaluate_every == 0 or run.step == total:
                 run.evaluate()
             if run_directory is not None and run.step - last_saved >= checkpoint_every and run.step < total:

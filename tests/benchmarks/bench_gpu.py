@@ -60,6 +60,7 @@ from layerprobe.encoders.pooling import pool
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.lab.pretraining.tokenizers import word_tokenizer
 from layerprobe.profiling.memory import gauge_for
+from layerprobe.settings import settings
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine.passes import named_layers, sums_of
 from layerprobe.similarity.measures.cka import CKA
@@ -353,7 +354,8 @@ def seconds_to_disk(bench: Bench, texts: list[str]) -> float | None:
         with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
             options = Options(device=str(bench.device), dtype="bfloat16", cache_dir=Path(folder))
             extract(str(bench.checkpoint), texts[:1], options=options)  # the first use of a model takes a look at it
-            extract(str(bench.checkpoint), texts, options=options, progress=progress)
+            with settings(progress=progress):
+                extract(str(bench.checkpoint), texts, options=options)
             end = time.perf_counter()
         (begin, done, total), *_ = heard
         return (end - begin) * total / (total - done) if done < total else None

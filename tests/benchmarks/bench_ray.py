@@ -19,12 +19,11 @@ import psutil
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan, Share, Workers
-from layerprobe.progress import Progress
 
 
-def empty(setting: object, share: Share) -> Callable[[int, Progress], bool]:
+def empty(setting: object, share: Share) -> Callable[[int], bool]:
     """Jobs of nothing."""
-    return lambda job, progress: True
+    return lambda job: True
 
 
 def done(workers: Workers, n_jobs: int) -> Generator[Any, None, None]:

@@ -20,6 +20,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, ModelError, Store
 from layerprobe.extraction import embeddings as module
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.extraction.values import ExtractionPlan
+from layerprobe.settings import settings
 from tests.images import save_towers
 from tests.models import ARCHITECTURES, ROTARY, SIZES, TEXTS, save_tiny
 
@@ -241,8 +242,8 @@ def test_one_that_is_stopped_leaves_nothing_half_written(
         if done > total / 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r"^$"):
-        extract(bert, TEXTS, options=options(tmp_path), blockwise=True, progress=stop)
+    with pytest.raises(KeyboardInterrupt, match=r"^$"), settings(progress=stop):
+        extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["embeddings", "locks", "results"]
     (entry,) = tmp_path.joinpath("embeddings").iterdir()
     assert not list(entry.glob("*.safetensors"))

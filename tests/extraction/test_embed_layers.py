@@ -19,6 +19,7 @@ from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embed import ahead, embed_layers
+from layerprobe.settings import settings
 from tests.models import HIDDEN, N_BLOCKS, PRE_NORM, TEXTS, save_tiny, tiny_tokenizer
 
 Loaded = Callable[[str], Encoder]
@@ -146,7 +147,8 @@ def test_progress_counts_tokens_to_the_end(loaded: Loaded) -> None:
     encoder = loaded("bert")
     tokens = encoder.tokenize(TEXTS)
     seen: list[tuple[str, float, float]] = []
-    embed_layers(encoder, tokens, batch_tokens=32, progress=lambda *step: seen.append(step))
+    with settings(progress=lambda *step: seen.append(step)):
+        embed_layers(encoder, tokens, batch_tokens=32)
     done = [step[1] for step in seen]
     assert len(seen) > 1
     assert done == sorted(set(done))

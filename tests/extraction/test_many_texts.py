@@ -20,6 +20,7 @@ from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.extraction.values import ExtractionPlan
 from layerprobe.files import spooled
 from layerprobe.files.spooled import SpooledTexts
+from layerprobe.settings import settings
 from layerprobe.store import store as module
 from layerprobe.store.key import texts_digest
 from layerprobe.store.store import Store
@@ -125,8 +126,8 @@ def test_an_interrupted_extraction_goes_on_with_the_shards_that_are_missing(
         if done > total / 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        extract(model, texts, options=short, progress=interrupt)
+    with pytest.raises(KeyboardInterrupt), settings(progress=interrupt):
+        extract(model, texts, options=short)
     (entry,) = Store(options.cache_dir).entries()
     assert entry.state == "partial"
     assert entry.manifest is not None

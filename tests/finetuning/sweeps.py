@@ -32,7 +32,7 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import Share
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import settings
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task
 
@@ -64,16 +64,16 @@ def runs_of(load: Callable[[], Encoder], folder: RunFolder, task: Task, protocol
     return RunSet(model=Loaded(load), folder=folder, task=task, protocol=protocol, **settings)
 
 
-def one_run(runs: RunSet, layer: int, seed: int, *, scan: bool = False, progress: Progress = silent) -> Run:
+def one_run(runs: RunSet, layer: int, seed: int, *, scan: bool = False) -> Run:
     """Make a run, or read it."""
-    with crew_of(RunWorker, (runs,)) as crew:
-        (run,) = results(runs_plan((runs,), {RunJob(layer, seed, scan=scan): 1.0}), crew, progress=progress).values()
+    with crew_of(RunWorker, (runs,)) as crew, settings():
+        (run,) = results(runs_plan((runs,), {RunJob(layer, seed, scan=scan): 1.0}), crew).values()
     return run
 
 
-def sweep(model: Path, root: Path, *, progress: Progress = silent) -> list[FineTuningRun]:
+def sweep(model: Path, root: Path) -> list[FineTuningRun]:
     runs = runs_of(lambda: load_encoder(str(model), device="cpu"), folder_of(model, root), TASK, PROTOCOL)
-    return fine_tune_layers(runs, LAYERS, seeds=SEEDS, progress=progress)
+    return fine_tune_layers(runs, LAYERS, seeds=SEEDS)
 
 
 if __name__ == "__main__":
@@ -84,4 +84,5 @@ if __name__ == "__main__":
         print(task, f"{done:g} of {total:g}", flush=True)
         time.sleep(float(sys.argv[3]))
 
-    sweep(Path(sys.argv[1]), Path(sys.argv[2]), progress=slowly)
+    with settings(progress=slowly):
+        sweep(Path(sys.argv[1]), Path(sys.argv[2]))

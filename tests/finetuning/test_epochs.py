@@ -18,7 +18,8 @@ from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress
+from layerprobe.settings import settings
 from layerprobe.training.saved_steps import SavedSteps
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of, one_run, runs_of
@@ -67,14 +68,14 @@ def killed_at(step: int) -> Progress:
     return report
 
 
-def run(model: Path, root: Path, kind: str, *, joint: bool, progress: Progress = silent) -> FineTuningRun | JointRun:
+def run(model: Path, root: Path, kind: str, *, joint: bool) -> FineTuningRun | JointRun:
     task = toy_task_of(kind, train=8 * STEPS)
 
     def load() -> Encoder:
         return load_encoder(str(model), device="cpu")
 
     runs = runs_of(load, folder_of(model, root), task, PROTOCOL, weighting="random", save_models=True)
-    done = one_run(runs, 2, 1, scan=joint, progress=progress)
+    done = one_run(runs, 2, 1, scan=joint)
     return dataclasses.replace(done, seconds=0.0, peak_memory=0)
 
 
@@ -95,8 +96,8 @@ def test_a_run_killed_in_each_epoch_gives_the_same_numbers(
     whole = run(dropping, tmp_path / "whole", kind, joint=joint)
     trained.clear()
     for epoch in range(PROTOCOL.epochs):
-        with pytest.raises(KeyboardInterrupt):
-            run(dropping, tmp_path / "killed", kind, joint=joint, progress=killed_at(epoch * STEPS + 2))
+        with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(epoch * STEPS + 2)):
+            run(dropping, tmp_path / "killed", kind, joint=joint)
     assert run(dropping, tmp_path / "killed", kind, joint=joint) == whole
     # each was begun, killed, and begun again: none that was done
     assert trained == [epoch * STEPS for epoch in range(PROTOCOL.epochs) for _ in range(2)]
@@ -117,8 +118,8 @@ def test_seconds_before_the_interruption_count(dropping: Path, tmp_path: Path, m
         shown.append(self.seconds)
 
     monkeypatch.setattr(Epochs, "_go_on", counting)
-    with pytest.raises(KeyboardInterrupt):
-        run(dropping, tmp_path, "sts", joint=False, progress=killed_at(2 * STEPS + 2))
+    with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
+        run(dropping, tmp_path, "sts", joint=False)
     (step,) = directory_of(dropping, tmp_path, joint=False).glob("step-*")
     saved = SavedSteps(step.parent, epochs.SavedEpoch, root=tmp_path, advice="", name="").last()
     assert saved is not None
@@ -136,8 +137,8 @@ def test_epochs_of_other_libraries_or_that_are_damaged_are_done_again(
     whole = run(dropping, tmp_path / "whole", "sts", joint=False)
 
     def interrupted() -> Path:
-        with pytest.raises(KeyboardInterrupt):
-            run(dropping, tmp_path, "sts", joint=False, progress=killed_at(2 * STEPS + 2))
+        with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
+            run(dropping, tmp_path, "sts", joint=False)
         (step,) = directory_of(dropping, tmp_path, joint=False).glob("step-*")
         trained.clear()
         return step
@@ -181,6 +182,6 @@ def test_a_failed_run_leaves_no_epochs(dropping: Path, tmp_path: Path, monkeypat
 def test_short_runs_write_nothing(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds is not worth writing down."""
     monkeypatch.setattr(epochs, "SAVE_AFTER", 30.0)
-    with pytest.raises(KeyboardInterrupt):
-        run(dropping, tmp_path, "sts", joint=False, progress=killed_at(2 * STEPS + 2))
+    with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
+        run(dropping, tmp_path, "sts", joint=False)
     assert not list(directory_of(dropping, tmp_path, joint=False).glob("step-*"))

@@ -27,6 +27,7 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs import execute
+from layerprobe.settings import settings
 from layerprobe.versions import versions
 from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, one_run, runs_of, sweep
@@ -128,7 +129,8 @@ def test_a_run_that_is_named_twice_is_one_run(encoder: Encoder, finished: RunFol
 
 def test_progress_tells_the_share_of_the_cost(folder: Path, tmp_path: Path) -> None:
     calls: list[tuple[float, float]] = []
-    sweep(folder, tmp_path, progress=lambda task, done, total: calls.append((done, total)))
+    with settings(progress=lambda task, done, total: calls.append((done, total))):
+        sweep(folder, tmp_path)
     assert len(calls) == STEPS * len(JOBS)
     assert {total for _, total in calls} == {12.0}  # layers 1 and 3 twice: 2 + 4 each
     done = [done for done, _ in calls]

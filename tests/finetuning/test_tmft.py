@@ -24,6 +24,7 @@ from layerprobe.finetuning.losses import CosineScore, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
+from layerprobe.settings import settings
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Examples, Task
 from tests.finetuning.finished import evaluated, tuned
@@ -176,12 +177,14 @@ def test_batches_have_the_size_of_the_protocol_and_a_smaller_last_one(encoder: E
     trainer.update = recording  # type: ignore[method-assign]
     pairs = prepared_sides(encoder, toy_pairs(13, 0), max_length=64)
     rng = np.random.default_rng(0)
-    (mean,) = trainer.epoch(pairs, rng.permutation(13), progress=lambda *_: None, task="")
+    with settings(progress=lambda *_: None):
+        (mean,) = trainer.epoch(pairs, rng.permutation(13), task="")
     assert sizes == [8, 5]
     assert sorted(seen) == list(range(13))
     assert mean == pytest.approx((8 * losses[0] + 5 * losses[1]) / 13, rel=1e-6)
     first = list(seen)
-    trainer.epoch(pairs, rng.permutation(13), progress=lambda *_: None, task="")
+    with settings(progress=lambda *_: None):
+        trainer.epoch(pairs, rng.permutation(13), task="")
     assert sorted(seen[13:]) == list(range(13))
     assert seen[13:] != first
 
@@ -369,7 +372,8 @@ def test_the_test_score_is_that_of_the_best_epoch(
 
 def test_progress_counts_the_steps(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     calls: list[tuple[str, float, float]] = []
-    tuned(encoder, 1, task, protocol=protocol, seed=4, progress=lambda *call: calls.append(call))
+    with settings(progress=lambda *call: calls.append(call)):
+        tuned(encoder, 1, task, protocol=protocol, seed=4)
     assert calls == [("TMFT layer 1 seed 4", step, 24) for step in range(1, 25)]
 
 

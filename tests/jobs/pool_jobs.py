@@ -22,7 +22,6 @@ from layerprobe.files.atomic import make_directory, write_whole
 from layerprobe.jobs.crew import Begin, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan, Share, Workers
-from layerprobe.progress import Progress, silent
 
 
 def done(
@@ -35,14 +34,14 @@ def done(
         yield from execute(plan, crew)
 
 
-def doubling(setting: str, share: Share) -> Callable[[int, Progress], tuple[str, int]]:
-    return lambda job, progress: (share.device or setting, 2 * job)
+def doubling(setting: str, share: Share) -> Callable[[int], tuple[str, int]]:
+    return lambda job: (share.device or setting, 2 * job)
 
 
-def later_at_first(folder: Path, share: Share) -> Callable[[str, Progress], str | None]:
+def later_at_first(folder: Path, share: Share) -> Callable[[str], str | None]:
     """Jobs that are not to be done when they are first seen."""
 
-    def work(job: str, progress: Progress) -> str | None:
+    def work(job: str) -> str | None:
         seen = folder / job
         if job.startswith("held") and not seen.exists():
             seen.touch()
@@ -52,10 +51,10 @@ def later_at_first(folder: Path, share: Share) -> Callable[[str, Progress], str 
     return work
 
 
-def killed(folder: Path, share: Share) -> Callable[[str, Progress], tuple[str, int]]:
+def killed(folder: Path, share: Share) -> Callable[[str], tuple[str, int]]:
     """Jobs that kill their process: `once`, or `always`."""
 
-    def work(job: str, progress: Progress) -> tuple[str, int]:
+    def work(job: str) -> tuple[str, int]:
         seen = folder / job
         if job == "always" or (job == "once" and not seen.exists()):
             seen.touch()
@@ -65,10 +64,10 @@ def killed(folder: Path, share: Share) -> Callable[[str, Progress], tuple[str, i
     return work
 
 
-def raising(setting: str, share: Share) -> Callable[[str, Progress], str]:
+def raising(setting: str, share: Share) -> Callable[[str], str]:
     """Of jobs named `bad`."""
 
-    def work(job: str, progress: Progress) -> str:
+    def work(job: str) -> str:
         if job == "bad":
             raise ValueError(f"{setting} and {job}")
         return job
@@ -76,42 +75,42 @@ def raising(setting: str, share: Share) -> Callable[[str, Progress], str]:
     return work
 
 
-def cut_short(setting: type[Exception], share: Share) -> Callable[[str, Progress], str]:
+def cut_short(setting: type[Exception], share: Share) -> Callable[[str], str]:
     """Jobs that read a file or a pipe of their own, which ends."""
 
-    def work(job: str, progress: Progress) -> str:
+    def work(job: str) -> str:
         raise setting("ran out of input")
 
     return work
 
 
-def on_a_full_disk(setting: str, share: Share) -> Callable[[str, Progress], str]:
+def on_a_full_disk(setting: str, share: Share) -> Callable[[str], str]:
     """No space at the start, or for jobs named `bad`."""
 
-    def work(job: str, progress: Progress) -> str:
+    def work(job: str) -> str:
         if job in ("start", "bad"):
             raise StoreError(f"no space for {job}")
         return job
 
-    work(setting, silent)
+    work(setting)
     return work
 
 
-def raising_at_start(setting: str, share: Share) -> Callable[[str, Progress], str]:
+def raising_at_start(setting: str, share: Share) -> Callable[[str], str]:
     raise ValueError(f"{setting} alone")
 
 
-def unstartable(setting: str, share: Share) -> Callable[[str, Progress], str]:
+def unstartable(setting: str, share: Share) -> Callable[[str], str]:
     sys.exit(3)
 
 
-def stateful(setting: tuple[Path, str], share: Share) -> Callable[[str, Progress], tuple[str, int, int]]:
+def stateful(setting: tuple[Path, str], share: Share) -> Callable[[str], tuple[str, int, int]]:
     """Jobs that say the setting, the process, and how many that has done; `once` kills it."""
     folder, name = setting
     (folder / f"{name} {os.getpid()}").touch()
     done: list[str] = []
 
-    def work(job: str, progress: Progress) -> tuple[str, int, int]:
+    def work(job: str) -> tuple[str, int, int]:
         if job == "once" and not (folder / job).exists():
             (folder / job).touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -121,10 +120,10 @@ def stateful(setting: tuple[Path, str], share: Share) -> Callable[[str, Progress
     return work
 
 
-def kept(folder: Path, share: Share) -> Callable[[str, Progress], str | None]:
+def kept(folder: Path, share: Share) -> Callable[[str], str | None]:
     """Jobs that are folders with a lock and a result, as runs are."""
 
-    def work(job: str, progress: Progress) -> str | None:
+    def work(job: str) -> str | None:
         here = folder / job
         make_directory(here)
         try:
@@ -141,22 +140,22 @@ def kept(folder: Path, share: Share) -> Callable[[str, Progress], str | None]:
     return work
 
 
-def kept_and_said(folder: Path, share: Share) -> Callable[[str, Progress], int]:
+def kept_and_said(folder: Path, share: Share) -> Callable[[str], int]:
     """The same, with a line in the log; the answer is the process."""
     work = kept(folder, share)
 
-    def said(job: str, progress: Progress) -> int:
+    def said(job: str) -> int:
         logging.getLogger("layerprobe.somewhere").warning("%s", "100 % of it")
-        assert work(job, progress) == job
+        assert work(job) == job
         return os.getpid()
 
     return said
 
 
-def waiting_for_others(folder: Path, share: Share) -> Callable[[str, Progress], str]:
+def waiting_for_others(folder: Path, share: Share) -> Callable[[str], str]:
     """A job named `long` ends when all others have been done."""
 
-    def work(job: str, progress: Progress) -> str:
+    def work(job: str) -> str:
         end = time.monotonic() + 60
         while job == "long" and len(list(folder.iterdir())) < 4:
             assert time.monotonic() < end, "the others wait behind it"
@@ -167,16 +166,16 @@ def waiting_for_others(folder: Path, share: Share) -> Callable[[str, Progress], 
     return work
 
 
-def logging_work(setting: str, share: Share) -> Callable[[str, Progress], str]:
-    def work(job: str, progress: Progress) -> str:
+def logging_work(setting: str, share: Share) -> Callable[[str], str]:
+    def work(job: str) -> str:
         logging.getLogger("layerprobe.somewhere").warning("100 %% of %s", job)
         return job
 
     return work
 
 
-def working_for_ever(folder: Path, share: Share) -> Callable[[int, Progress], int]:
-    def work(job: int, progress: Progress) -> int:
+def working_for_ever(folder: Path, share: Share) -> Callable[[int], int]:
+    def work(job: int) -> int:
         (folder / str(os.getpid())).touch()
         time.sleep(600)
         return job

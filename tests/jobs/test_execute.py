@@ -14,7 +14,7 @@ from layerprobe.jobs.execute import execute, results
 from layerprobe.jobs.plan import HERE, Plan, Share, Workers
 from layerprobe.jobs.processes import shares
 from layerprobe.jobs.registry import EXECUTORS
-from layerprobe.progress import Progress
+from layerprobe.settings import report, settings
 from tests.jobs import pool_jobs
 
 COSTS = {"short": 1.0, "long": 4.0, "middle": 2.0}
@@ -26,9 +26,9 @@ class Upper:
     def __init__(self, failures: dict[str, Exception], share: Share) -> None:
         self.failures, self.begun = failures, list[str]()
 
-    def __call__(self, job: str, progress: Progress) -> str:
+    def __call__(self, job: str) -> str:
         self.begun.append(job)
-        progress("half", 1.0, 2.0)
+        report("half", 1.0, 2.0)
         if job in self.failures:
             raise self.failures[job]
         return job.upper()
@@ -66,11 +66,13 @@ def test_progress_is_the_share_of_the_cost() -> None:
     calls: list[tuple[str, float, float]] = []
     with crew_of(Upper, {}) as crew:
         plan: Plan[str, str] = Plan(jobs=COSTS, done={"long": "there"}.get, unit="words")
-        results(plan, crew, progress=lambda *call: calls.append(call))
+        with settings(progress=lambda *call: calls.append(call)):
+            results(plan, crew)
     assert calls == [("half", 4.5, 7.0), ("half", 6.0, 7.0)]
     calls.clear()
-    with crew_of(pool_jobs.doubling, "", Workers(executor="processes")) as crew:
-        results(Plan(jobs={1: 1.0, 2: 3.0}, unit="numbers"), crew, progress=lambda *call: calls.append(call))
+    noting = settings(progress=lambda *call: calls.append(call))
+    with crew_of(pool_jobs.doubling, "", Workers(executor="processes")) as crew, noting:
+        results(Plan(jobs={1: 1.0, 2: 3.0}, unit="numbers"), crew)
     assert calls == [("numbers", 3.0, 4.0), ("numbers", 4.0, 4.0)]
 
 
@@ -112,7 +114,7 @@ class Backwards(Crew):
             self.workers = [Worker()]
             self.workers[0].ready = True
 
-    def give(self, worker: Worker, job: str, progress: Progress) -> None:
+    def give(self, worker: Worker, job: str, part: object) -> None:
         self.job = job
 
     def messages(self, seconds: float | None) -> Iterator[Message]:

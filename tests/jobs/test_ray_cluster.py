@@ -24,6 +24,7 @@ from layerprobe.finetuning.tuning import scan
 from layerprobe.jobs import ray_cluster as ray_pool
 from layerprobe.jobs.plan import Workers
 from layerprobe.jobs.ray_cluster import processors_a_job
+from layerprobe.settings import settings
 from layerprobe.sweeps.run import run_sweep
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
@@ -270,15 +271,8 @@ def test_a_scan_is_as_the_local_one(
     options = [Options(device="cpu", cache_dir=store) for store in stores]
     here = scan("bert", task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, options=options[0])
     done: list[tuple[str, float, float]] = []
-    there = scan(
-        "bert",
-        task,
-        seeds=(0, 1, 2),
-        protocol=tiny.PROTOCOL,
-        options=options[1],
-        ray=larger.address,
-        progress=lambda *step: done.append(step),
-    )
+    with settings(progress=lambda *step: done.append(step)):
+        there = scan("bert", task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, options=options[1], ray=larger.address)
     assert without_times(to_dict(there)) == without_times(to_dict(here))
     assert [step for step in done if step[0] == "seeds"] == [("seeds", float(n), 3.0) for n in (1, 2, 3)]
     local_files, files = ([path.relative_to(store) for path in sorted(store.rglob("*"))] for store in stores)
@@ -299,7 +293,8 @@ def test_shards_are_as_the_local_ones(
     here = extract(model, texts, options=options[0])
     done: list[tuple[str, float, float]] = []
     monkeypatch.setattr("layerprobe.extraction.embeddings._embed_and_store", None)  # only there
-    there = extract(model, texts, options=options[1], ray=larger.address, progress=lambda *step: done.append(step))
+    with settings(progress=lambda *step: done.append(step)):
+        there = extract(model, texts, options=options[1], ray=larger.address)
     assert there.stored.manifest.n_shards == 6
     assert there.warnings == here.warnings
     assert done[-1] == ("texts", 230.0, 230.0)

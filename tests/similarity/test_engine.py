@@ -307,14 +307,14 @@ def test_little_memory_reads_rows_for_every_tile(measure: CKA, models: list, mon
 def test_little_memory_takes_more_passes(memory: int, per_sample: bool, models: list) -> None:
     layers = centred_layers([pair for model in named(models) for pair in model])
     steps: list[tuple[int, int]] = []
-    own, pairs = feature_sums(
-        layers,
-        [linear_gram(layer) for layer in layers],
-        {(0, 1): (slice(0, 4), slice(4, 7))},
-        per_sample=per_sample,
-        memory=memory,
-        progress=lambda _, done, total: steps.append((done, total)),
-    )
+    with settings(progress=lambda _, done, total: steps.append((done, total))):
+        own, pairs = feature_sums(
+            layers,
+            [linear_gram(layer) for layer in layers],
+            {(0, 1): (slice(0, 4), slice(4, 7))},
+            per_sample=per_sample,
+            memory=memory,
+        )
     found = Sums(rows=own[:4], columns=own[4:], pair=pairs[0, 1])
     np.testing.assert_allclose(cka_of(found, LINEAR), oracle.cka_map(*models), rtol=0, atol=1e-12)
     # Seven layers with themselves and twelve pairs: as many passes where no two fit.
@@ -664,7 +664,8 @@ def test_gradients_are_not_recorded(models: list) -> None:
 
 def test_progress_ends_once_and_never_goes_back(models: list) -> None:
     steps: list[tuple[int, int]] = []
-    sums_of(named(models), MEASURES, [(0, 1)], tile=20, progress=lambda _, done, total: steps.append((done, total)))
+    with settings(progress=lambda _, done, total: steps.append((done, total))):
+        sums_of(named(models), MEASURES, [(0, 1)], tile=20)
     shares = [done / total for done, total in steps]
     assert shares == sorted(shares)
     assert shares[-1] == 1

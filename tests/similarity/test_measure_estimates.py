@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError
+from layerprobe.settings import settings
 from layerprobe.similarity.estimates import GROUPS, MeasureEstimate, measure_layers
 from layerprobe.similarity.maps import measure_map, samples_without_groups
 from layerprobe.similarity.values import CurveUncertainty, Normalize
@@ -197,10 +198,12 @@ def test_a_model_without_layers_is_refused() -> None:
 
 def test_all_that_is_done_is_told() -> None:
     reports: list[tuple[str, int, int]] = []
-    measure_layers(*pair(30), measured("rsa"), progress=lambda *report: reports.append(report)).curve("same-index")
+    with settings(progress=lambda *report: reports.append(report)):
+        measure_layers(*pair(30), measured("rsa")).curve("same-index")
     assert reports[-1] == ("estimating errors", 4, 4)
     reports.clear()
-    measure_layers(*pair(4), measured("rsa"), progress=lambda *report: reports.append(report))
+    with settings(progress=lambda *report: reports.append(report)):
+        measure_layers(*pair(4), measured("rsa"))
     assert reports[-1] == ("comparing layers", 1, 1)
 
 

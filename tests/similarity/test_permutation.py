@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.settings import settings
 from layerprobe.similarity import permutation
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.engine.passes import CPU_TILE
@@ -276,12 +277,14 @@ def test_progress_counts_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
         assert total == 7
 
     monkeypatch.setattr(permutation, "CPU_MEMORY", 1)
-    shuffled_maps(model, reference, measure=MEASURES[4], permutations=7, progress=report)
+    with settings(progress=report):
+        shuffled_maps(model, reference, measure=MEASURES[4], permutations=7)
     assert reports == sorted(reports)
     assert reports[-1] == 7
     reports.clear()
     monkeypatch.setattr(permutation, "CPU_KEPT", 0)
-    shuffled_maps(model, reference, measure=MEASURES[4], permutations=7, progress=report)
+    with settings(progress=report):
+        shuffled_maps(model, reference, measure=MEASURES[4], permutations=7)
     assert reports == [1, 2, 3, 4, 5, 6, 7]
 
 

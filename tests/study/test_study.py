@@ -29,6 +29,7 @@ from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.diagnostics import rank_curve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
+from layerprobe.settings import settings
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.maps import measure_map
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
@@ -186,7 +187,8 @@ def test_without_fine_tuning_it_stops_at_the_prediction(
 def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: Task, tmp_path: Path) -> None:
     calls: list[tuple[str, float, float]] = []
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=32)
-    whole(models, task, options, progress=lambda *call: calls.append(call))
+    with settings(progress=lambda *call: calls.append(call)):
+        whole(models, task, options)
     kinds = {name.split()[0] for name, _, _ in calls}
     assert kinds == {"embedding", "comparing", "TMFT"}
     embedding = [(done, total) for name, done, total in calls if name == "embedding with bert"]

@@ -30,7 +30,6 @@ from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import FailedRun
 from layerprobe.jobs.crew import Crew, Message, Worker
 from layerprobe.jobs.plan import Share
-from layerprobe.progress import Progress
 from layerprobe.sweeps import run as sweeping
 from layerprobe.sweeps.run import plan_sweep, run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
@@ -322,7 +321,7 @@ class Lossy(Crew):
             self.workers = [Worker()]
             self.workers[0].ready = True
 
-    def give(self, worker: Worker, job: object, progress: Progress) -> None:
+    def give(self, worker: Worker, job: object, part: object) -> None:
         type(self).before()
 
     def messages(self, seconds: float | None) -> Iterator[Message]:

@@ -49,10 +49,8 @@ def across(
     # only now: an error in the data needs no torch
     from layerprobe.scoring.across import score_across
 
-    with output.progress() as progress:
-        result = score_across(
-            extraction.resolve(model), loaded, split=split, level=level, options=extraction.options(), progress=progress
-        )
+    with output.progress():
+        result = score_across(extraction.resolve(model), loaded, split=split, level=level, options=extraction.options())
     notes, warnings = ([line for task in loaded for line in getattr(task, name)] for name in ("notes", "warnings"))
     output.notes(notes, warnings)
     output.result(result, result.table, result.sentence)

@@ -73,17 +73,12 @@ def adapt(
 
     corpus = load_corpus(texts)
     if dry_run:
-        with output.progress() as progress:
+        with output.progress():
             plan = plan_adaptation(
-                loading.resolve(model),
-                corpus,
-                protocol=protocol,
-                seed=seed,
-                options=loading.options(),
-                progress=progress,
+                loading.resolve(model), corpus, protocol=protocol, seed=seed, options=loading.options()
             )
         output.plan(plan, dry_run=True)
-    with output.progress() as progress:
+    with output.progress():
         adaptation = adapt_model(
             loading.resolve(model),
             corpus,
@@ -94,7 +89,6 @@ def adapt(
             evaluate_every=evaluate_every,
             checkpoint_every=checkpoint_every,
             overwrite=overwrite,
-            progress=progress,
         )
     output.notes((), adaptation.warnings)
     output.result(adaptation, adaptation.table)

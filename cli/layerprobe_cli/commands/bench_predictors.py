@@ -73,9 +73,9 @@ def bench_predictors(
     tuned = tuned or searched
     kept_out = read_searched if searched else read_kept_out
     models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
-    with output.progress() as progress:
+    with output.progress():
         rules = tuned_rules() if tuned else None
-        result = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
+        result = bench(models, rules=rules, budgets=budget or (), level=level)
     output.result(result, functools.partial(_print_bench, tuned=tuned, everything=everything))
     report.write(output, result)
 

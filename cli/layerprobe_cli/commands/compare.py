@@ -94,9 +94,9 @@ def compare(
     elif not others:
         settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
-    with output.progress() as progress:
-        tested = extract(extraction.resolve(model), data.texts, options=options, progress=progress)
-        bases = [extract(each, data.texts, options=options, progress=progress) for each in checkpoints]
+    with output.progress():
+        tested = extract(extraction.resolve(model), data.texts, options=options)
+        bases = [extract(each, data.texts, options=options) for each in checkpoints]
         measured = [
             compare_all(
                 tested,
@@ -105,7 +105,6 @@ def compare(
                 documents=data.documents,
                 permutations=permutations,
                 device=extraction.device,
-                progress=progress,
                 **each,
             )
             for each in settings

@@ -65,17 +65,8 @@ def confirm(
             options=options,
         )
         output.plan(plan, dry_run=True)
-    with output.progress() as progress:
-        prediction = predict(
-            checkpoint,
-            task,
-            reference=references,
-            rule=rule,
-            level=level,
-            options=options,
-            progress=progress,
-            **measure,
-        )
+    with output.progress():
+        prediction = predict(checkpoint, task, reference=references, rule=rule, level=level, options=options, **measure)
         confirmation = confirm_prediction(
             checkpoint,
             prediction.drop,
@@ -86,7 +77,6 @@ def confirm(
             level=level,
             all_seeds=all_seeds,
             options=options,
-            progress=progress,
         )
     output.notes(task.notes, (*task.warnings, *prediction.warnings))
     layer_outcomes = outcomes_with_best(confirmation.outcomes)

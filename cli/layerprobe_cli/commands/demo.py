@@ -62,7 +62,7 @@ def demo(
     make_output_folder(out)
     model, reference = embedded_model("rtd"), embedded_model("mlm")
     every_layer = tuple(range(N_BLOCKS + 1))
-    with output.progress() as progress:
+    with output.progress():
         study = run(
             str(model),
             reference=str(reference),
@@ -75,7 +75,6 @@ def demo(
             options=Options(cache_dir=cache_dir),
             save_models=True,
             command=f"layerprobe demo{' --full' if full else ''}",
-            progress=progress,
         )
     path = save_study(study, out, plotly)
     output.notes((), study.provenance.warnings)

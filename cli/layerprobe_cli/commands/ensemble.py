@@ -52,15 +52,7 @@ def ensemble(
     from layerprobe.encoders.options import Options
     from layerprobe.lab.ensembles.run import ensemble as average
 
-    with output.progress() as progress:
-        result = average(
-            runs,
-            task,
-            layers=chosen,
-            level=level,
-            profile=profile,
-            options=Options(device=device),
-            progress=progress,
-        )
+    with output.progress():
+        result = average(runs, task, layers=chosen, level=level, profile=profile, options=Options(device=device))
     output.result(result, result.table, result.sentence)
     report.write(output, result)

@@ -41,12 +41,11 @@ def extract(
     # only now: an error in the data needs no torch
     from layerprobe.extraction.embeddings import extract as extract_layers
 
-    with output.progress() as progress:
+    with output.progress():
         embeddings = extract_layers(
             extraction.resolve(model),
             data.texts,
             options=extraction.options(),
-            progress=progress,
             ray=ray,
             workers=workers,
             blockwise=blockwise,

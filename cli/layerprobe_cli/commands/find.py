@@ -65,14 +65,8 @@ def find(
     }
     output.data(checkpoint, task, max_length=searching["protocol"].max_length)
     say_cost(output, checkpoint, task, searching, dry_run=dry_run)
-    with output.progress() as progress:
-        finding = find_layer(
-            checkpoint,
-            task,
-            **searching,
-            save_models=save_models,
-            progress=progress,
-        )
+    with output.progress():
+        finding = find_layer(checkpoint, task, **searching, save_models=save_models)
     output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
     output.result(finding, *finding_parts(finding, commands))

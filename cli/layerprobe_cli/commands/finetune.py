@@ -48,16 +48,9 @@ def finetune(
         cost = len(seeds) * sum(layer + 1 for layer in chosen)
         runs_at = plan_tuning(checkpoint, task, block_steps=lambda _: cost, protocol=protocol, options=options)
         output.plan(runs_at, dry_run=True)
-    with output.progress() as progress:
+    with output.progress():
         runs = finetune_layers(
-            checkpoint,
-            chosen,
-            task,
-            seeds=seeds,
-            protocol=protocol,
-            options=options,
-            save_models=save_models,
-            progress=progress,
+            checkpoint, chosen, task, seeds=seeds, protocol=protocol, options=options, save_models=save_models
         )
     made = saved_models(checkpoint, runs, task, options=options)
     output.notes((f"the runs are in {made[0].parent}",), ())

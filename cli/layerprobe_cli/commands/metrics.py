@@ -53,7 +53,7 @@ def metrics(
     from layerprobe.extraction.embeddings import left_out_layer
     from layerprobe.readings.read import read_curves
 
-    with output.progress() as progress:
+    with output.progress():
         curves = read_curves(
             extraction.resolve(model),
             data.texts,
@@ -62,7 +62,6 @@ def metrics(
             documents=data.documents,
             views=views,
             options=extraction.options(),
-            progress=progress,
         )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
     if any(curve.first_layer for curve in curves.values()):

@@ -45,7 +45,7 @@ def predict(
 
     checkpoint = extraction.resolve(model)
     told = output.data(checkpoint, data, split=source.split, options=extraction.options())
-    with output.progress() as progress:
+    with output.progress():
         prediction = predict_drop(
             checkpoint,
             data.task or data.texts,
@@ -55,7 +55,6 @@ def predict(
             documents=data.documents,
             split=source.split,
             options=extraction.options(),
-            progress=progress,
             **settings,
         )
     output.notes((), [said for said in prediction.warnings if said not in told])

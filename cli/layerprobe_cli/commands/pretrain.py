@@ -125,11 +125,11 @@ def pretrain(
     settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
     texts = _texts(corpus, column)
     if dry_run:
-        with output.progress() as progress:
-            plan = plan_pretraining(texts, **settings, progress=progress)
+        with output.progress():
+            plan = plan_pretraining(texts, **settings)
         output.notes((), plan.warnings)
         output.plan(plan, dry_run=True)
-    with output.progress() as progress:
+    with output.progress():
         pretraining = pretrain_model(
             out,
             texts,
@@ -137,7 +137,6 @@ def pretrain(
             evaluate_every=evaluate_every,
             checkpoint_every=checkpoint_every,
             overwrite=overwrite,
-            progress=progress,
         )
     output.notes((), pretraining.warnings)
     if output.json or pretraining.metrics:

@@ -77,23 +77,17 @@ def profile(
     # only now: an error in the options needs no torch
     from layerprobe.profiling.run import profile as measure
     from layerprobe.profiling.scores import check_studies, side_by_side
-    from layerprobe.progress import part_of
+    from layerprobe.settings import part
 
     names = [model] if other is None else [model, other]
     checkpoints = [loading.resolve(model), *(loading.without_name().resolve(name) for name in names[1:])]
     chosen = [parse_layers(layers, checkpoint) for checkpoint in checkpoints]
     check_studies(studies, checkpoints)
-    with output.progress() as progress:
-        profiles = [
-            measure(
-                checkpoint,
-                layers=wanted,
-                settings=settings,
-                options=loading.options(),
-                progress=part_of(progress, start=index, share=1, whole=len(names)),
-            )
-            for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True))
-        ]
+    with output.progress():
+        profiles = []
+        for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
+            with part(start=index, share=1, whole=len(names)):
+                profiles.append(measure(checkpoint, layers=wanted, settings=settings, options=loading.options()))
     output.notes((), [warning for each in profiles for warning in each.warnings])
     shown = side_by_side(profiles, studies)
     output.result(shown, shown.table, as_json={"profiles": profiles})

@@ -96,7 +96,7 @@ def reproduce(
     tasks = [each for each in (loaded, pairs) if each is not None]
     warnings = [*(line for each in tasks for line in each.warnings), *(texts.warnings if texts else ())]
     output.notes([line for each in tasks for line in each.notes], warnings)
-    with output.progress() as progress:
+    with output.progress():
         done = reproduce_experiment(
             name,
             loaded,
@@ -105,7 +105,6 @@ def reproduce(
             corpus=texts,
             seeds=seed_list,
             options=Options(device=device, cache_dir=cache_dir),
-            progress=progress,
         )
     output.result(done, done.table.titled)
 

@@ -53,7 +53,7 @@ def retrieve(
 
     names = [model] if other is None else [model, other]
     checkpoints = [extraction.resolve(names[0]), *(extraction.without_name().resolve(name) for name in names[1:])]
-    with output.progress() as progress:
+    with output.progress():
         scores = [
             score(
                 checkpoint,
@@ -63,7 +63,6 @@ def retrieve(
                 ranking=ranking,
                 level=level,
                 options=extraction.options(),
-                progress=progress,
             )
             for checkpoint in checkpoints
         ]

@@ -116,7 +116,7 @@ def run(
     if fine_tuning:
         beside = seeds * sum(layer + 1 for layer in (*tuned_layers, *reference_tuned))
         say_cost(output, checkpoint, task, tuned_by, dry_run=dry_run, further=beside)
-    with output.progress() as progress:
+    with output.progress():
         study = run_study(
             checkpoint,
             reference=references,
@@ -130,7 +130,6 @@ def run(
             save_models=save_models,
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             finetune_command=finetune_command(context, model),
-            progress=progress,
             **measure,
         )
     output.notes((), [said for said in study.provenance.warnings if said not in told])

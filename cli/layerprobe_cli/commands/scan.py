@@ -50,7 +50,7 @@ def scan(
             checkpoint, task, block_steps=lambda n: len(seeds) * (n + 1), protocol=protocol, options=options
         )
         output.plan(scans, dry_run=True)
-    with output.progress() as progress:
+    with output.progress():
         runs = scan_layers(
             checkpoint,
             task,
@@ -61,7 +61,6 @@ def scan(
             save_models=save_models,
             ray=ray,
             workers=workers,
-            progress=progress,
         )
     failures = [f"layer {failed.layer} is left out: {failed.message}" for run in runs for failed in run.failures]
     directories = scan_models(checkpoint, runs, task, options=options)

@@ -41,10 +41,10 @@ def score(
     from layerprobe.scoring.layer_means import layer_means as average_layers
     from layerprobe.scoring.zero_shot import score as score_layers
 
-    with output.progress() as progress:
+    with output.progress():
         checkpoint, options = extraction.resolve(model), extraction.options()
-        scores, embeddings = score_layers(checkpoint, task, split=split, options=options, progress=progress)
-        means = average_layers(checkpoint, task, options=options, progress=progress) if layer_means else None
+        scores, embeddings = score_layers(checkpoint, task, split=split, options=options)
+        means = average_layers(checkpoint, task, options=options) if layer_means else None
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
     table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")

@@ -28,9 +28,9 @@ from layerprobe.kinds.answers.items import Questions
 from layerprobe.kinds.answers.metrics import ALWAYS, answer_threshold
 from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.values import LayerScores
+from layerprobe.settings import report
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.kind import KINDS
@@ -46,9 +46,7 @@ Use = Callable[[list[int], int, Tensor], None]
 """Windows of a batch, a layer, and its states of their own tokens, one behind the other, (token, width)."""
 
 
-def answer_probe(
-    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
-) -> LayerScores:
+def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
     """Return what the probe scores at every layer, from the store, or fitted on the train split now.
 
     Where questions of the validation split have no answer, the threshold is chosen there.
@@ -77,7 +75,7 @@ def answer_probe(
     def passed(n: int) -> None:
         nonlocal done
         done += n
-        progress(f"probing {checkpoint.label}", done, total)
+        report(f"probing {checkpoint.label}", done, total)
 
     weights = _fitted(encoder, windows["train"], cast(Questions, task.train), options, passed)
     outputs = {name: _spans(encoder, windows[name], weights, options, passed) for name in dict.fromkeys(names[1:])}

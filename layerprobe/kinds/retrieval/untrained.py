@@ -14,9 +14,9 @@ from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.metrics import float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, Split
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
+from layerprobe.settings import report
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Task
@@ -24,17 +24,15 @@ from layerprobe.tasks.values import Task
 Values = NDArray[np.float64]
 
 
-def untrained_retrieval(
-    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
-) -> LayerScores:
+def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
     """Return how well every layer finds the relevant documents of a split's queries, by cosine, as `retrieve` does.
 
     Raises:
         DataError: If a layer has an embedding that is not finite or has no direction.
     """
-    items, embeddings = extract_items(checkpoint, task.split(split), task=task, options=options, progress=progress)
+    items, embeddings = extract_items(checkpoint, task.split(split), task=task, options=options)
     assert isinstance(items, RetrievalItems)
-    scores = score_queries(embeddings, items, progress=progress)
+    scores = score_queries(embeddings, items)
     by_layer = [
         Evaluation(metrics={metric: float(scores[metric][layer].mean()) for metric in LISTED_METRICS})
         for layer in range(embeddings.n_layers)
@@ -51,7 +49,6 @@ def retrieve(
     ranking: Ranking = "cosine",
     level: float = LEVEL,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> RetrievalScores:
     """Embed queries and documents at every layer, or take them from the store, and score every layer.
 
@@ -64,7 +61,6 @@ def retrieve(
         ranking: cosine, or dot: the inner product.
         level: Confidence level of intervals.
         options: How to load and embed.
-        progress: Called with what is done, how much, and of how much.
 
     Returns:
         All metrics by layer and query, their means with Student's t intervals over queries, and the paired
@@ -79,8 +75,8 @@ def retrieve(
     check_level(level)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     prompts = query_prompt, document_prompt
-    items, embeddings = extract_items(checkpoint, task.items, prompts=prompts, options=options, progress=progress)
-    by_query = score_queries(embeddings, items, ranking=ranking, progress=progress)
+    items, embeddings = extract_items(checkpoint, task.items, prompts=prompts, options=options)
+    by_query = score_queries(embeddings, items, ranking=ranking)
     settings = dict(embeddings.settings)
     before = items.prompts if any(items.prompts) else (settings.get("prompt", ""),) * 2
     settings.pop("prompt", None)
@@ -102,7 +98,7 @@ def retrieve(
 
 
 def score_queries(
-    embeddings: Embeddings, items: RetrievalItems, *, ranking: Ranking = "cosine", progress: Progress = notebook_bar
+    embeddings: Embeddings, items: RetrievalItems, *, ranking: Ranking = "cosine"
 ) -> dict[str, list[Values]]:
     """Return what every query scores at every layer by each metric of retrieval, (query,) x 100; no model is needed.
 
@@ -130,7 +126,7 @@ def score_queries(
             scores = [ranking_metrics(*each) for each in zip(ranks, gains, strict=True)]
         for metric, layers in by_metric.items():
             layers.append(100 * np.array([score[metric] for score in scores]))
-        progress(f"ranking by {embeddings.model.name}", layer + 1, embeddings.n_layers)
+        report(f"ranking by {embeddings.model.name}", layer + 1, embeddings.n_layers)
     return by_metric
 
 

@@ -18,9 +18,9 @@ from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import Centrality, LayerScores, SummaryMethod, SummaryScores
+from layerprobe.settings import report
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -65,16 +65,11 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
 
 
 def central_sentences(
-    model: ModelLike,
-    task: Task,
-    *,
-    split: Split = "test",
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
+    model: ModelLike, task: Task, *, split: Split = "test", options: Options = DEFAULT_OPTIONS
 ) -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training; the arguments are those of `score`."""
     checkpoint, items = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code), _items(task, split)
-    embeddings = extract_split(checkpoint, task, split, options=options, progress=progress)
+    embeddings = extract_split(checkpoint, task, split, options=options)
     by_layer = [
         evaluate_outputs(task.kind, _central(embeddings, layer, items, "degree"), items).metrics
         for layer in range(embeddings.n_layers)
@@ -89,12 +84,7 @@ def central_sentences(
 
 
 def summarize(
-    model: ModelLike,
-    task: Task,
-    *,
-    level: float = LEVEL,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
+    model: ModelLike, task: Task, *, level: float = LEVEL, options: Options = DEFAULT_OPTIONS
 ) -> SummaryScores:
     """Choose the sentences of each document by every layer in three ways, and hold that against the first sentences.
 
@@ -112,9 +102,7 @@ def summarize(
     check_level(level)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     items = {split: _items(task, split) for split in get_args(Split)}
-    embedded = {
-        split: extract_split(checkpoint, task, split, options=options, progress=progress) for split in get_args(Split)
-    }
+    embedded = {split: extract_split(checkpoint, task, split, options=options) for split in get_args(Split)}
     test, links = items["test"], links_of(task.test)
     lead, oracle = (evaluate_outputs(task.kind, outputs, test).metrics for outputs in (test.lead(), test.best()))
     first = item_influences(task.kind, test.lead(), test)
@@ -132,7 +120,7 @@ def summarize(
                 crossed(gain, influences if known else None, links=links, level=level, unit=KINDS[task.kind].unit)
             )
             done += 1
-            progress(f"summaries by {embedded['test'].model.name}", done, 3 * embedded["test"].n_layers)
+            report(f"summaries by {embedded['test'].model.name}", done, 3 * embedded["test"].n_layers)
         methods.append(
             SummaryMethod(
                 name=name,

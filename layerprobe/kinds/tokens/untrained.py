@@ -4,6 +4,7 @@ A linear model is fitted on the states of the first tokens of training words, a 
 are many, and reads the words of a split while they pass.
 """
 
+import contextlib
 import logging
 
 import numpy as np
@@ -18,9 +19,9 @@ from layerprobe.files.serialisation import digest
 from layerprobe.kinds.tokens.items import TaggedSentences
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize_words
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, part_of
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights
 from layerprobe.scoring.values import LayerScores
+from layerprobe.settings import part, report
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.kind import KINDS
@@ -35,9 +36,7 @@ KEPT = "word-probes"
 """Where the store has their scores."""
 
 
-def score_words(
-    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
-) -> LayerScores:
+def score_words(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
     """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now.
 
     Raises:
@@ -52,9 +51,10 @@ def score_words(
         return kept
     encoder = load(checkpoint, options)
     gold = scored.gold
-    reading = part_of(progress, start=0, share=0.9, whole=1)
-    weights = _fitted(encoder, train, options, part_of(reading, start=0, share=0.7, whole=1))
-    outputs = _outputs(encoder, scored, weights, options, part_of(reading, start=0.7, share=0.3, whole=1))
+    with part(start=0, share=0.63, whole=1):
+        weights = _fitted(encoder, train, options)
+    with part(start=0.63, share=0.27, whole=1):
+        outputs = _outputs(encoder, scored, weights, options)
     by_layer = [evaluate_outputs(task.kind, each, gold) for each in outputs]
     scores = LayerScores(
         split=split,
@@ -97,7 +97,7 @@ def _tokenized(encoder: Encoder, sentences: TaggedSentences, options: Options, s
     return words
 
 
-def _fitted(encoder: Encoder, train: TaggedSentences, options: Options, progress: Progress) -> Weights:
+def _fitted(encoder: Encoder, train: TaggedSentences, options: Options) -> Weights:
     order = np.random.default_rng(0).permutation(len(train))
     enough = int(np.searchsorted(np.cumsum([len(train.words[i]) for i in order]), WORDS)) + 1
     chosen = train.take(np.sort(order[:enough]).tolist())
@@ -108,28 +108,29 @@ def _fitted(encoder: Encoder, train: TaggedSentences, options: Options, progress
     there = words.first != NO_TOKEN
     if not there.any():
         raise DataError("expected training words with tokens, got none: is the maximum length too small?")
-    with kept_token_states(
-        encoder,
-        words.texts,
-        words.sentence[there],
-        words.first[there],
-        batch_tokens=options.batch_tokens,
-        progress=part_of(progress, start=0, share=0.3, whole=1),
-    ) as states:
+    with contextlib.ExitStack() as stack:
+        with part(start=0, share=0.3, whole=1):
+            states = stack.enter_context(
+                kept_token_states(
+                    encoder,
+                    words.texts,
+                    words.sentence[there],
+                    words.first[there],
+                    batch_tokens=options.batch_tokens,
+                )
+            )
         weights = []
         for layer, values in enumerate(states):
             weights.append(logistic_weights(np.array(values), tags[there], len(train.labels)))
-            part_of(progress, start=0.3, share=0.7, whole=1)("fitting probes", layer + 1, len(states))
+            report("fitting probes", 0.3 + 0.7 * (layer + 1) / len(states), 1)
         return weights
 
 
-def _outputs(
-    encoder: Encoder, scored: TaggedSentences, weights: Weights, options: Options, progress: Progress
-) -> NDArray[np.float64]:
+def _outputs(encoder: Encoder, scored: TaggedSentences, weights: Weights, options: Options) -> NDArray[np.float64]:
     """Return the logits of all words at every layer, (layer, word, classes); 0 of those without a token."""
     words = _tokenized(encoder, scored, options, "scored")
     outputs = np.zeros((len(weights), len(words.first), len(scored.labels)))
-    batches = token_states(encoder, words.texts, batch_tokens=options.batch_tokens, progress=progress)
+    batches = token_states(encoder, words.texts, batch_tokens=options.batch_tokens)
     for numbers, states in batches:
         for i, number in enumerate(numbers):
             own = np.arange(words.ends[number], words.ends[number + 1])

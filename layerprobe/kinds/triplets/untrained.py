@@ -5,22 +5,19 @@ from layerprobe.encoders.options import Options
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
 
 
-def untrained_triplets(
-    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
-) -> LayerScores:
+def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
     """Return the share of triplets whose anchor is closer to the positive, by cosine.
 
     Raises:
         DataError: If a layer has an embedding without a direction.
     """
-    embeddings, items = extract_split(checkpoint, task, split, options=options, progress=progress), task.split(split)
+    embeddings, items = extract_split(checkpoint, task, split, options=options), task.split(split)
     rows = [embeddings.rows(side) for side in items.sides]
     by_layer = []
     for layer in range(embeddings.n_layers):

@@ -20,7 +20,6 @@ from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.serialisation import digest
 from layerprobe.lab.adaptation.folder import FOLDER
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationMetrics, AdaptationPlan, AdaptationProtocol
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
@@ -48,7 +47,6 @@ def adapt(
     evaluate_every: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     overwrite: bool = False,
-    progress: Progress = notebook_bar,
 ) -> Adaptation:
     """Train the whole model by masked language modelling on texts, and write its encoder and the numbers as a folder.
 
@@ -79,7 +77,7 @@ def adapt(
     def work(run_directory: RunDirectory) -> tuple[Adaptation, Callable[[Path], None]]:
         encoder = load(checkpoint, options)
         head = with_masked_lm_head(checkpoint, encoder, seed=seed)
-        corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
+        corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
         run = trainer(encoder, head, corpus, protocol, seed=seed)
         train(
             run,
@@ -87,7 +85,6 @@ def adapt(
             checkpoint_every=checkpoint_every,
             evaluate_every=evaluate_every,
             task="adapting",
-            progress=progress,
         )
         n_copies = len(given.texts) - len(distinct)
         adaptation = Adaptation(
@@ -125,7 +122,6 @@ def plan_adaptation(
     protocol: AdaptationProtocol | None = None,
     seed: int = 0,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> AdaptationPlan:
     """Return the steps and the estimated time of what `adapt` would do with the arguments; nothing is written.
 
@@ -136,7 +132,7 @@ def plan_adaptation(
     _, distinct, checkpoint = _checked(model, texts, seed, options)
     encoder = load(checkpoint, options)
     head = with_masked_lm_head(checkpoint, encoder, seed=seed)
-    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
     run = trainer(encoder, head, corpus, protocol, seed=seed)
     return AdaptationPlan(
         model=checkpoint.name,
@@ -233,7 +229,6 @@ def adapt_in_store(
     protocol: AdaptationProtocol,
     seed: int = 0,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> tuple[Path, Adaptation]:
     """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
 
@@ -250,9 +245,7 @@ def adapt_in_store(
     with held:
         path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
         # what is there now is not as it was written
-        return path, stored or adapt(
-            model, texts, path, protocol=protocol, seed=seed, options=options, overwrite=True, progress=progress
-        )
+        return path, stored or adapt(model, texts, path, protocol=protocol, seed=seed, options=options, overwrite=True)
 
 
 def _fingerprint(

@@ -6,6 +6,7 @@ further processes, find these done.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -47,7 +48,7 @@ from layerprobe.lab.chains.values import (
     FinetuneStep,
     PlannedStep,
 )
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.settings import part
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Matrix
 from layerprobe.tasks.corpus import load_corpus
@@ -78,12 +79,7 @@ class ChainData:
 
 
 def run_chain(
-    chain: Chain,
-    *,
-    data: ChainData | None = None,
-    level: float = LEVEL,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    chain: Chain, *, data: ChainData | None = None, level: float = LEVEL, options: Options = DEFAULT_OPTIONS
 ) -> ChainResult:
     """Do the steps of a chain at every layer and with every seed; what is stored is read, not repeated.
 
@@ -109,8 +105,8 @@ def run_chain(
     """
     check_level(level)
     loaded = _LoadedChain.of(chain, data, options)
-    before = _embed_start(loaded, level, progress) if chain.cka else None
-    fine_tuning = _ChainProgress(progress, loaded)
+    before = _embed_start(loaded, level) if chain.cka else None
+    fine_tuning = _ChainProgress(loaded)
     done = _run_steps(loaded, loaded.start, fine_tuning)
     direct = _Tuned()
     if chain.compares:
@@ -127,7 +123,7 @@ def run_chain(
         direct=outcomes(direct.runs, direct.items, level=level),
         effects=_effects(done.tuned[-1], direct, level),
         controls=tuple(each.trail(level) for each in controls),
-        similarities=None if before is None else _similarities(loaded, *before, done, level, progress),
+        similarities=None if before is None else _similarities(loaded, *before, done, level),
         computed_on=computed_on(loaded.options),
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -229,19 +225,18 @@ class _LoadedChain:
 class _ChainProgress:
     """How much of all fine-tuning is done: a block costs about as much as the rest of a step."""
 
-    def __init__(self, progress: Progress, loaded: _LoadedChain) -> None:
-        self.progress = progress
+    def __init__(self, loaded: _LoadedChain) -> None:
         times = [1 + len(loaded.controls)] * len(loaded.tasks)
         times[-1] += loaded.chain.compares
         steps = zip(loaded.chain.finetunings, loaded.tasks, times, strict=True)
         self._whole = sum(count * _cost(step, task, loaded.pairs) for step, task, count in steps)
         self._pairs, self._done = loaded.pairs, 0.0
 
-    def part(self, step: FinetuneStep, task: Task) -> Progress:
-        """Return the progress of the next step."""
+    def part(self, step: FinetuneStep, task: Task) -> contextlib.AbstractContextManager[object]:
+        """Let what is reported in a `with` block count as the next step."""
         share = _cost(step, task, self._pairs)
         self._done += share
-        return part_of(self.progress, start=self._done - share, share=share, whole=self._whole)
+        return part(start=self._done - share, share=share, whole=self._whole)
 
 
 def _cost(step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> float:
@@ -284,9 +279,7 @@ def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgr
     """Do all steps from a start."""
     adaptations, adapted, options = [], [start], loaded.options
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
-        path, adaptation = adapt_in_store(
-            adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed, options=options, progress=fine_tuning.progress
-        )
+        path, adaptation = adapt_in_store(adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed, options=options)
         adaptations.append(adaptation)
         adapted.append(loaded.resolve(path))
     at = dict.fromkeys(loaded.pairs, adapted[-1])
@@ -319,8 +312,8 @@ def _fine_tuned(
             sets[key] = run_set(shared, task, protocol, save_models=key[1])
         jobs[RunJob(layer, seed, list(sets).index(key))] = layer + 1.0
     of = tuple(sets.values())
-    with crew_of(RunWorker, of) as crew:
-        made = results(runs_plan(of, jobs), crew, progress=fine_tuning.part(step, task))
+    with crew_of(RunWorker, of) as crew, fine_tuning.part(step, task):
+        made = results(runs_plan(of, jobs), crew)
     runs = [(cast(FineTuningRun, run), of[job.of].directory(job)) for job, run in made.items()]
     left = {
         (job.layer, job.seed): loaded.resolve(of[job.of].directory(job) / MODEL)
@@ -394,16 +387,14 @@ def _finished(
 # ---- CKA before and after --------------------------------------------------------------------------------
 
 
-def _embed_start(
-    loaded: _LoadedChain, level: float, progress: Progress
-) -> tuple[tuple[Embeddings, ...], ChainCurve | None]:
+def _embed_start(loaded: _LoadedChain, level: float) -> tuple[tuple[Embeddings, ...], ChainCurve | None]:
     """Return the start and the reference on the texts of the last task's test split, and start against reference.
 
     What is wrong with them or the texts is reported before any training.
     """
     checkpoints = (loaded.start,) if loaded.reference is None else (loaded.start, loaded.reference)
     texts = loaded.tasks[-1].test.texts
-    start, *reference = (extract(each, texts, options=loaded.options, progress=progress) for each in checkpoints)
+    start, *reference = (extract(each, texts, options=loaded.options) for each in checkpoints)
     if not reference:
         return (start,), None
     (comparison,) = compare_all(start, reference, level=level, device=loaded.options.device).comparisons
@@ -411,12 +402,7 @@ def _embed_start(
 
 
 def _similarities(
-    loaded: _LoadedChain,
-    before: Sequence[Embeddings],
-    to_reference: ChainCurve | None,
-    done: _ChainRuns,
-    level: float,
-    progress: Progress,
+    loaded: _LoadedChain, before: Sequence[Embeddings], to_reference: ChainCurve | None, done: _ChainRuns, level: float
 ) -> ChainSimilarities:
     chain, texts = loaded.chain, loaded.tasks[-1].test.texts
     trained: list[tuple[str, int | None, int, Checkpoint]] = [
@@ -427,7 +413,7 @@ def _similarities(
     trained += [(label, layer, seed, done.trained[layer, seed]) for layer in sorted(loaded.layers)]
     similarities = []
     for after, layer, seed_of, checkpoint in trained:
-        embeddings = extract(checkpoint, texts, options=loaded.options, progress=progress)
+        embeddings = extract(checkpoint, texts, options=loaded.options)
         # of the whole map: a truncated model has fewer layers than what it is compared with
         comparisons = compare_all(embeddings, before, level=level, device=loaded.options.device).comparisons
         similarities.append(

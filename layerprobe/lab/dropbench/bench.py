@@ -28,7 +28,6 @@ from layerprobe.prediction.baselines import compared_layers, fixed_fraction
 from layerprobe.prediction.registry import rules_for
 from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
 from layerprobe.prediction.rules.depth import CONTROL
-from layerprobe.progress import Progress, silent
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve
@@ -54,7 +53,6 @@ def bench_predictors(
     level: float = LEVEL,
     draws: int = DRAWS,
     seed: int = 0,
-    progress: Progress = silent,
 ) -> Bench:
     """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
 
@@ -86,7 +84,7 @@ def bench_predictors(
         level=level,
         draws=draws,
         budgets=tuple(
-            _scored(entries, name, rules, strategies, level=level, draws=draws, seed=seed, progress=progress)
+            _scored(entries, name, rules, strategies, level=level, draws=draws, seed=seed)
             for name in dict.fromkeys(budgets or there)
         ),
     )
@@ -175,7 +173,6 @@ def _scored(
     level: float,
     draws: int,
     seed: int,
-    progress: Progress,
 ) -> BudgetScores:
     models = known_drops(entries, budget)
     families = [known.family for known in models]
@@ -203,7 +200,7 @@ def _scored(
         truths={known.name: known.truth for known in models},
         rules=tuple(scored),
         left_out=left_out,
-        strategies=contest(recorded, [*played, *strategies], counts, level=level, progress=progress),
+        strategies=contest(recorded, [*played, *strategies], counts, level=level),
         detectors=detectors(recorded, truths, known_curves, counts, level=level),
         curves=alikeness(recorded, known_curves, counts, level=level),
         joint=joint_scores(recorded, counts, level=level),

@@ -18,18 +18,13 @@ from layerprobe.lab.dropbench.truth import (
     seed_variance,
 )
 from layerprobe.lab.dropbench.values import Score, StrategyOutcome, StrategyScores
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 
 Array = NDArray[np.float64]
 
 
 def contest(
-    models: Sequence[Recorded],
-    strategies: Sequence[Strategy],
-    counts: Array,
-    *,
-    level: float,
-    progress: Progress = silent,
+    models: Sequence[Recorded], strategies: Sequence[Strategy], counts: Array, *, level: float
 ) -> tuple[StrategyScores, ...]:
     """Score each strategy on the models that have what it needs; one that no model has is left out.
 
@@ -38,7 +33,6 @@ def contest(
         strategies: Ways to choose a layer.
         counts: (draws, models) how often each model counts; once in the first row, then as redrawn.
         level: Confidence level of the intervals.
-        progress: Called after each strategy.
 
     Returns:
         The cheapest first, of equals that with the smallest mean distance to the best layer.
@@ -52,7 +46,7 @@ def contest(
             tasks = [models[row].entry.task for row in there]
             fresh = all(_is_fresh(choice, model) for model, choices in played for choice in choices)
             scored.append(_scores(strategy, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
-        progress("strategies", number + 1, len(strategies))
+        report("strategies", number + 1, len(strategies))
     return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
 
 

@@ -16,7 +16,6 @@ from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.lab.dropbench.items import DECIMALS, ItemOutputs, half_scores, item_errors
 from layerprobe.lab.dropbench.values import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, silent
 from layerprobe.readings.cka import layer_curve
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS
@@ -45,7 +44,6 @@ def zoo_entry(
     scans: Mapping[Weighting, Sequence[int]] | None = None,
     views: Views | None = None,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
 ) -> ZooEntry:
     """Extract, compare, score and fine-tune a model at every layer, and put down what that gave.
 
@@ -63,20 +61,20 @@ def zoo_entry(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     n_blocks = count_blocks(checkpoint.config)
     texts = task.test.texts[:TEXTS]
-    tested = extract(checkpoint, texts, options=options, progress=progress)
-    bases = [extract(other, texts, options=options, progress=progress) for other in references.values()]
+    tested = extract(checkpoint, texts, options=options)
+    bases = [extract(other, texts, options=options) for other in references.values()]
     itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
     if itself:
         raise DataError(
             f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
             "or CKA would be 1 at every layer and call no drop without looking"
         )
-    compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons if bases else ()
+    compared = compare_all(tested, bases, device=options.device).comparisons if bases else ()
     curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.items() if reading.needs != "reference"]
-    read = read_curves(checkpoint, texts, names, task=task, views=views, options=options, progress=progress)
+    read = read_curves(checkpoint, texts, names, task=task, views=views, options=options)
     tuned = {
-        budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans, options=options, progress=progress)
+        budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans, options=options)
         for budget, protocol in budgets.items()
     }
     return ZooEntry(
@@ -118,7 +116,6 @@ def tuned_layers(
     seeds: Sequence[int],
     scans: Mapping[Weighting, Sequence[int]] | None = None,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
 ) -> TunedLayers:
     """Fine-tune a model at every layer, and scan it; what is done is read.
 
@@ -132,17 +129,9 @@ def tuned_layers(
     joint = [
         run
         for weighting, of_weighting in (scans or {}).items()
-        for run in scan(
-            checkpoint,
-            task,
-            seeds=of_weighting,
-            weighting=weighting,
-            protocol=protocol,
-            options=options,
-            progress=progress,
-        )
+        for run in scan(checkpoint, task, seeds=of_weighting, weighting=weighting, protocol=protocol, options=options)
     ]
-    runs = finetune(checkpoint, layers, task, seeds=seeds, protocol=protocol, options=options, progress=progress)
+    runs = finetune(checkpoint, layers, task, seeds=seeds, protocol=protocol, options=options)
     by_run = {(run.layer, run.seed): run for run in runs}
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folder = run_folder(checkpoint, task, protocol, options)

@@ -33,7 +33,6 @@ from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.profiling.run import profile as profile_model
 from layerprobe.profiling.values import LayerProfile, ProfileSettings
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -73,7 +72,6 @@ def ensemble(
     level: float = LEVEL,
     profile: bool = False,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = notebook_bar,
 ) -> Ensemble:
     """Average the outputs of two or more finished runs of one task, and hold that against the best single one.
 
@@ -95,7 +93,6 @@ def ensemble(
         level: Confidence level of the interval.
         profile: Whether FLOPs and time are measured; the models must be there.
         options: How models are loaded to be measured.
-        progress: Called while they are.
 
     Raises:
         DataError: If there are fewer than two candidates, their tasks or seeds differ, or a run has no outputs.
@@ -129,7 +126,7 @@ def ensemble(
         cost=_cost(members),
         single_cost=_cost([replace(members[best], weight=1.0)]),
     )
-    return _profiled(result, groups, options, progress) if profile else result
+    return _profiled(result, groups, options) if profile else result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,7 +382,7 @@ def _cost(members: Iterable[Member]) -> EnsembleCost:
     return EnsembleCost(parameters=sum(each.parameters for each in models), blocks=sum(each.layer for each in models))
 
 
-def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Options, progress: Progress) -> Ensemble:
+def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Options) -> Ensemble:
     """Return the ensemble with what it and the single one take, measured as `layerprobe.profiling` does."""
     origins = {member.label: group[0].origin for member, group in zip(result.members, groups, strict=True)}
     models, single = _deepest(result.members), _deepest([replace(result.single, weight=1.0)])
@@ -399,7 +396,7 @@ def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Optio
             raise DataError(
                 f"expected the model that the runs began with to measure, {checkpoint.label} is another now"
             )
-        found = profile_model(checkpoint, layers=layers, settings=settings, options=options, progress=progress)
+        found = profile_model(checkpoint, layers=layers, settings=settings, options=options)
         measured |= {(digest, each.layer): each for each in found.layers}
 
     def with_times(cost: EnsembleCost, of: Sequence[Member]) -> EnsembleCost:

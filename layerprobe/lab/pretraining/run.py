@@ -19,7 +19,6 @@ from layerprobe.lab.pretraining.models import count, save_models
 from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.lab.pretraining.training import Run, prepare
 from layerprobe.lab.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
-from layerprobe.progress import Progress, notebook_bar
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.folder import check_intervals
 from layerprobe.training.loop import seconds_a_step, train
@@ -57,7 +56,6 @@ def pretrain(
     evaluate_every: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     overwrite: bool = False,
-    progress: Progress = notebook_bar,
 ) -> Pretraining:
     """Pretrain a small encoder and write it as a folder, with the numbers that are returned.
 
@@ -93,7 +91,7 @@ def pretrain(
     )
 
     def work(run_directory: RunDirectory) -> tuple[Pretraining, Callable[[Path], None]]:
-        run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+        run = _prepared(given, texts, protocol, seed=seed, hardware=hardware)
         if run.trainer is not None:
             train(
                 run.trainer,
@@ -102,7 +100,6 @@ def pretrain(
                 evaluate_every=evaluate_every or max(FEWEST_STEPS, protocol.steps // 20),
                 task="pretraining",
                 show_loss=True,
-                progress=progress,
             )
         trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
         if run.trainer is not None:
@@ -130,7 +127,6 @@ def plan_pretraining(
     seed: int = 0,
     device: str = "auto",
     dtype: str = "auto",
-    progress: Progress = notebook_bar,
 ) -> PretrainingPlan:
     """Return parameters, tokens and estimated time of what `pretrain` would do with the arguments; nothing is written.
 
@@ -141,7 +137,7 @@ def plan_pretraining(
     protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
     given = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
-    run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+    run = _prepared(given, texts, protocol, seed=seed, hardware=hardware)
     steps = 0 if run.trainer is None else protocol.steps
     epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
     return PretrainingPlan(
@@ -165,13 +161,7 @@ def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> 
 
 
 def _prepared(
-    given: TextFile,
-    texts: tuple[str, ...],
-    protocol: PretrainingProtocol,
-    *,
-    seed: int,
-    hardware: _Hardware,
-    progress: Progress,
+    given: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, hardware: _Hardware
 ) -> Run:
     """Return a run that has not begun, with all that a user should know of it."""
     if len(texts) < 2:
@@ -197,7 +187,6 @@ def _prepared(
         seed=seed,
         device=hardware.device,
         autocast=hardware.autocast,
-        progress=progress,
     )
     return replace(run, warnings=(*warnings, *run.warnings))
 

@@ -14,7 +14,6 @@ from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import PretrainingProtocol
-from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.objective import Objective
@@ -51,7 +50,6 @@ def prepare(
     seed: int,
     device: torch.device,
     autocast: torch.dtype | None,
-    progress: Progress = silent,
 ) -> Run:
     """Return a run that has not begun.
 
@@ -64,9 +62,7 @@ def prepare(
     Raises:
         DataError: If there are too few texts, or no token of the held-out ones is masked.
     """
-    corpus = tokenize_corpus(
-        partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts, progress=progress
-    )
+    corpus = tokenize_corpus(partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts)
     warnings = [f"{corpus.n_cut:,} texts were cut at {protocol.max_length} tokens"] if corpus.n_cut else []
     if protocol.packed:
         corpus = pack(corpus, max_length=protocol.max_length, n_leading=1)

@@ -28,8 +28,8 @@ from layerprobe.lab.reproduction.paper import (
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.prediction.rules.plateau import plateau_rule
-from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results.table import Column, Table, columns_of
+from layerprobe.settings import part
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
@@ -185,7 +185,6 @@ def reproduce(
     corpus: TextFile | None = None,
     seeds: Sequence[int] = PAPER_SEEDS,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
 ) -> Reproduction:
     """Do an experiment again, and compare.
 
@@ -209,7 +208,7 @@ def reproduce(
     scores: tuple[ReproducedScore, ...] = ()
     pairs: tuple[ReproducedPair, ...] = ()
     if chosen.pairs:
-        pairs = _compared(chosen, run, task, options=options, progress=progress)
+        pairs = _compared(chosen, run, task, options=options)
         sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
     else:
         planned = [
@@ -217,7 +216,7 @@ def reproduce(
             for score in chosen.scores
             if score.model in run
         ]
-        scores = _fine_tuned(planned, run, task, options=options, progress=progress)
+        scores = _fine_tuned(planned, run, task, options=options)
         sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", task.primary)])
     return Reproduction(
         experiment=name,
@@ -270,7 +269,6 @@ def _fine_tuned(
     task: Task,
     *,
     options: Options,
-    progress: Progress,
 ) -> tuple[ReproducedScore, ...]:
     for chain, data in filter(None, (each for _, each in planned)):
         plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
@@ -278,8 +276,8 @@ def _fine_tuned(
     splits: tuple[Literal["validation", "test"], ...] = ("validation", "test")
     scores = []
     for number, (score, each) in enumerate(planned):
-        part = part_of(progress, start=number, share=1, whole=len(planned))
-        done = each and run_chain(each[0], data=each[1], options=options, progress=part)
+        with part(start=number, share=1, whole=len(planned)):
+            done = each and run_chain(each[0], data=each[1], options=options)
         outcome = done.outcomes[0] if done else None
         scores += [
             reproduced_score(score, models[score.model], outcome, split, metric)
@@ -347,7 +345,7 @@ def _front(
 
 
 def _compared(
-    chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Options, progress: Progress
+    chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Options
 ) -> tuple[ReproducedPair, ...]:
     pairs = [pair for pair in chosen.pairs if {pair.model, pair.reference} <= models.keys()]
     if not pairs:
@@ -358,11 +356,10 @@ def _compared(
     done = []
     for pair in pairs:
         model, reference = (
-            extract(models[name], task.test.texts, options=options, progress=progress)
-            for name in (pair.model, pair.reference)
+            extract(models[name], task.test.texts, options=options) for name in (pair.model, pair.reference)
         )
         curve, biased = (
-            compare(model, reference, measure=CKA(estimator=estimator), device=options.device, progress=progress).curve
+            compare(model, reference, measure=CKA(estimator=estimator), device=options.device).curve
             for estimator in ESTIMATORS
         )
         prediction, errors = plateau_rule(curve), curve.uncertainty

@@ -54,7 +54,7 @@ from layerprobe.lab.studies.values import (
     LabTask,
     PlannedModel,
 )
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import labelled
 from layerprobe.store.store import Store
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
@@ -88,7 +88,6 @@ def run_lab(
     ray: str | None = None,
     level: float = LEVEL,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
 ) -> LabResult:
     """Pretrain each encoder, compare it with its MLM twins, fine-tune it at every layer, and put all of it together.
 
@@ -112,11 +111,11 @@ def run_lab(
     machines = workers_of(options, *folders, count=workers, ray=ray, local=local)
     run = _LabRun.of(study, Path(out), options)
     make_directory(inside(run.out, run.out / "entries"))
-    here = (run, progress) if machines.executor == "here" else None
+    here = run if machines.executor == "here" else None
     setting = _Setting(study=study, out=run.out, options=run.options, computes=computed_on(run.options), here=here)
     plan: Plan[str, bool] = Plan(jobs=dict.fromkeys(run.jobs, 1.0), label="makes {}".format, unit="models")
     with crew_of(_Worker, setting, machines, most=len(run.jobs)) as crew:
-        for name, outcome in execute(plan, crew, progress=progress):
+        for name, outcome in execute(plan, crew, reports=False):
             if isinstance(outcome, TrainingError | LostWorkerError):
                 logger.warning("%s is left out: %s", name, outcome)
                 run.failures[name] = str(outcome)
@@ -207,7 +206,7 @@ class _LabRun:
         jobs = itertools.product(self.study.models, self.study.tasks)
         return {self.study.entry_name(*job): job for job in jobs}
 
-    def make_unless_busy(self, name: str, progress: Progress) -> bool | None:
+    def make_unless_busy(self, name: str) -> bool | None:
         """Make an entry if it is not there; return None where another process makes it.
 
         Raises:
@@ -217,22 +216,22 @@ class _LabRun:
         with self.lock(name, wait=False) as held:
             if not held:
                 return None
-            self.make(self.jobs[name], progress)
+            self.make(self.jobs[name])
             return True
 
-    def make(self, job: Job, progress: Progress) -> None:
-        (model, lab_task), models = job, self.study.models
+    def make(self, job: Job) -> None:
+        model, models = job[0], self.study.models
+        with labelled(f"model {models.index(model) + 1} of {len(models)}, {model.name}"):
+            self._make(job)
+
+    def _make(self, job: Job) -> None:
+        (model, lab_task) = job
         task = self.tasks[lab_task]
-        label = f"model {models.index(model) + 1} of {len(models)}, {model.name}"
-
-        def labelled(task: str, done: float, total: float) -> None:
-            progress(f"{label}: {task}", done, total)
-
-        pretraining = self.pretrained(model, labelled)
+        pretraining = self.pretrained(model)
         references = {}
         for what, other in self.study.references(model).items():
             with contextlib.suppress(TrainingError):  # warned of when its own turn comes
-                references[what] = (other, self.pretrained(other, labelled))
+                references[what] = (other, self.pretrained(other))
         twins = {what: twin.fingerprint for what, (_, twin) in references.items()}
         fingerprint = self.fingerprint(task, pretraining, twins)
         if self.stored(job, fingerprint) is not None:
@@ -250,13 +249,12 @@ class _LabRun:
             seeds=self.study.finetuning_seeds,
             scans=self.study.scans,
             options=self.options,
-            progress=labelled,
         )
         made = LabEntry(fingerprint=fingerprint, model=model.name, pretraining=pretraining, entry=entry)
         write_kept(self.file(job), made, root=self.out)
         write_zoo(self.zoo([each.entry for each in self.all_stored()]), self.out / ZOO)
 
-    def pretrained(self, model: LabModel, progress: Progress) -> Pretraining:
+    def pretrained(self, model: LabModel) -> Pretraining:
         """Pretrain a model, or read what is there; another process that does so is waited for."""
         if model.name in self.failures:
             raise TrainingError(self.failures[model.name])
@@ -269,7 +267,6 @@ class _LabRun:
                     seed=model.seed,
                     device=self.options.device,
                     dtype=self.options.dtype,
-                    progress=progress,
                 )
             except TrainingError as error:
                 self.failures[model.name] = str(error)
@@ -390,8 +387,8 @@ class _Setting:
     out: Path
     options: Options
     computes: str
-    here: tuple[_LabRun, Progress] | None
-    """The study as it is loaded in this process, and what reports each stage; None for other processes."""
+    here: _LabRun | None
+    """The study as it is loaded in this process; None for other processes."""
 
 
 class _Worker:
@@ -399,8 +396,8 @@ class _Worker:
 
     def __init__(self, setting: _Setting, share: Share) -> None:
         options = taken_over(setting.options, setting.computes, share)
-        self.run, self.progress = setting.here or (_LabRun.of(setting.study, setting.out, options), silent)
+        self.run = setting.here or _LabRun.of(setting.study, setting.out, options)
 
-    def __call__(self, name: str, progress: Progress) -> bool | None:
+    def __call__(self, name: str) -> bool | None:
         """Make an entry, as `_LabRun.make_unless_busy`."""
-        return self.run.make_unless_busy(name, self.progress)
+        return self.run.make_unless_busy(name)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import Gram
 from layerprobe.similarity.engine.products import inner_products
@@ -37,7 +37,6 @@ def feature_sums(
     *,
     per_sample: bool,
     memory: int = MEMORY,
-    progress: Progress = silent,
 ) -> tuple[list[LayerSums], dict[Pair, PairSums]]:
     """Accumulate the sums of the linear kernel, as `tile_sums` does; fourth moments are those of some samples.
 
@@ -53,7 +52,7 @@ def feature_sums(
             inner[pair] = _inner(covariance, grams[pair[0]], grams[pair[1]])
         if per_sample:
             samples |= _per_sample(layers, grams, covariances)
-        progress("comparing", number + 1, len(batches))
+        report("comparing", number + 1, len(batches))
     fourths, moments = _moments(layers, grams, pairs) if per_sample else ([None] * len(layers), {})
     own = [
         LayerSums(

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from layerprobe.errors import DataError
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.settings import part
 from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
@@ -52,7 +52,6 @@ def sums_of(
     device: torch.device | str = "cpu",
     tile: int | None = None,
     path: Path = "auto",
-    progress: Progress = silent,
 ) -> dict[tuple[CKA, Pair], Sums]:
     """Return the sums of every measure and pair of models.
 
@@ -73,8 +72,8 @@ def sums_of(
     with _full_precision():
         for number, (normalize, kernel) in enumerate(kinds):
             same = [m for m in measures if (m.normalize, m.kernel) == (normalize, kernel)]
-            report = part_of(progress, start=number, share=1, whole=len(kinds))
-            sums = _pass(sources, same, of_pairs, report, device, tile, path, per_sample)
+            with part(start=number, share=1, whole=len(kinds)):
+                sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
             for measure, (pair, (a, b)) in itertools.product(same, of_pairs.items()):
                 own, of_pair = sums[_bandwidth(measure)]
                 by_measure[measure, pair] = Sums(rows=own[a], columns=own[b], pair=of_pair[pair])
@@ -89,7 +88,6 @@ def _pass(
     sources: NamedLayers,
     measures: Sequence[CKA],
     pairs: Mapping[Pair, tuple[slice, slice]],
-    report: Progress,
     device: torch.device | str,
     tile: int | None,
     path: Path,
@@ -102,8 +100,8 @@ def _pass(
         if path == "auto" and layers[0].n_samples <= FEW_SAMPLES:
             path = "gram"
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
-            return {None: feature_sums(layers, groups[0], pairs, per_sample=per_sample, progress=report)}
-    sums = tile_sums(layers, groups, pairs, per_sample=per_sample, tile=tile, progress=report)
+            return {None: feature_sums(layers, groups[0], pairs, per_sample=per_sample)}
+    sums = tile_sums(layers, groups, pairs, per_sample=per_sample, tile=tile)
     return dict(zip(_bandwidths(measures), sums, strict=True))
 
 
@@ -140,7 +138,6 @@ def shuffled_sums(
     *,
     memory: int,
     device: torch.device | str = "cpu",
-    progress: Progress = silent,
 ) -> Iterator[Sums]:
     """Yield the sums of a measure for the samples of the reference in each of the (n,) orders.
 
@@ -152,7 +149,7 @@ def shuffled_sums(
     with _full_precision():
         layers, (grams,), tile = _centred([*model, *reference], [measure], device, None)
         split = len(model)
-        own, inner = shuffled_inner(layers, grams, split, orders, tile=tile, memory=memory, progress=progress)
+        own, inner = shuffled_inner(layers, grams, split, orders, tile=tile, memory=memory)
     for order, values in zip(orders, inner, strict=True):
         columns = [replace(sums, diagonal=sums.diagonal[order]) for sums in own[split:]]
         yield Sums(rows=own[:split], columns=columns, pair=PairSums(inner=values))

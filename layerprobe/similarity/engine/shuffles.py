@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
 from layerprobe.similarity.engine.products import inner_products
@@ -36,7 +36,6 @@ def shuffled_inner(
     *,
     tile: int,
     memory: int,
-    progress: Progress = silent,
 ) -> tuple[list[LayerSums], Array]:
     """Return the sums of every layer, and the (orders, layers, layers) inner products.
 
@@ -63,7 +62,7 @@ def shuffled_inner(
             norms += _squared_norms(strips) + _squared_norms(beside)
             beside.mul_(2)
             _add(inner[:, :, lot.start - split : lot.stop - split], strips, kept, indices, rows, columns)
-            progress("comparing", number + 1 - (1 - rows.stop / n) ** 2, len(lots))
+            report("comparing", number + 1 - (1 - rows.stop / n) ** 2, len(lots))
         own[:split] = norms
     sums = [
         LayerSums(

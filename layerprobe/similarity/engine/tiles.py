@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import report
 from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
 from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer, StripReader
@@ -31,7 +31,6 @@ def tile_sums(
     *,
     per_sample: bool,
     tile: int,
-    progress: Progress = silent,
 ) -> list[tuple[list[LayerSums], dict[tuple[int, int], PairSums]]]:
     """Accumulate the sums of all groups over all tiles.
 
@@ -58,7 +57,7 @@ def tile_sums(
             accumulator.centre(products, values, rows, columns)
             accumulator.add(values, rows, columns)
         done += shape[1] * shape[2] * (1 if rows == columns else 2)
-        progress("comparing", done, n * n)
+        report("comparing", done, n * n)
     return [accumulator.sums() for accumulator in accumulators]
 
 

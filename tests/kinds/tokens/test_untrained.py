@@ -17,7 +17,6 @@ from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.kinds.tokens import untrained as words
 from layerprobe.kinds.tokens.tokenized import tokenize_words
 from layerprobe.kinds.tokens.untrained import score_words
-from layerprobe.progress import silent
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.models import save_tiny, tiny_tokenizer
@@ -67,7 +66,7 @@ def test_weights_are_those_of_the_probe(n_classes: int) -> None:
 def test_scores_are_those_of_logistic_regression_on_states(model: Path, tmp_path: Path, kind: str) -> None:
     task, options = toy_task_of(kind), Options(device="cpu", cache_dir=tmp_path)
     checkpoint, encoder = resolve_checkpoint(str(model)), load_encoder(str(model), device="cpu")
-    scores = score_words(checkpoint, task, split="test", options=options, progress=silent)
+    scores = score_words(checkpoint, task, split="test", options=options)
     assert (scores.method, scores.primary, len(scores.scores)) == ("probe", task.primary, 4)
 
     def states(split: object) -> np.ndarray:
@@ -89,16 +88,16 @@ def test_they_are_kept_and_many_words_are_sampled(
     checkpoint = resolve_checkpoint(str(model))
     monkeypatch.setattr(words, "WORDS", 50)
     with caplog.at_level(logging.WARNING):
-        first = score_words(checkpoint, task, split="validation", options=options, progress=silent)
+        first = score_words(checkpoint, task, split="validation", options=options)
     assert f"of {task.train.n_outputs} training words, a random choice of sentences" in caplog.text
     monkeypatch.setattr(words, "load", None)
-    assert score_words(checkpoint, task, split="validation", options=options, progress=silent) == first
+    assert score_words(checkpoint, task, split="validation", options=options) == first
 
 
 def test_other_tasks_and_prompts_are_refused(model: Path, tmp_path: Path) -> None:
     checkpoint = resolve_checkpoint(str(model))
     with pytest.raises(DataError, match="expected sentences with tags, got toy sts of kind sts"):
-        score_words(checkpoint, toy_task_of("sts"), split="test", options=Options(cache_dir=tmp_path), progress=silent)
+        score_words(checkpoint, toy_task_of("sts"), split="test", options=Options(cache_dir=tmp_path))
     options = Options(cache_dir=tmp_path, prompt="query: ")
     with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags"):
-        score_words(checkpoint, toy_task_of("tags"), split="test", options=options, progress=silent)
+        score_words(checkpoint, toy_task_of("tags"), split="test", options=options)

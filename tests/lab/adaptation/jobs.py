@@ -18,7 +18,7 @@ from torch import Tensor
 from layerprobe.encoders.options import Options
 from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import settings
 
 STEPS, CHECKPOINT_EVERY = 12, 3
 
@@ -41,7 +41,7 @@ PROTOCOL = AdaptationProtocol(
 )
 
 
-def job(model: Path, out: Path, *, progress: Progress = silent, **changes: Any) -> Adaptation:
+def job(model: Path, out: Path, **changes: Any) -> Adaptation:
     settings: dict[str, Any] = {
         "protocol": PROTOCOL,
         "options": Options(device="cpu"),
@@ -49,7 +49,7 @@ def job(model: Path, out: Path, *, progress: Progress = silent, **changes: Any) 
         "evaluate_every": 4,
         **changes,
     }
-    return adapt(model, TEXTS, out, progress=progress, **settings)
+    return adapt(model, TEXTS, out, **settings)
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
@@ -63,4 +63,5 @@ if __name__ == "__main__":
         print(task, f"{done:g} of {total:g}", flush=True)
         time.sleep(float(sys.argv[3]))
 
-    job(Path(sys.argv[1]), Path(sys.argv[2]), progress=slowly)
+    with settings(progress=slowly):
+        job(Path(sys.argv[1]), Path(sys.argv[2]))

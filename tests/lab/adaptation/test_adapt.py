@@ -23,6 +23,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
 from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
+from layerprobe.settings import settings
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import MaskedBatch
@@ -168,7 +169,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(folder: Path, tmp_path: Path, 
     files = sorted(path.name for path in (kept / "step-000000006").iterdir())
     assert files == ["SHA256SUMS", "state.json", "tensors.safetensors"]
     steps: list[float] = []
-    found = job(folder, out, progress=lambda task, done, total: steps.append(done) if task == "adapting" else None)
+    with settings(progress=lambda task, done, total: steps.append(done) if task == "adapting" else None):
+        found = job(folder, out)
     assert steps == [6, 7, 8, 9, 10, 11, 12]
     assert numbers(found) == numbers(uninterrupted[0])
     assert_same_weights(out, uninterrupted[1])

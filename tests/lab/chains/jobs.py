@@ -20,7 +20,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.run import run_chain
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainResult, FinetuneStep
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import settings
 from layerprobe.tasks.values import Examples, TaskSettings
 from tests.lab.adaptation.jobs import TEXTS
 from tests.toy_task import toy_pairs
@@ -73,8 +73,8 @@ def whole_chain(model: Path, data: Path, **changes: Any) -> Chain:
     return Chain(**settings)
 
 
-def run_here(chain: Chain, cache: Path, *, progress: Progress = silent) -> ChainResult:
-    return run_chain(chain, options=Options(device="cpu", cache_dir=cache), progress=progress)
+def run_here(chain: Chain, cache: Path) -> ChainResult:
+    return run_chain(chain, options=Options(device="cpu", cache_dir=cache))
 
 
 def numbers(result: ChainResult) -> dict[str, Any]:
@@ -98,4 +98,5 @@ if __name__ == "__main__":
         time.sleep(float(sys.argv[4]))
 
     model, data, cache = map(Path, sys.argv[1:4])
-    run_here(whole_chain(model, data), cache, progress=slowly)
+    with settings(progress=slowly):
+        run_here(whole_chain(model, data), cache)

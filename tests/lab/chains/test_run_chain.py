@@ -24,6 +24,7 @@ from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.chains.run import plan_chain, run_chain
 from layerprobe.lab.chains.values import Chain, ChainPlan, ChainResult, FinetuneStep
 from layerprobe.metrics.crossed import crossed
+from layerprobe.settings import settings
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
 from tests.lab.chains.jobs import ADAPTATION, FAST, adaptation, numbers, pairs, run_here, whole_chain, words
@@ -164,7 +165,8 @@ def test_what_is_done_is_read(model: Path, data: Path, tmp_path: Path) -> None:
     first = run_here(chain, tmp_path)
     assert stored(chain, tmp_path) == [(1, 1), (4, 4), (4, 4)] * 2 + [(4, 4)]
     told: list[str] = []
-    again = run_here(chain, tmp_path, progress=lambda task, done, total: told.append(task))
+    with settings(progress=lambda task, done, total: told.append(task)):
+        again = run_here(chain, tmp_path)
     assert numbers(again) == numbers(first)
     assert told == []
 

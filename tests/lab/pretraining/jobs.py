@@ -14,7 +14,7 @@ import torch
 
 from layerprobe.lab.pretraining.run import pretrain
 from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
-from layerprobe.progress import Progress, silent
+from layerprobe.settings import settings
 from tests.lab.adaptation.jobs import TEXTS
 
 SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
@@ -35,9 +35,7 @@ def protocol_of(objective: Any, **changes: Any) -> PretrainingProtocol:
     return PretrainingProtocol(objective=objective, **{**settings, **changes})
 
 
-def job(
-    objective: Any, out: Path, *, texts: Any = TEXTS, seed: int = 0, progress: Progress = silent, **changes: Any
-) -> Pretraining:
+def job(objective: Any, out: Path, *, texts: Any = TEXTS, seed: int = 0, **changes: Any) -> Pretraining:
     overwrite, dtype = changes.pop("overwrite", False), changes.pop("dtype", "auto")
     return pretrain(
         out,
@@ -49,7 +47,6 @@ def job(
         evaluate_every=4,
         checkpoint_every=CHECKPOINT_EVERY,
         overwrite=overwrite,
-        progress=progress,
     )
 
 
@@ -60,4 +57,5 @@ if __name__ == "__main__":
         print(task.split()[0], f"{done:g} of {total:g}", flush=True)
         time.sleep(float(sys.argv[3]))
 
-    job(sys.argv[1], Path(sys.argv[2]), progress=slowly)
+    with settings(progress=slowly):
+        job(sys.argv[1], Path(sys.argv[2]))

@@ -29,6 +29,7 @@ from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import plan_pretraining, pretrain
 from layerprobe.lab.pretraining.training import prepare
 from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
+from layerprobe.settings import settings
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.loop import Trainer
@@ -250,7 +251,8 @@ def test_bfloat16_is_autocast_over_float32_weights(made: Made, tmp_path: Path) -
 
 def test_progress_shows_loss_and_speed(tmp_path: Path) -> None:
     told: list[str] = []
-    job("rtd", tmp_path / "out", steps=3, progress=lambda task, done, total: told.append(task))
+    with settings(progress=lambda task, done, total: told.append(task)):
+        job("rtd", tmp_path / "out", steps=3)
     assert told[-4] == "pretraining"
     assert all(re.fullmatch(r"pretraining loss \d+\.\d{3}, [\d,]+ tokens/s", text) for text in told[-3:])
 
@@ -339,7 +341,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(made: Made, tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "out.pretraining").glob("step-*")] == ["step-000000006"]
     steps: list[float] = []
     told = lambda task, done, total: steps.append(done) if task.startswith("pretraining") else None  # noqa: E731
-    found = job("rtd", out, progress=told)
+    with settings(progress=told):
+        found = job("rtd", out)
     assert steps == [6, 7, 8, 9, 10, 11, 12]
     assert numbers(found) == numbers(made["rtd"][0])
     assert_same_weights(out, made["rtd"][1])

@@ -23,7 +23,6 @@ from layerprobe.lab.studies import run as module
 from layerprobe.lab.studies.page import lab_page
 from layerprobe.lab.studies.run import plan_lab, run_lab
 from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
-from layerprobe.progress import silent
 from layerprobe.results.page import render
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.studies.studies import OPTIONS, SMALL, changed
@@ -261,10 +260,10 @@ def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     setting = module._Setting(study=study, out=tmp_path, options=OPTIONS, computes="cpu float32", here=None)
     worker = module._Worker(setting, Share())
     with pytest.raises(TrainingError, match=r"^the loss became nan at step "):
-        worker("s-mlm-seed0", silent)
-    assert worker("s-mlm-seed1", silent) is True
+        worker("s-mlm-seed0")
+    assert worker("s-mlm-seed1") is True
     with FileLock(tmp_path / "locks" / "s-mlm-seed1.lock"):
-        assert worker("s-mlm-seed1", silent) is None
+        assert worker("s-mlm-seed1") is None
 
 
 @pytest.mark.slow

@@ -1,0 +1,77 @@
+"""What holds for every call without being passed: the level of intervals, and who is told how far the work is."""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.progress import Progress, notebook_bar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What holds for every call."""
+
+    level: float = LEVEL
+    """Of all intervals, between 0 and 1."""
+    progress: Progress = notebook_bar
+    """Called with what is being done, how much of it is done, and how much there is; by default a bar in notebooks."""
+
+
+DEFAULT_SETTINGS = Settings()
+
+_CURRENT: ContextVar[Settings] = ContextVar("settings", default=DEFAULT_SETTINGS)
+
+
+def current() -> Settings:
+    """Return the settings that hold here."""
+    return _CURRENT.get()
+
+
+@contextlib.contextmanager
+def settings(*, level: float | None = None, progress: Progress | None = None) -> Iterator[Settings]:
+    """Let other settings hold inside a `with` block, in this thread.
+
+    Args:
+        level: Of all intervals, between 0 and 1.
+        progress: Called with what is being done, how much of it is done, and how much there is.
+
+    Raises:
+        DataError: If the level is not between 0 and 1.
+
+    Examples:
+        >>> with settings(level=0.99):
+        ...     current().level
+        0.99
+    """
+    check_level(current().level if level is None else level)
+    chosen = Settings(level=level or current().level, progress=progress or current().progress)
+    token = _CURRENT.set(chosen)
+    try:
+        yield chosen
+    finally:
+        _CURRENT.reset(token)
+
+
+def report(task: str, done: float, total: float) -> None:
+    """Report that `done` of `total` units of a task are done."""
+    current().progress(task, done, total)
+
+
+def part(*, start: float, share: float, whole: float) -> contextlib.AbstractContextManager[Settings]:
+    """Let what is reported inside a `with` block count as the `share` of a whole that begins at `start`."""
+    outer = current().progress
+
+    def scaled(task: str, done: float, total: float) -> None:
+        outer(task, start + share * done / total, whole)
+
+    return settings(progress=scaled)
+
+
+@contextlib.contextmanager
+def labelled(label: str) -> Iterator[None]:
+    """Put a label before the names of tasks that are reported inside a `with` block."""
+    outer = current().progress
+    with settings(progress=lambda task, done, total: outer(f"{label}: {task}", done, total)):
+        yield
