@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from layerprobe.comparison.compare import compare_all as compare_all
     from layerprobe.embedded.pair import embedded_model as embedded_model
     from layerprobe.embedded.pair import embedded_task as embedded_task
-    from layerprobe.encoders.options import Options as Options
-    from layerprobe.encoders.spec import ModelSpec as ModelSpec
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
     from layerprobe.extraction.embeddings import extract as extract
@@ -47,8 +45,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "comparison.compare": "compare compare_all",
-    "encoders.options": "Options",
-    "encoders.spec": "ModelSpec",
+    "encoders.model": "Model",
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",

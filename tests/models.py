@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.model import Model, Options
 
 N_BLOCKS, HIDDEN = 3, 16
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -136,3 +140,10 @@ def save_tiny(name: str, folder: Path, *, tokenizer: Any = None, **changes: Any)
     tiny_model(name, **changes).save_pretrained(folder)
     (tokenizer or tiny_tokenizer()).save_pretrained(folder)
     return folder
+
+
+def given(model: Any, options: Options) -> Model | Checkpoint:
+    """Return a model that is loaded and run by options."""
+    if isinstance(model, Checkpoint):
+        return dataclasses.replace(model, options=options)
+    return Model.of(model, options)

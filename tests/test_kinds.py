@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -34,7 +34,7 @@ from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task, check_task
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import given, tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
 
 LABELLED: tuple[str, ...] = ("paraphrase", "entailment", "classification")
@@ -56,7 +56,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 
 
 def embed(models: dict[str, str], examples: Examples, options: Options) -> Embeddings:
-    return extract(models["bert"], examples.texts, options=options)
+    return extract(given(models["bert"], options), examples.texts)
 
 
 def sides(embeddings: Embeddings, layer: int, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +130,7 @@ def test_a_damaged_probe_is_fitted_again(
 ) -> None:
     options = dataclasses.replace(options, cache_dir=tmp_path)
     task = toy_task_of("classification", train=40)
-    everything = extract(models["bert"], [*task.train.texts, *task.test.texts], options=options)
+    everything = extract(given(models["bert"], options), [*task.train.texts, *task.test.texts])
     first = zero_shot(everything, task)
     (file,) = [path for path in Store(tmp_path).root.rglob("*") if path.is_file() and path.parent.name == "probes"]
     file.write_text("{}")
@@ -143,7 +143,7 @@ def test_a_layer_whose_probe_cannot_be_scored_is_named(
     models: dict[str, str], options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = toy_task_of("classification", train=24)
-    everything = extract(models["bert"], [*task.train.texts, *task.test.texts], options=options)
+    everything = extract(given(models["bert"], options), [*task.train.texts, *task.test.texts])
     broken = dataclasses.replace(
         probes.LOGISTIC, fit=lambda train, targets, features: np.full((len(features), 2), np.nan)
     )
@@ -167,13 +167,12 @@ def test_a_probe_of_features_that_are_constant_finds_the_commonest_class() -> No
 @pytest.fixture(scope="module", params=LABELLED)
 def study(request: pytest.FixtureRequest, models: dict[str, str], options: Options) -> Study:
     return run(
-        models["electra"],
+        given(models["electra"], options),
         reference=models["bert"],
         task=toy_task_of(request.param, train=32, validation=24, test=24),
         seeds=2,
         protocol=SHORT,
         reference_layers=(3,),
-        options=options,
     )
 
 
@@ -250,9 +249,9 @@ def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
 def test_a_task_given_as_text_is_to_be_loaded_first(given: Any, models: dict[str, str], options: Options) -> None:
     expected = re.escape(f"got the text '{given}': load it first, task = layerprobe.load_task('{given}')")
     for call in (
-        lambda: score(models["bert"], given, options=options),
-        lambda: finetune(models["bert"], [1], given, options=options),
-        lambda: confirm(models["bert"], None, given, options=options),  # type: ignore[arg-type]
+        lambda: score(given(models["bert"], options), given),
+        lambda: finetune(given(models["bert"], options), [1], given),
+        lambda: confirm(given(models["bert"], options), None, given),  # type: ignore[arg-type]
     ):
         with pytest.raises(DataError, match=expected):
             call()

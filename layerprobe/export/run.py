@@ -6,8 +6,8 @@ from pathlib import Path
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, split_name
-from layerprobe.encoders.options import Options, Settled, load, settled
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Settled
+from layerprobe.encoders.options import load
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
@@ -68,10 +68,10 @@ def export_model(
         if layer is None:
             raise DataError("expected a layer to truncate at: give --layer, 0 for the embeddings alone")
         checkpoint = _resolved(model)
-        encoder = load(checkpoint, Options(device="cpu"))
+        encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
         # on the CPU in float32: the folder is for any device, and compared to 1e-5
-        options = settled(checkpoint, Options(pooling=pooling, max_length=max_length, prompt=prompt))
+        options = checkpoint.settled
         if prompt is None and not options.prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
         described = encoder.description
@@ -93,7 +93,7 @@ def export_model(
                 "expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own"
             )
         # what was appended in training is in the tokenizer that was saved
-        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False)), Options(device="cpu"))
+        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False)))
         protocol = saved.run.protocol
         options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt

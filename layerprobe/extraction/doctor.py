@@ -10,7 +10,7 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
 from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, settled
+from layerprobe.encoders.model import Settled
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.results.table import Column, Table
@@ -143,15 +143,15 @@ def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Che
     return Check(name="truncation", passed=not wrong, finding=finding)
 
 
-def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis:
+def doctor(model: ModelLike) -> Diagnosis:
     """Load a model and check that what layerprobe relies on holds for it, and which backend is best for it here.
 
     Raises:
         ModelError: If the model cannot be loaded or its architecture is refused.
         StoreError: If the graph of a backend cannot be written.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    options = settled(checkpoint, options)
+    checkpoint = resolve_checkpoint(model)
+    options = checkpoint.settled
     # not by `load`, which refuses what is to be examined
     encoder = load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
     diagnosis = examine(encoder)

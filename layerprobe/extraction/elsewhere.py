@@ -1,12 +1,12 @@
 """The shards of an entry of the store as jobs: each embedded and written by a worker elsewhere, the manifest here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Settled
+from layerprobe.encoders.model import Settled
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import LayerProbeError, LostWorkerError, ModelError, WorkerError
 from layerprobe.extraction.embed import embed_layers
@@ -30,7 +30,7 @@ def embed_elsewhere(
         WorkerError: If the process of a shard is lost again and again.
     """
     directory, manifest = writer.place
-    model = SharedModel(checkpoint, options, items=readable_as(texts), workers=workers)
+    model = SharedModel(replace(checkpoint, options=options), items=readable_as(texts), workers=workers)
     setting = _Setting(model=model, options=options, directory=directory.absolute(), manifest=manifest)
     plan: Plan[tuple[int, int, int], StoredFile] = Plan(
         jobs={shard: float(shard[2] - shard[1]) for shard in writer.pending},

@@ -21,18 +21,8 @@ from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import (
-    DEFAULT_OPTIONS,
-    Options,
-    Settled,
-    changed,
-    dtype_name,
-    first_use,
-    kept_use,
-    load,
-    open_blocks,
-    settled,
-)
+from layerprobe.encoders.model import Options, Settled, changed
+from layerprobe.encoders.options import dtype_name, first_use, kept_use, load, open_blocks
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.encoders.workers import workers_of
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError, StoreError
@@ -148,7 +138,6 @@ def extract(
     model: ModelLike,
     texts: Sequence[str],
     *,
-    options: Options = DEFAULT_OPTIONS,
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     ray: str | None = None,
     workers: int | None = None,
@@ -159,7 +148,6 @@ def extract(
     Args:
         model: A name, a folder, a `ModelSpec`, or a checkpoint.
         texts: Repeated ones are embedded once.
-        options: How to load and embed.
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
@@ -172,19 +160,19 @@ def extract(
         ModelError: If the model cannot be loaded or truncated, or does not give the same block by block.
         StoreError: If the store cannot be written, or the disk has no room.
     """
+    distinct = distinct_texts(texts)
+    checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
+    options = checkpoint.options
     if blockwise and (ray is not None or options.backend != TORCH):
         other = f"--backend {options.backend}" if ray is None else "--ray"
         raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
-    distinct = distinct_texts(texts)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    return _extracted(checkpoint, [distinct], options, on_plan, machines, blockwise=blockwise)
+    return _extracted(checkpoint, [distinct], on_plan, machines, blockwise=blockwise)
 
 
 def _extracted(
     checkpoint: Checkpoint,
     candidates: Sequence[Sequence[str]],
-    options: Options,
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     workers: Workers = HERE,
     *,
@@ -195,13 +183,13 @@ def _extracted(
 
     Prompts are those that the texts already begin with.
     """
-    options = settled(checkpoint, options)
+    options = checkpoint.settled
     encoder = blocks = None
-    found = kept_use(checkpoint, options)
+    found = kept_use(checkpoint)
     if found is None and blockwise:
-        found, blocks = open_blocks(checkpoint, options)
+        found, blocks = open_blocks(checkpoint)
     elif found is None:
-        found, encoder = first_use(checkpoint, options)
+        found, encoder = first_use(checkpoint)
     found.check(checkpoint.label)
     store, stored = Store(options.cache_dir), None
     for distinct in candidates:
@@ -209,10 +197,10 @@ def _extracted(
         if (stored := _open(store, key)) is not None:
             break
     if stored is None and blockwise:
-        blocks = blocks or open_blocks(checkpoint, options)[1]
+        blocks = blocks or open_blocks(checkpoint)[1]
         stored = _embed_block_by_block(store, key, blocks, distinct, options, on_plan)
     elif stored is None:
-        encoder = encoder or load(checkpoint, options)
+        encoder = encoder or load(checkpoint)
         graph = graph_of(encoder, checkpoint, options)
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
@@ -261,23 +249,18 @@ def _is_constant(stored: StoredEmbeddings) -> bool:
     return all((np.abs(rows[start : start + TEXTS_A_PASS] - one) <= floor).all() for start in starts)
 
 
-def extract_split(model: ModelLike, task: Task, split: Split, *, options: Options = DEFAULT_OPTIONS) -> Embeddings:
+def extract_split(model: ModelLike, task: Task, split: Split) -> Embeddings:
     """Return embeddings that hold the texts of a split: those of all of the task where they are in the store.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    return extract_items(model, task.split(split), task=task, options=options)[1]
+    return extract_items(model, task.split(split), task=task)[1]
 
 
 def extract_items(
-    model: ModelLike,
-    items: ItemsOf,
-    *,
-    task: Task | None = None,
-    prompts: tuple[str | None, str | None] = (None, None),
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, items: ItemsOf, *, task: Task | None = None, prompts: tuple[str | None, str | None] = (None, None)
 ) -> tuple[ItemsOf, Embeddings]:
     """Return items as they are embedded, and embeddings that hold their texts.
 
@@ -289,30 +272,30 @@ def extract_items(
         items: Of a split of a task.
         task: The task; the embeddings are those of all of it where they are in the store.
         prompts: Before queries and before documents; None for what the items, the options or the model say.
-        options: How to load and embed.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
     readable = readable_as(items.sides[0] if items.sides else ())
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable)
-    read, chosen = _with_prompts(checkpoint, items, prompts, options)
+    checkpoint = resolve_checkpoint(model, items=readable)
+    read, chosen = _with_prompts(checkpoint, items, prompts)
     splits = () if task is None else (task.train, task.validation, task.test)
-    of_splits = [_with_prompts(checkpoint, split, prompts, options)[0].texts for split in splits]
+    of_splits = [_with_prompts(checkpoint, split, prompts)[0].texts for split in splits]
     whole = tuple(dict.fromkeys(itertools.chain.from_iterable(of_splits)))
     candidates = [whole, read.texts] if whole else [read.texts]
-    return read, _extracted(checkpoint, candidates, chosen, prompts=_before(read))
+    return read, _extracted(replace(checkpoint, options=chosen), candidates, prompts=_before(read))
 
 
 def _with_prompts(
-    checkpoint: Checkpoint, items: ItemsOf, prompts: tuple[str | None, str | None], options: Options
+    checkpoint: Checkpoint, items: ItemsOf, prompts: tuple[str | None, str | None]
 ) -> tuple[ItemsOf, Options]:
     """Return items with the prompts of queries and of documents, and the options for them; the rest as it is."""
+    options = checkpoint.options
     if items.prompts is None:
         return items, options
     configured = checkpoint.recipe.retrieval_prompts if options.prompt is None else None
-    usual = configured or (settled(checkpoint, options).prompt,) * 2
+    usual = configured or (checkpoint.settled.prompt,) * 2
     query, document = (
         own or default if asked is None else asked
         for asked, own, default in zip(prompts, items.prompts, usual, strict=True)
@@ -327,7 +310,7 @@ def _before(items: Items) -> tuple[str, ...]:
     return items.prompts if items.prompts is not None and any(items.prompts) else ()
 
 
-def measure_tokens(model: ModelLike, texts: Sequence[str], *, options: Options = DEFAULT_OPTIONS) -> TokenMetrics:
+def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
     """Return what the token states of every layer are like, from the store or from one forward pass.
 
     Where the embeddings of the texts are not in the store, the same pass puts them there.
@@ -338,15 +321,15 @@ def measure_tokens(model: ModelLike, texts: Sequence[str], *, options: Options =
         StoreError: If the store cannot be written.
     """
     distinct = distinct_texts(texts)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
-    options = settled(checkpoint, options)
-    found, encoder = first_use(checkpoint, options)
+    checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
+    options = checkpoint.settled
+    found, encoder = first_use(checkpoint)
     store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options, found)
     name = digest([TOKENS_VERSION, key.fingerprint])
     kept = store.load_result("tokens", name, TokenMetrics)
     if kept is not None:
         return kept
-    encoder = encoder or load(checkpoint, options)
+    encoder = encoder or load(checkpoint)
     # (measure, layer, text); what no pass has reached is NaN
     numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
 

@@ -11,7 +11,6 @@ from typing import Any
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.files.images import captions_of, readable_as
 from layerprobe.names import short_name
 from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
@@ -23,12 +22,7 @@ _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 def data_quality(
-    model: ModelLike,
-    data: Task | Sequence[str],
-    *,
-    split: TextSplit = "all",
-    max_length: int | None = None,
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, data: Task | Sequence[str], *, split: TextSplit = "all", max_length: int | None = None
 ) -> DataQuality:
     """Return what is odd about a task or texts, and what a model's tokenizer makes of them.
 
@@ -37,14 +31,14 @@ def data_quality(
         data: A task, or texts.
         split: Whose texts of a task.
         max_length: Tokens at which texts are cut; by default as the options say.
-        options: How models are loaded and texts embedded.
 
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.
     """
     own, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
     items = readable_as(texts)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=items)
+    checkpoint = resolve_checkpoint(model, items=items)
+    options = checkpoint.options
     if checkpoint.modality == "image":
         return own
     texts = captions_of(texts)

@@ -15,11 +15,11 @@ import torch
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.encoders.options import computed_on, load
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision, with_prompt
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, with_prompt
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.progress import duration
@@ -81,7 +81,6 @@ def plan_tuning(
     block_steps: Callable[[int], float],
     seeds: int = len(PAPER_SEEDS),
     protocol: Protocol | None = None,
-    options: Options = DEFAULT_OPTIONS,
 ) -> TuningPlan:
     """Time a few steps of the whole model on the task, and say what runs of so many block-steps take; writes nothing.
 
@@ -90,17 +89,15 @@ def plan_tuning(
         task: What to learn.
         block_steps: Number of blocks -> block-steps of all runs, at most.
         seeds: Of the full sweep that it is compared with.
-        protocol: As for `finetune`, like the options.
-        options: How to load.
+        protocol: As for `finetune`.
 
     Raises:
         LayerProbeError: If the model cannot be loaded, or a single example does not fit the memory.
     """
     check_task(task)
-    check_precision(options)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    protocol, options = agreed(protocol, options, checkpoint)
-    encoder = load(checkpoint, options)
+    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    options = checkpoint.settled
+    encoder = load(checkpoint)
     prompted, n_blocks = with_prompt(task, options.prompt), encoder.n_layers - 1
     return TuningPlan(
         model=checkpoint.name,

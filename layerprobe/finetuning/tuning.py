@@ -9,7 +9,8 @@ from typing import cast
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, computed_on, settled
+from layerprobe.encoders.model import Options
+from layerprobe.encoders.options import computed_on
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
@@ -31,14 +32,13 @@ def finetune(
     *,
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
-    options: Options = DEFAULT_OPTIONS,
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
 ) -> list[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
     There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given.
-    Pooling and length are the protocol's, all else how to load the options'. After each seed `enough` is asked, given
+    Pooling and length are the protocol's, all else the model's. After each seed `enough` is asked, given
     all runs so far, whether no further one is needed. With `save_models` the best epoch's checkpoint of every run is
     kept, see `saved_models`; a finished run without one is made again, with the same numbers.
 
@@ -49,11 +49,9 @@ def finetune(
         StoreError: If a result cannot be written.
     """
     check_task(task)
-    check_precision(options)
     seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    protocol, options = agreed(protocol, options, checkpoint)
-    runs = run_set(SharedModel(checkpoint, options, items=task.readable), task, protocol, save_models=save_models)
+    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
@@ -67,7 +65,6 @@ def scan(
     seeds: Sequence[int] = (0,),
     weighting: Weighting = "falling",
     protocol: Protocol | None = None,
-    options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
     ray: str | None = None,
     workers: int | None = None,
@@ -84,11 +81,10 @@ def scan(
         LayerProbeError: As `finetune`.
     """
     check_task(task)
-    check_precision(options)
+    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    options = checkpoint.options
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    protocol, options = agreed(protocol, options, checkpoint)
-    shared = SharedModel(checkpoint, options, items=task.readable, workers=machines)
+    shared = SharedModel(checkpoint, items=task.readable, workers=machines)
     runs = run_set(shared, task, protocol, weighting=weighting, save_models=save_models)
     last = count_blocks(checkpoint.config)
     jobs = {RunJob(last, seed, scan=True): 1.0 for seed in check_seeds(seeds)}
@@ -109,7 +105,7 @@ def run_set(
     """Return the runs of a model on a task, where `finetune` and `scan` keep them; for the protocol see `agreed`."""
     return RunSet(
         model=model,
-        folder=run_folder(model.checkpoint, task, protocol, model.options),
+        folder=run_folder(model.checkpoint, task, protocol),
         task=with_prompt(task, model.options.prompt),
         protocol=protocol,
         weighting=weighting,
@@ -118,34 +114,25 @@ def run_set(
     )
 
 
-def scan_models(
-    model: ModelLike, runs: Sequence[JointRun], task: Task, *, options: Options = DEFAULT_OPTIONS
-) -> list[Path]:
+def scan_models(model: ModelLike, runs: Sequence[JointRun], task: Task) -> list[Path]:
     """Return the directory of every run that `scan` made with the same arguments; the checkpoint is `model` in it."""
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
+    checkpoint = resolve_checkpoint(model, items=task.readable)
+    folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
     return [folders[run.protocol].joint_path(run.weighting, run.seed) for run in runs]
 
 
-def saved_models(
-    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, options: Options = DEFAULT_OPTIONS
-) -> list[Path]:
+def saved_models(model: ModelLike, runs: Sequence[FineTuningRun], task: Task) -> list[Path]:
     """Return the directory of every run that `finetune` made with the same arguments; the checkpoint is `model` in it.
 
     `export_model` takes such a directory.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
+    checkpoint = resolve_checkpoint(model, items=task.readable)
+    folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
 
 
 def items_of(
-    model: ModelLike,
-    runs: Sequence[FineTuningRun],
-    task: Task,
-    *,
-    documents: Mapping[str, str] | None = None,
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, documents: Mapping[str, str] | None = None
 ) -> RunItems:
     """Return what each item adds to the scores of runs that `finetune` made with the same arguments.
 
@@ -154,13 +141,13 @@ def items_of(
     Raises:
         StoreError: If the disk does not let outputs be read.
     """
-    directories = saved_models(model, runs, task, options=options)
+    directories = saved_models(model, runs, task)
     return run_items(task, zip(runs, directories, strict=True), documents=documents)
 
 
-def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
+def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol) -> RunFolder:
     """Return the folder in which `finetune` keeps its runs, with what they are of."""
-    options = settled(checkpoint, options)
+    options = checkpoint.settled
     origin = RunsOrigin(
         model=checkpoint.spec,
         model_digest=digest(checkpoint.identity),
@@ -180,36 +167,27 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: 
     )
 
 
-def agreed(protocol: Protocol | None, options: Options, checkpoint: Checkpoint) -> tuple[Protocol, Settled]:
-    """Return the protocol, the paper's by default, and the options; extraction and fine-tuning pool alike.
+def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol, Checkpoint]:
+    """Return the protocol, the paper's by default, and the model; extraction and fine-tuning pool alike.
 
-    Where neither says how, a protocol being left at the mean, the model does: see `settled`.
-
-    Raises:
-        DataError: If they say different things.
-    """
-    chosen = settled(checkpoint, pooled_alike(options, protocol))
-    return replace(protocol or Protocol(), pooling=chosen.pooling), chosen
-
-
-def pooled_alike(options: Options, protocol: Protocol | None) -> Options:
-    """Return options that pool as the protocol does where they say nothing and it says something else than the mean.
+    Where neither says how, a protocol being left at the mean, the model's configuration does: see `Checkpoint.settled`.
 
     Raises:
-        DataError: If they say different things.
+        DataError: If they say different things, or the model is to compute in float16.
     """
-    if protocol is None:
-        return options
-    check_pooling(protocol, options)
-    own = None if protocol.pooling == Protocol().pooling else protocol.pooling
-    return replace(options, pooling=options.pooling or own)
+    check_precision(checkpoint.options)
+    protocol = protocol or Protocol()
+    check_pooling(protocol, checkpoint.options)
+    if checkpoint.options.pooling is None and protocol.pooling != Protocol().pooling:
+        checkpoint = checkpoint.with_options(pooling=protocol.pooling)
+    return replace(protocol, pooling=checkpoint.settled.pooling), checkpoint
 
 
 def check_pooling(protocol: Protocol, options: Options) -> None:
     """Raise DataError if options say another way of pooling than the protocol."""
     given, pooling = options.pooling, protocol.pooling
     if given not in (None, pooling):
-        raise DataError(f"expected one way of pooling, got {given} in the options and {pooling} in the protocol")
+        raise DataError(f"expected one way of pooling, got {given} of the model and {pooling} of the protocol")
 
 
 def check_precision(options: Options) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE

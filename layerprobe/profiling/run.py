@@ -11,7 +11,7 @@ import torch
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load, settled
+from layerprobe.encoders.options import load
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.profiling.measuring import profile_layers
@@ -24,11 +24,7 @@ DEFAULT_SETTINGS = ProfileSettings()
 
 
 def profile(
-    model: ModelLike,
-    *,
-    layers: Sequence[int] | None = None,
-    settings: ProfileSettings = DEFAULT_SETTINGS,
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, *, layers: Sequence[int] | None = None, settings: ProfileSettings = DEFAULT_SETTINGS
 ) -> Profile:
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
 
@@ -38,12 +34,13 @@ def profile(
         ModelError: If the model cannot be loaded or truncated.
         DataError: If it has no such layer, or cannot read texts so long.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model)
+    options = checkpoint.options
     chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else layers
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
     check_layers(checkpoint, chosen)
-    encoder, options = load(checkpoint, options), settled(checkpoint, options)
+    encoder, options = load(checkpoint), checkpoint.settled
     measured = profile_layers(encoder, chosen, settings, pooling=options.pooling)
     return Profile(
         model=encoder.description,

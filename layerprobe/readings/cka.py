@@ -32,7 +32,7 @@ def _with_layer_before(source: Source) -> LayerCurve:
         alignment="previous-layer",
         level=source.level,
         documents=source.documents,
-        device=source.options.device,
+        device=source.checkpoint.options.device,
     )
     curve = layer_curve(comparison.curve)
     errors, first = curve.standard_errors, 1 + embedded.first_layer

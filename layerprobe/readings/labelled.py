@@ -18,7 +18,7 @@ def _zero_shot(source: Source) -> LayerCurve:
 
     task, kind = source.labels, KINDS[source.labels.kind]
     if (own := kind.load_untrained()) is not None:
-        return _curve(own(source.checkpoint, task, split="validation", options=source.options))
+        return _curve(own(source.checkpoint, task, split="validation"))
     fit = kind.fitted_on
     fitted = None if fit is None else source.split(fit)
     validation = source.split("validation")

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.files.images import readable_as
 from layerprobe.readings.registry import READINGS
@@ -23,7 +22,6 @@ def read_curves(
     level: float = LEVEL,
     documents: Mapping[str, str] | None = None,
     views: Views | None = None,
-    options: Options = DEFAULT_OPTIONS,
 ) -> dict[str, LayerCurve]:
     """Return numbers by layer of a model by name, with their errors where these are known.
 
@@ -56,13 +54,12 @@ def read_curves(
     if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
         raise DataError("expected at least two texts to tell their views apart, got one")
     source = Source(
-        checkpoint=resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(texts)),
+        checkpoint=resolve_checkpoint(model, items=readable_as(texts)),
         texts=texts,
         task=task,
         level=level,
         documents=documents,
         views=views,
-        options=options,
     )
     curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
     there = {name: curve for name, curve in curves.items() if curve is not None}

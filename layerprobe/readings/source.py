@@ -11,7 +11,6 @@ from layerprobe.checks import LEVEL
 from layerprobe.comparison.compare import cluster_numbers, diagnostics
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract, extract_split, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
@@ -37,8 +36,6 @@ class Source:
     """Where each text comes from, if texts of one document are not independent."""
     views: Views
     """How copies of texts are made."""
-    options: Options = DEFAULT_OPTIONS
-    """How to load and embed."""
 
     @property
     def n_layers(self) -> int:
@@ -48,12 +45,12 @@ class Source:
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
-        return extract(self.checkpoint, self.texts, options=self.options)
+        return extract(self.checkpoint, self.texts)
 
     @cached_property
     def tokens(self) -> TokenMetrics:
         """What the token states of the texts are like."""
-        return measure_tokens(self.checkpoint, self.texts, options=self.options)
+        return measure_tokens(self.checkpoint, self.texts)
 
     @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
@@ -64,7 +61,7 @@ class Source:
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
         copies = text_views(self.texts, self.views)
         distinct = tuple(dict.fromkeys(copy for each in copies for copy in each))
-        embedded = extract(self.checkpoint, distinct, options=self.options)
+        embedded = extract(self.checkpoint, distinct)
         return embedded, np.array([embedded.rows(each) for each in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:
@@ -87,7 +84,7 @@ class Source:
 
     def split(self, name: Split) -> Embeddings:
         """Return the embeddings of the texts of a split of the task."""
-        return extract_split(self.checkpoint, self.labels, name, options=self.options)
+        return extract_split(self.checkpoint, self.labels, name)
 
     def clusters(self, texts: Sequence[str]) -> list[int] | None:
         """Return which document each text is of, from 0, DataError if it has none; None where all are independent."""

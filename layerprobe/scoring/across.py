@@ -5,7 +5,6 @@ from statistics import fmean
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
@@ -45,12 +44,7 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores], *, level:
 
 
 def score_across(
-    model: ModelLike,
-    tasks: Sequence[Task],
-    *,
-    split: Split = "test",
-    level: float = LEVEL,
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, tasks: Sequence[Task], *, split: Split = "test", level: float = LEVEL
 ) -> AcrossTasks:
     """Score every layer on several tasks without fine-tuning, as `score` does each of them.
 
@@ -58,10 +52,10 @@ def score_across(
         LayerProbeError: As `score` and `across_tasks`.
     """
     check_level(level)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model)
     done, description = [], None
     for task in tasks:
-        scores, embeddings = score(checkpoint, task, split=split, options=options)
+        scores, embeddings = score(checkpoint, task, split=split)
         description = embeddings.model
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
     if description is None:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.metrics.correlation import DIGITS
@@ -40,9 +39,7 @@ CHUNK = 2**22
 """Numbers of embeddings in float64 at once."""
 
 
-def layer_means(
-    model: ModelLike, task: Task, *, level: float = LEVEL, options: Options = DEFAULT_OPTIONS
-) -> LayerMeans:
+def layer_means(model: ModelLike, task: Task, *, level: float = LEVEL) -> LayerMeans:
     """Score the mean of every two layers as an embedding, without fine-tuning, and hold the best against one layer.
 
     A text's embedding is (a / |a| + b / |b|) / 2 of layers a and b, or (a + b) / 2 as they are. Norms grow with depth
@@ -63,9 +60,9 @@ def layer_means(
     kind = KINDS[task.kind]
     if kind.zero_shot == "own":
         raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model)
     splits: tuple[Split, ...] = ("validation", "test") if kind.zero_shot == "cosine" else get_args(Split)
-    embedded = {each: extract_split(checkpoint, task, each, options=options) for each in splits}
+    embedded = {each: extract_split(checkpoint, task, each) for each in splits}
     test = embedded["test"]
     outputs = _by_probe(embedded, task) if kind.zero_shot == "probe" else _by_cosines(embedded, task)
     layers = range(test.first_layer, test.n_layers)

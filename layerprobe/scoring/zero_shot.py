@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
@@ -88,9 +87,7 @@ def probed(
     return scores
 
 
-def score(
-    model: ModelLike, task: Task, *, split: Split = "test", options: Options = DEFAULT_OPTIONS
-) -> tuple[LayerScores, Embeddings]:
+def score(model: ModelLike, task: Task, *, split: Split = "test") -> tuple[LayerScores, Embeddings]:
     """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
 
     Raises:
@@ -99,15 +96,13 @@ def score(
         StoreError: If the store cannot be written.
     """
     check_task(task)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    checkpoint = resolve_checkpoint(model, items=task.readable)
     kind = KINDS[task.kind]
     if (own := kind.load_untrained()) is not None:
-        scores: LayerScores = own(checkpoint, task, split=split, options=options)
-        return scores, extract_split(checkpoint, task, split, options=options)
+        scores: LayerScores = own(checkpoint, task, split=split)
+        return scores, extract_split(checkpoint, task, split)
     fit = kind.fitted_on
-    scored, *fitted = (
-        extract_split(checkpoint, task, each, options=options) for each in (split, *(() if fit is None else (fit,)))
-    )
+    scored, *fitted = (extract_split(checkpoint, task, each) for each in (split, *(() if fit is None else (fit,))))
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None), scored
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.items import NO_ITEMS, RunItems
 from layerprobe.finetuning.looks import FIRST_LOOK, level_at_look
@@ -46,7 +45,6 @@ def confirm(
     level: float = LEVEL,
     all_seeds: bool = False,
     documents: Mapping[str, str] | None = None,
-    options: Options = DEFAULT_OPTIONS,
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
@@ -65,12 +63,12 @@ def confirm(
     """
     check_task(task)
     check_level(level)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    checkpoint = resolve_checkpoint(model, items=task.readable)
     n_blocks = count_blocks(checkpoint.config)
     planned = None if all_seeds else len(set(seeds))
 
     def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
-        items = items_of(checkpoint, runs, task, documents=documents, options=options)
+        items = items_of(checkpoint, runs, task, documents=documents)
         return confirmation(prediction, runs, n_blocks, items=items, level=level, planned=planned)
 
     runs = finetune(
@@ -79,7 +77,6 @@ def confirm(
         task,
         seeds=seeds,
         protocol=protocol,
-        options=options,
         enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
     )
     return confirmed(runs)

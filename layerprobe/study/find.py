@@ -18,7 +18,6 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import InsufficientMemoryError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
@@ -26,7 +25,7 @@ from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.runs import Run, RunJob, RunWorker, runs_plan
 from layerprobe.finetuning.tmft import embed
-from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, run_set
+from layerprobe.finetuning.tuning import agreed, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
@@ -67,7 +66,6 @@ def find(
     scan: bool = False,
     against_last: int = 0,
     protocol: Protocol | None = None,
-    options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
@@ -97,7 +95,6 @@ def find(
         against_last: Seeds with which the layer to keep and the last one are held against each other on the test split
             in the end; that is beyond the budget.
         protocol: How to fine-tune; the paper's by default.
-        options: How to load and embed.
         save_models: Keep the checkpoint of every run.
 
     Raises:
@@ -107,10 +104,8 @@ def find(
     """
     check_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
-    check_precision(options)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
-    protocol, options = agreed(protocol, options, checkpoint)
-    shared = SharedModel(checkpoint, options, items=task.readable)
+    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    shared = SharedModel(checkpoint, items=task.readable)
     search = _Search(
         shared, search_folds(task, seeds, cross_validation), task, protocol, start=start, save_models=save_models
     )
@@ -155,8 +150,8 @@ class _Search:
         ]
         self.folds = [runs.task for runs in self.sets]
         self.crew = crew_of(RunWorker, tuple(self.sets))
-        self.own_folder = run_folder(checkpoint, task, protocol, options)
-        read = read_curves(checkpoint, task.texts(), _readings(task), options=options)
+        self.own_folder = run_folder(checkpoint, task, protocol)
+        read = read_curves(checkpoint, task.texts(), _readings(task))
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []

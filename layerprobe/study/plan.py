@@ -2,7 +2,6 @@
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.finetuning.plan import TuningPlan, plan_tuning
 from layerprobe.finetuning.results import RESULT
 from layerprobe.finetuning.tuning import agreed, run_folder
@@ -19,17 +18,16 @@ def search_begun(
     seeds: int = SEEDS,
     cross_validation: bool | None = None,
     protocol: Protocol | None = None,
-    options: Options = DEFAULT_OPTIONS,
 ) -> bool:
     """Return whether a run that `find` with these arguments would make is there: what is left is less than planned.
 
     Raises:
         ModelError: If there is no such model.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    checkpoint = resolve_checkpoint(model, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
-    protocol, options = agreed(protocol, options, checkpoint)
-    return any(run_folder(checkpoint, fold, protocol, options).path.glob(f"*/{RESULT}"))
+    protocol, checkpoint = agreed(protocol, checkpoint)
+    return any(run_folder(checkpoint, fold, protocol).path.glob(f"*/{RESULT}"))
 
 
 def plan_search(
@@ -45,7 +43,6 @@ def plan_search(
     against_last: int = 0,
     further: int = 0,
     protocol: Protocol | None = None,
-    options: Options = DEFAULT_OPTIONS,
 ) -> TuningPlan:
     """Return what `find` with these arguments takes at most, and `further` block-steps beside; nothing is written.
 
@@ -61,4 +58,4 @@ def plan_search(
         return settings.block_steps(n_blocks) + against_last * 2 * (n_blocks + 1) + further
 
     fold = search_folds(task, seeds, cross_validation)[0]
-    return plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol, options=options)
+    return plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol)

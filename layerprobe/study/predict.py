@@ -11,9 +11,8 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.in_memory import is_loaded
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.extraction.readability import data_quality
@@ -58,7 +57,6 @@ def predict(
     level: float = LEVEL,
     documents: Mapping[str, str] | None = None,
     split: TextSplit = "all",
-    options: Options = DEFAULT_OPTIONS,
 ) -> Prediction:
     """Say which layers will drop after fine-tuning, which one to keep, and how far to trust that.
 
@@ -75,7 +73,6 @@ def predict(
         level: Confidence level of intervals and bands.
         documents: Where each text comes from, if texts of one document are not independent.
         split: Whose texts of a task are embedded: train, validation, test, or all.
-        options: How to load and embed.
 
     Raises:
         DataError: If there is no such rule, it needs labels or a reference that were not given, or the model has fewer
@@ -87,12 +84,9 @@ def predict(
     texts = data.texts(split) if isinstance(data, Task) else distinct_texts(data)
     references = as_models(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
-    checkpoint, *bases = (
-        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code, items=readable_as(texts))
-        for each in (model, *references)
-    )
-    quality = data_quality(checkpoint, data, split=split, options=options)
-    embedded, *others = (extract(each, texts, options=options) for each in (checkpoint, *bases))
+    checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
+    quality = data_quality(checkpoint, data, split=split)
+    embedded, *others = (extract(each, texts) for each in (checkpoint, *bases))
     compared = compare_all(
         embedded,
         others or [embedded],
@@ -100,12 +94,12 @@ def predict(
         alignment=alignment if others else "previous-layer",
         level=level,
         documents=documents,
-        device=options.device,
+        device=checkpoint.options.device,
     ).comparisons
     labelled: LayerScores | None = None
     label_warnings: tuple[str, ...] = ()
     if task is not None:
-        labelled, scored = score(checkpoint, task, split="validation", options=options)
+        labelled, scored = score(checkpoint, task, split="validation")
         label_warnings = scored.warnings
     curves = read_curves(
         checkpoint,
@@ -114,7 +108,6 @@ def predict(
         task=task,
         level=level,
         documents=documents,
-        options=options,
     )
     rules = [rule, *[rule_by_reference(rule)] * (len(compared) - 1)]
     drops = [

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
+from layerprobe.encoders.model import changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of, pooled_alike
+from layerprobe.finetuning.tuning import agreed, check_layers, finetune, items_of
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.scoring.zero_shot import score
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
@@ -46,7 +46,6 @@ def run(
     measure: Measure | None = None,
     alignment: Alignment | None = None,
     split: TextSplit = "all",
-    options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
     command: str = "layerprobe.run",
     finetune_command: str = "",
@@ -72,7 +71,6 @@ def run(
         measure: Of similarity to the reference.
         alignment: same-index, relative-depth or best-match.
         split: Whose texts models are compared on: train, validation, test, or all.
-        options: How to load and embed.
         save_models: Keep the weights of the runs of the search, for `export_model`.
         command: How this study was asked for; kept in its provenance.
         finetune_command: The command line that fine-tunes so, likewise; from Python there is none.
@@ -81,31 +79,22 @@ def run(
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
     check_task(task)
-    options = pooled_alike(options, protocol)
     check_level(level)
     if fine_tuning:
-        check_precision(options)
         SearchSettings(tolerance=tolerance, budget=budget, seeds=seeds, level=level)  # refused before any work
-    checkpoint, *bases = (
-        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code, items=task.readable)
-        for each in (model, *as_models(reference))
-    )
-    own, _ = agreed(protocol, options, checkpoint)
+    given = resolve_all([model, *as_models(reference)], items=task.readable)
+    own = protocol or Protocol()
+    if fine_tuning:
+        own, given = agreed(protocol, given[0])[0], [agreed(protocol, each)[1] for each in given]
+    checkpoint, *bases = given
+    options = checkpoint.options
     check_layers(checkpoint, layers)
     if bases:
         check_layers(bases[0], reference_layers)
     elif reference_layers:
         raise DataError("expected a reference for its layers, got none")
     prediction = predict(
-        checkpoint,
-        task,
-        reference=bases,
-        rule=rule,
-        measure=measure,
-        alignment=alignment,
-        level=level,
-        split=split,
-        options=options,
+        checkpoint, task, reference=bases, rule=rule, measure=measure, alignment=alignment, level=level, split=split
     )
     logger.info("before fine-tuning: %s", prediction.drop.sentence)
     finding: Finding | None = None
@@ -124,19 +113,18 @@ def run(
             scan=scan,
             against_last=min(against_last, seeds),
             protocol=protocol,
-            options=options,
             save_models=save_models,
         )
 
         def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:
                 return ()
-            runs = finetune(tuned, chosen, task, seeds=range(seeds), protocol=protocol, options=options)
-            return outcomes(runs, items_of(tuned, runs, task, options=options), level=level)
+            runs = finetune(tuned, chosen, task, seeds=range(seeds), protocol=protocol)
+            return outcomes(runs, items_of(tuned, runs, task), level=level)
 
         further = at(checkpoint, layers)
         contrast = at(bases[0], reference_layers) if bases else ()
-    scored = [score(each, task, options=options) for each in (checkpoint, *bases[:1])]
+    scored = [score(each, task) for each in (checkpoint, *bases[:1])]
     comparison = prediction.comparison
     return Study(
         comparison=comparison,

@@ -15,7 +15,6 @@ from typing import Any
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
-from layerprobe.encoders.options import Settled
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, LostWorkerError, TrainingError
 from layerprobe.finetuning.items import run_items
@@ -117,16 +116,14 @@ class _LoadedSweep:
     def of(cls, sweep: Sweep, *, retry_failed: bool = False) -> _LoadedSweep:
         tasks = tuple(load_settings(task) for task in sweep.tasks)
         _log_notes(sweep, tasks)
-        checkpoints = tuple(
-            resolve_checkpoint(model.model, trust_remote_code=sweep.options.trust_remote_code) for model in sweep.models
-        )
-        protocol, options = _alike(sweep, checkpoints)
+        resolved = (resolve_checkpoint(model.model, like=sweep.options) for model in sweep.models)
+        protocol, checkpoints = _alike(sweep, tuple(resolved))
         sets: list[RunSet] = []
         names, costs = [], {}
         for model, checkpoint in zip(sweep.models, checkpoints, strict=True):
             layers = model.layers or sweep.layers or range(count_blocks(checkpoint.config) + 1)
             check_layers(checkpoint, layers)
-            shared = SharedModel(checkpoint, options)
+            shared = SharedModel(checkpoint)
             for number, (task, settings) in enumerate(zip(tasks, sweep.tasks, strict=True), 1):
                 for layer, seed in itertools.product(layers, sweep.seeds):
                     costs[RunJob(layer, seed, len(sets))] = _cost(checkpoint, task, layer) * protocol.epochs
@@ -167,21 +164,21 @@ def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
         logger.log(level, "%s", line)
 
 
-def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, Settled]:
-    """Return the protocol and the options, with the pooling and the prompt that all models have where it says none.
+def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, list[Checkpoint]]:
+    """Return the protocol and the models, with the pooling and the prompt that all have where the sweep says none.
 
     Raises:
         DataError: If they have different ones.
     """
-    chosen = [agreed(sweep.protocol, sweep.options, checkpoint) for checkpoint in checkpoints]
+    chosen = [agreed(sweep.protocol, checkpoint) for checkpoint in checkpoints]
     for name in ("pooling", "prompt"):
-        first, *others = (getattr(options, name) for _, options in chosen)
+        first, *others = (getattr(checkpoint.settled, name) for _, checkpoint in chosen)
         if different := [value for value in others if value != first]:
             raise DataError(
                 f"expected one {name} in [options] for models that have different ones by themselves, got none for "
                 f"{first!r} and {different[0]!r}"
             )
-    return chosen[0]
+    return chosen[0][0], [checkpoint for _, checkpoint in chosen]
 
 
 def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:

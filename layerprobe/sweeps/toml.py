@@ -3,8 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, path_from, read_toml, to_toml
 from layerprobe.finetuning.values import Protocol
 from layerprobe.sweeps.values import OPTIONS, Sweep, SweepModel

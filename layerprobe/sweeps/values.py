@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.checks import check_seeds
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_precision
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol

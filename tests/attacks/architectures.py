@@ -48,7 +48,7 @@ from layerprobe.errors import LayerProbeError, UnsupportedArchitectureError  # n
 from layerprobe.export.run import export_model  # noqa: E402
 from layerprobe.extraction.doctor import examine  # noqa: E402
 from layerprobe.extraction.embeddings import extract  # noqa: E402
-from tests.models import VOCABULARY, tiny_tokenizer  # noqa: E402
+from tests.models import VOCABULARY, given, tiny_tokenizer  # noqa: E402
 
 N_BLOCKS, EXPORTED = 4, 2
 SECONDS, PARAMETERS = 60, 3_000_000
@@ -337,7 +337,7 @@ def check_doctor(folder: Path, expected: list[list[Tensor] | None], options: Opt
 
 def check_extract(folder: Path, expected: list[list[Tensor] | None], options: Options) -> list[str]:
     """Compare the embeddings of all layers with the oracle's."""
-    embeddings = extract(str(folder), TEXTS, options=options)
+    embeddings = extract(given(str(folder), options), TEXTS)
     if expected[0] is not None and embeddings.n_layers != len(expected[0]):
         return [f"{embeddings.n_layers} layers"]
     return [

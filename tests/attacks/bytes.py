@@ -33,7 +33,7 @@ import transformers
 from layerprobe.comparison.compare import compare_all, diagnostics
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
@@ -62,7 +62,7 @@ from tests.lab.adaptation.jobs import TEXTS as CORPUS
 from tests.lab.dropbench.zoos import known_zoo
 from tests.lab.studies.studies import OPTIONS as LAB_OPTIONS
 from tests.lab.studies.studies import SMALL, changed
-from tests.models import TEXTS, save_tiny
+from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
 
 OUTCOMES = ("same", "told", "refused", "silent", "traceback")
@@ -142,13 +142,13 @@ def _stored(root: Path, checkpoints: list[Any]) -> list[Kind]:
     texts = [f"{text} {letter}" for letter in "abcdefgh" for text in TEXTS]
 
     def embed(folder: Path) -> Any:
-        both = [extract(each, texts, options=options(folder)) for each in checkpoints]
+        both = [extract(given(each, options(folder)), texts) for each in checkpoints]
         return [[each.layer(layer).tolist() for layer in range(each.n_layers)] for each in both] + [
             [each.stored.sample_ids.tolist(), to_dict(each.model), each.warnings] for each in both
         ]
 
     def results(folder: Path) -> Any:
-        first, second = (extract(each, texts, options=options(folder)) for each in checkpoints)
+        first, second = (extract(given(each, options(folder)), texts) for each in checkpoints)
         return to_dict([compare_all(first, [second]), diagnostics(first), diagnostics(second)])
 
     # several shards of few texts
@@ -219,10 +219,10 @@ def _graphs(root: Path, checkpoint: Any) -> list[Kind]:
 def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     task, protocol = toy_task(train=16, validation=16, test=16), Protocol(epochs=1, batch_size=8)
     options = Options(device="cpu", cache_dir=root)
-    made = finetune(checkpoint, (1, 2), task, seeds=(0, 1), protocol=protocol, options=options, save_models=True)
-    directories = saved_models(checkpoint, made, task, options=options)
-    joint = scan(checkpoint, task, seeds=(0, 1), protocol=protocol, options=options)
-    joint_directories = scan_models(checkpoint, joint, task, options=options)
+    made = finetune(given(checkpoint, options), (1, 2), task, seeds=(0, 1), protocol=protocol, save_models=True)
+    directories = saved_models(given(checkpoint, options), made, task)
+    joint = scan(given(checkpoint, options), task, seeds=(0, 1), protocol=protocol)
+    joint_directories = scan_models(given(checkpoint, options), joint, task)
     failed = FailedRun(layer=3, seed=0, message="the loss is nan", step=2, versions=versions())
     failures = [directories[0].with_name(f"layer-003-seed-{seed}") for seed in (0, 1)]
     for seed, directory in enumerate(failures):
@@ -315,7 +315,7 @@ def _trained(root: Path, checkpoint: Any) -> list[Kind]:
 
     def adapted(folder: Path) -> Any:
         options = Options(device="cpu", cache_dir=folder)
-        made = [adapt_in_store(checkpoint, texts, protocol=protocol, seed=seed, options=options) for seed in (0, 1)]
+        made = [adapt_in_store(given(checkpoint, options), texts, protocol=protocol, seed=seed) for seed in (0, 1)]
         return [[_without_times(record), _weights(path)] for path, record in made]
 
     def pretrained(folder: Path) -> Any:

@@ -38,7 +38,7 @@ from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.batching import Batch, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import ModelError
 from layerprobe.extraction.embed import CPU_BATCH_TOKENS, embed_layers

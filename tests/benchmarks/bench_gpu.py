@@ -65,6 +65,7 @@ from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine.passes import named_layers, sums_of
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.values import Examples
+from tests.models import given
 
 # Every twentieth of the token lengths of the 12,831 distinct sentences of the STS benchmark, by MiniLM's tokenizer.
 STSB_LENGTHS = (5, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 15, 17, 19, 22, 26, 32, 70)
@@ -343,7 +344,7 @@ def check_extraction(bench: Bench, encoder: Encoder, peers: dict[str, Any], text
 def seconds_to_disk(bench: Bench, texts: list[str]) -> float | None:
     """Return what `extract` takes for these texts, from the rate after its first batch: loading does not count."""
     with unless_missing("all layers to a store on disk"):
-        from layerprobe.encoders.options import Options
+        from layerprobe.encoders.model import Options
         from layerprobe.extraction.embeddings import extract
 
         heard: list[tuple[float, float, float]] = []
@@ -353,9 +354,9 @@ def seconds_to_disk(bench: Bench, texts: list[str]) -> float | None:
 
         with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
             options = Options(device=str(bench.device), dtype="bfloat16", cache_dir=Path(folder))
-            extract(str(bench.checkpoint), texts[:1], options=options)  # the first use of a model takes a look at it
+            extract(given(str(bench.checkpoint), options), texts[:1])  # the first use of a model takes a look at it
             with settings(progress=progress):
-                extract(str(bench.checkpoint), texts, options=options)
+                extract(given(str(bench.checkpoint), options), texts)
             end = time.perf_counter()
         (begin, done, total), *_ = heard
         return (end - begin) * total / (total - done) if done < total else None

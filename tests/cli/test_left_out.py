@@ -12,7 +12,7 @@ import pytest
 
 from layerprobe.comparison.compare import compare
 from layerprobe.comparison.values import Comparisons
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.encoders.values import Pooling
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -26,6 +26,7 @@ from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.study.predict import predict, predict_drop
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.loading import load_task
+from tests.models import given
 
 from .conftest import Layerprobe
 
@@ -38,7 +39,7 @@ def texts(pairs_file: Path) -> tuple[str, ...]:
 
 
 def embed(model: Path, texts: tuple[str, ...], cache: Path, pooling: Pooling = "cls") -> Embeddings:
-    return extract(model, texts, options=Options(pooling=pooling, cache_dir=cache))
+    return extract(given(model, Options(pooling=pooling, cache_dir=cache)), texts)
 
 
 def said(model: Path) -> str:
@@ -106,7 +107,7 @@ def test_no_layer_is_compared_with_one_that_is_left_out(
 
 def test_readings_leave_it_out(pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path) -> None:
     options = Options(pooling="cls", cache_dir=tmp_path)
-    curves = read_curves(pair[0], texts, alone(), options=options)
+    curves = read_curves(given(pair[0], options), texts, alone())
     embedded = embed(pair[0], texts, tmp_path)
     for name, curve in curves.items():
         # token states are no pooled embeddings; CKA with the layer before begins a layer later
@@ -119,7 +120,7 @@ def test_readings_leave_it_out(pair: tuple[Path, Path], texts: tuple[str, ...], 
 
 def test_no_rule_recommends_it(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
     prediction = predict(
-        pair[0], load_task(pairs_file), reference=pair[1], options=Options(pooling="cls", cache_dir=tmp_path)
+        given(pair[0], Options(pooling="cls", cache_dir=tmp_path)), load_task(pairs_file), reference=pair[1]
     )
     assert prediction.warnings.count(said(pair[0])) == 1
     comparison, scores = prediction.comparison, prediction.zero_shot

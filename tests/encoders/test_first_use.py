@@ -16,8 +16,8 @@ from layerprobe.encoders import options as loading
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options, first_use, load
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.options import first_use, load
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import measure_tokens
 from layerprobe.finetuning.values import Protocol
@@ -25,7 +25,7 @@ from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.store.store import Store
 from tests.encoders.test_stack import KINDS, REFUSED, saved
-from tests.models import TEXTS, save_tiny
+from tests.models import TEXTS, given, save_tiny
 from tests.toy_task import toy_task
 
 REASON = "cannot be truncated layer by layer: what its blocks compute depends on how many there are"
@@ -51,16 +51,16 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 USES: dict[str, Callable[[str, Options, Path], object]] = {
-    "extract": lambda model, options, out: lp.extract(model, TEXTS, options=options),
-    "measure tokens": lambda model, options, out: measure_tokens(model, TEXTS, options=options),
-    "predict": lambda model, options, out: lp.predict(model, list(TEXTS), options=options),
-    "score": lambda model, options, out: lp.score(model, toy_task(), options=options),
+    "extract": lambda model, options, out: lp.extract(given(model, options), TEXTS),
+    "measure tokens": lambda model, options, out: measure_tokens(given(model, options), TEXTS),
+    "predict": lambda model, options, out: lp.predict(given(model, options), list(TEXTS)),
+    "score": lambda model, options, out: lp.score(given(model, options), toy_task()),
     "finetune": lambda model, options, out: lp.finetune(
-        model, [1], toy_task(), seeds=[0], protocol=Protocol(epochs=1), options=options
+        given(model, options), [1], toy_task(), seeds=[0], protocol=Protocol(epochs=1)
     ),
-    "scan": lambda model, options, out: lp.scan(model, toy_task(), protocol=Protocol(epochs=1), options=options),
-    "find": lambda model, options, out: lp.find(model, toy_task(), protocol=Protocol(epochs=1), options=options),
-    "profile": lambda model, options, out: profile(model, settings=ProfileSettings(rounds=1), options=options),
+    "scan": lambda model, options, out: lp.scan(given(model, options), toy_task(), protocol=Protocol(epochs=1)),
+    "find": lambda model, options, out: lp.find(given(model, options), toy_task(), protocol=Protocol(epochs=1)),
+    "profile": lambda model, options, out: profile(given(model, options), settings=ProfileSettings(rounds=1)),
     "export": lambda model, options, out: lp.export_model(model, out, layer=1),
 }
 
@@ -97,25 +97,25 @@ def test_models_are_loaded_in_one_place() -> None:
 
 def test_the_second_use_looks_no_more(tmp_path: Path, looks: list[str]) -> None:
     model, options = str(save_tiny("bert", tmp_path / "m")), Options(device="cpu", cache_dir=tmp_path / "store")
-    first = lp.extract(model, TEXTS, options=options)
+    first = lp.extract(given(model, options), TEXTS)
     assert looks == [model]
-    second = lp.extract(model, [*TEXTS, "another"], options=options)
-    load(resolve_checkpoint(model), options)
+    second = lp.extract(given(model, options), [*TEXTS, "another"])
+    load(given(resolve_checkpoint(model), options))
     assert looks == [model]
     assert first.fingerprint != second.fingerprint
-    load(resolve_checkpoint(ModelSpec(model, random_init=1)), options)
-    load(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "store", attn="eager"))
-    load(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "another store"))
+    load(given(resolve_checkpoint(ModelSpec(model, random_init=1)), options))
+    load(given(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "store", attn="eager")))
+    load(given(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "another store")))
     assert len(looks) == 4
 
 
 def test_a_refusal_is_kept_and_loads_nothing(refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
     with pytest.raises(UnsupportedArchitectureError, match=REASON):
-        lp.extract(refused, TEXTS, options=options)
+        lp.extract(given(refused, options), TEXTS)
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
     with pytest.raises(UnsupportedArchitectureError, match=REASON):
-        lp.extract(refused, TEXTS, options=options)
+        lp.extract(given(refused, options), TEXTS)
 
 
 @pytest.mark.parametrize("library", ["torch", "transformers", "layerprobe"])
@@ -126,11 +126,11 @@ def test_another_version_looks_again(
         resolve_checkpoint(str(save_tiny("bert", tmp_path / "m"))),
         Options(device="cpu", cache_dir=tmp_path),
     )
-    load(model, options)
+    load(given(model, options))
     # the module that it reads: another test may have loaded transformers again
     where: Any = {"torch": loading.torch, "transformers": loading.transformers, "layerprobe": loading}[library]
     monkeypatch.setattr(where, "__version__", "2.99.0")
-    load(model, options)
+    load(given(model, options))
     assert len(looks) == 2
 
 
@@ -140,7 +140,7 @@ def test_a_store_that_cannot_be_written_is_no_obstacle(
     (tmp_path / "file").write_text("")
     model = resolve_checkpoint(str(save_tiny("bert", tmp_path / "m")))
     with caplog.at_level(logging.WARNING):
-        assert load(model, Options(device="cpu", cache_dir=tmp_path / "file" / "store")).n_layers == 4
+        assert load(given(model, Options(device="cpu", cache_dir=tmp_path / "file" / "store"))).n_layers == 4
     (record,) = caplog.records
     assert "is looked at whenever it is used: cannot make the folder" in record.getMessage()
 
@@ -155,9 +155,9 @@ def test_entries_of_hidden_states_that_are_no_layers_are_not_read(tmp_path: Path
         "bert": save_tiny("bert", tmp_path / "bert"),
         "gpt2": save_tiny("gpt2", tmp_path / "gpt2"),
     }.items():
-        found, _ = first_use(resolve_checkpoint(str(folder)), options)
+        found, _ = first_use(given(resolve_checkpoint(str(folder)), options))
         assert found == FirstUse(reason=None, handed_out=name != "mamba")
-        entry = lp.extract(str(folder), TEXTS, options=options)
+        entry = lp.extract(given(str(folder), options), TEXTS)
         keys[name] = entry.stored.manifest.key.norm
     assert keys == {"mamba": "final, of what the blocks read", "bert": "final", "gpt2": "final"}
 
@@ -171,7 +171,7 @@ def test_numbers_that_are_not_finite_are_left_to_who_uses_them(tmp_path: Path) -
 
 def test_what_was_found_is_a_small_result_of_the_store(tmp_path: Path) -> None:
     options = Options(device="cpu", cache_dir=tmp_path / "store")
-    load(resolve_checkpoint(str(save_tiny("bert", tmp_path / "m"))), options)
+    load(given(resolve_checkpoint(str(save_tiny("bert", tmp_path / "m"))), options))
     (path,) = (Store(tmp_path / "store").root / "results" / "first-use").iterdir()
     assert json.loads(path.read_text())["result"] == {"reason": None, "handed_out": True}
 
@@ -185,5 +185,5 @@ def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, mo
     monkeypatch.setattr(BertModel, "forward", broken)
     model = str(save_tiny("bert", tmp_path / "m"))
     with pytest.raises(ModelError, match=r"^a forward pass of .*/m failed: KeyError: 'kernel'; take another") as raised:
-        lp.extract(model, TEXTS, options=Options(device="cpu", cache_dir=tmp_path))
+        lp.extract(given(model, Options(device="cpu", cache_dir=tmp_path)), TEXTS)
     assert isinstance(raised.value.__cause__, KeyError)

@@ -13,10 +13,10 @@ import layerprobe as lp
 from layerprobe.encoders.heads import check_masked_lm
 from layerprobe.encoders.in_memory import content_digest
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import ModelError
 from layerprobe.study.predict import as_models
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 
 TEXTS = ["a b c", "d e", "f g h a", "b", "c d e f g"]
 
@@ -31,7 +31,7 @@ def loaded(folder: Path, auto: type = AutoModel) -> tuple:
 
 
 def layers(model: object, cache: Path) -> list[np.ndarray]:
-    embedded = lp.extract(model, TEXTS, options=Options(cache_dir=cache, device="cpu"))  # type: ignore[arg-type]
+    embedded = lp.extract(given(model, Options(cache_dir=cache, device="cpu")), TEXTS)  # type: ignore[arg-type]
     return [np.asarray(embedded.layer(layer)) for layer in range(embedded.model.n_blocks + 1)]
 
 

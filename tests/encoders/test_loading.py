@@ -24,7 +24,7 @@ from layerprobe.encoders.loading import (
     resolve_device,
     split_name,
 )
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.encoders.values import ATTENTION, check_attn
 from layerprobe.errors import ModelError
 from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
@@ -291,7 +291,7 @@ def test_identity_is_everything_that_names_the_numbers(checkpoint: Saved) -> Non
     assert len(plain["tokenizer"]) == 64
     assert (plain["random_init"], plain["trust_remote_code"]) == (None, False)
     assert resolve_checkpoint(ModelSpec(str(checkpoint("bert")), random_init=3)).identity == {**plain, "random_init": 3}
-    trusting = resolve_checkpoint(str(checkpoint("bert")), trust_remote_code=True)
+    trusting = resolve_checkpoint(str(checkpoint("bert")), like=Options(trust_remote_code=True))
     assert trusting.identity == {**plain, "trust_remote_code": True}
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from layerprobe.encoders import loading
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import ModelError
 
 Saved = Callable[[str], Path]

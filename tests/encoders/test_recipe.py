@@ -12,14 +12,13 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokeniz
 
 from layerprobe.encoders import recipe
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.options import Options, settled
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
-from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.doctor import doctor
 from layerprobe.extraction.embeddings import extract
-from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, save_tiny, tiny_tokenizer
+from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, given, save_tiny, tiny_tokenizer
 
 CAUSAL = {"gpt2", "llama", "qwen3"}
 DECODERS = {
@@ -145,20 +144,19 @@ def test_bytes_keep_their_own_rules() -> None:
 
 def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
     model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
-    found = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store"))
+    found = extract(given(model, Options(cache_dir=tmp_path / "store")), TEXTS)
     assert found.pooling == "last"
     assert found.settings == {"pooling": "last", "end_token": "[SEP]"}
     said = "is read with last pooling and the end token '[SEP]' after every text, as it reads from left to right"
     assert found.warnings[0].endswith(said)
     written = extract(
-        ModelSpec(str(model), end_token=False),
+        given(ModelSpec(str(model), end_token=False), Options(cache_dir=tmp_path / "store", pooling="last")),
         [f"{text} [SEP]" for text in TEXTS],
-        options=Options(cache_dir=tmp_path / "store", pooling="last"),
     )
     np.testing.assert_allclose(found.layer(N_BLOCKS), written.layer(N_BLOCKS), rtol=1e-5, atol=1e-5)
-    (check,) = (check for check in doctor(model, options=Options(device="cpu")).checks if check.name == "read with")
+    (check,) = (check for check in doctor(given(model, Options(device="cpu"))).checks if check.name == "read with")
     assert f"is read with {check.finding}" in found.warnings[0]
-    mean = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store", pooling="mean"))
+    mean = extract(given(model, Options(cache_dir=tmp_path / "store", pooling="mean")), TEXTS)
     assert mean.pooling == "mean"
     assert mean.fingerprint != found.fingerprint
 
@@ -169,16 +167,16 @@ def test_padding_on_either_side_is_the_same(name: str, pooling: str, tmp_path: P
     layers = []
     for side in ("left", "right"):
         model = save_tiny(name, tmp_path / side, tokenizer=without_end(padding_side=side))
-        found = extract(model, TEXTS, options=Options(cache_dir=tmp_path / f"{side} store", pooling=pooling))
+        found = extract(given(model, Options(cache_dir=tmp_path / f"{side} store", pooling=pooling)), TEXTS)
         layers.append([found.layer(layer) for layer in range(N_BLOCKS + 1)])
     np.testing.assert_array_equal(*layers)
 
 
 def test_encoders_stay_as_they_were(tmp_path: Path) -> None:
     checkpoint = resolve_checkpoint(save_tiny("bert", tmp_path / "model"))
-    assert settled(checkpoint, Options()) == settled(checkpoint, Options(pooling="mean", prompt=""))
+    assert checkpoint.settled == given(checkpoint, Options(pooling="mean", prompt="")).settled
     assert checkpoint.recipe.notes("mean", "") == []
-    assert "read with" not in {check.name for check in doctor(tmp_path / "model", options=Options(device="cpu")).checks}
+    assert "read with" not in {check.name for check in doctor(given(tmp_path / "model", Options(device="cpu"))).checks}
 
 
 @pytest.mark.parametrize(("name", "pooling"), [("llama", "lasttoken"), ("bert", "cls"), ("bert", "max")])
@@ -190,8 +188,8 @@ def test_a_configuration_is_what_sentence_transformers_makes_of_it(name: str, po
     sentence_transformer(model, pooling, prompts={"query": "a b ", "document": ""}, default_prompt_name="query")
     whole = library.SentenceTransformer(str(model), device="cpu")
     expected = whole.encode(list(dict.fromkeys(TEXTS)))
-    for given in (model, whole):
-        found = extract(given, TEXTS, options=Options(cache_dir=tmp_path / "store", device="cpu"))
+    for source in (model, whole):
+        found = extract(given(source, Options(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
         last = found.layer(N_BLOCKS)
         np.testing.assert_allclose(last / np.linalg.norm(last, axis=1, keepdims=True), expected, atol=1e-5)
         said = (
@@ -205,7 +203,7 @@ def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:
         save_tiny("bert", tmp_path / "model"), "cls", prompts={"q": "a "}, default_prompt_name="q"
     )
     checkpoint = resolve_checkpoint(model)
-    by_folder, by_user = (settled(checkpoint, each) for each in (Options(), Options(pooling="mean", prompt="")))
+    by_folder, by_user = (given(checkpoint, each).settled for each in (Options(), Options(pooling="mean", prompt="")))
     assert (by_folder.pooling, by_folder.prompt) == ("cls", "a ")
     assert (by_user.pooling, by_user.prompt) == ("mean", "")
 
@@ -262,8 +260,8 @@ def test_prompts_of_retrieval_are_those_of_sentence_transformers(prompts: dict[s
         save_tiny("bert", tmp_path / "model"), "mean", prompts=prompts, default_prompt_name=default
     )
     whole = library.SentenceTransformer(str(model), device="cpu")
-    for given in (model, whole):
-        found = resolve_checkpoint(given).recipe.retrieval_prompts
+    for source in (model, whole):
+        found = resolve_checkpoint(source).recipe.retrieval_prompts
         assert found == (whole.prompts["query"], whole.prompts["document"])
 
 
@@ -280,11 +278,11 @@ def test_an_export_keeps_prompts_of_retrieval_and_says_what_it_leaves_out(tmp_pa
 def test_an_exported_decoder_is_read_alike(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
-    found = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store", device="cpu"))
+    found = extract(given(model, Options(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
     result = export_model(model, tmp_path / "out", layer=1)
     assert result.pooling == "last"
     encoded = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(list(dict.fromkeys(TEXTS)))
     np.testing.assert_allclose(encoded, found.layer(1), rtol=1e-5, atol=1e-5)
-    again = extract(tmp_path / "out", TEXTS, options=Options(cache_dir=tmp_path / "store", device="cpu"))
+    again = extract(given(tmp_path / "out", Options(cache_dir=tmp_path / "store", device="cpu")), TEXTS)
     assert again.pooling == "last"
     np.testing.assert_allclose(again.layer(1), found.layer(1), rtol=1e-5, atol=1e-5)

@@ -12,8 +12,8 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.export.layout import Layout, read_layout, write_layout

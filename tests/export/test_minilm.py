@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.export.run import export_model
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples
+from tests.models import given
 from tests.test_minilm import MODEL
 
 from .judges import sentence_transformer
@@ -32,7 +33,7 @@ def test_sentence_transformers_scores_the_export_as_we_do(shared_data: Path, tmp
     options = Options(device="cpu", cache_dir=tmp_path / "cache")
     settings = {"seeds": (0,), "protocol": Protocol(epochs=1), "options": options}
     (run,) = runs = finetune(str(MODEL), (LAYER,), task, save_models=True, **settings)  # type: ignore[arg-type]
-    (directory,) = saved_models(str(MODEL), runs, task, options=options)
+    (directory,) = saved_models(given(str(MODEL), options), runs, task)
     export_model(directory, tmp_path / "out")
 
     judge = sentence_transformer(tmp_path / "out")

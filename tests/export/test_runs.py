@@ -14,8 +14,7 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
 from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
@@ -24,7 +23,7 @@ from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from tests.encoders.test_recipe import without_end
 from tests.finetuning.finished import Tuned, evaluated
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 from tests.toy_task import toy_task
 
 from .judges import layerprobe_embeddings, sentence_transformers_embeddings
@@ -44,8 +43,8 @@ def tuned(model: Path, cache: Path, *, save: bool = True, layers: Sequence[int] 
     """The runs, and their directories."""
     settings = Options(cache_dir=cache, device="cpu", **options)
     protocol = dataclasses.replace(PROTOCOL, pooling=settings.pooling or "mean")
-    found = finetune(str(model), layers, TASK, seeds=(0,), protocol=protocol, options=settings, save_models=save)
-    return found, saved_models(str(model), found, TASK, options=settings)
+    found = finetune(given(str(model), settings), layers, TASK, seeds=(0,), protocol=protocol, save_models=save)
+    return found, saved_models(given(str(model), settings), found, TASK)
 
 
 @pytest.fixture
@@ -169,8 +168,8 @@ def test_export_of_a_run(bert: Path, tmp_path: Path) -> None:
 def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: bool | None, tmp_path: Path) -> None:
     model = ModelSpec(str(save_tiny("llama", tmp_path / "model", tokenizer=without_end())), end_token=end_token)
     options = Options(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(model, [1], TASK, seeds=(0,), protocol=PROTOCOL, options=options, save_models=True)
-    (directory,) = saved_models(model, found, TASK, options=options)
+    found = finetune(given(model, options), [1], TASK, seeds=(0,), protocol=PROTOCOL, save_models=True)
+    (directory,) = saved_models(given(model, options), found, TASK)
     export_model(directory, tmp_path / "out")
     trained_on = resolve_checkpoint(model).tokenizer("ab c")["input_ids"]
     assert (trained_on[-1] == 3) == (end_token is None)
@@ -233,16 +232,16 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
 def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
     checkpoint = resolve_checkpoint(ModelSpec(str(bert), random_init=5))
     settings = Options(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(checkpoint, (1,), TASK, seeds=(0,), protocol=PROTOCOL, options=settings, save_models=True)
-    (directory,) = saved_models(checkpoint, found, TASK, options=settings)
+    found = finetune(given(checkpoint, settings), (1,), TASK, seeds=(0,), protocol=PROTOCOL, save_models=True)
+    (directory,) = saved_models(given(checkpoint, settings), found, TASK)
     export_model(directory, tmp_path / "out")
     assert "started from random numbers** (seed 5)" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_the_card_has_the_other_seeds_of_the_layer(bert: Path, tmp_path: Path) -> None:
     options = Options(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(str(bert), (1, 2), TASK, seeds=(0, 3), protocol=PROTOCOL, options=options, save_models=True)
-    directories = saved_models(str(bert), found, TASK, options=options)
+    found = finetune(given(str(bert), options), (1, 2), TASK, seeds=(0, 3), protocol=PROTOCOL, save_models=True)
+    directories = saved_models(given(str(bert), options), found, TASK)
     (directories[0].parent / "layer-001-seed-7").mkdir()
     (directories[0].parent / "layer-001-seed-7" / "result.json").write_text("{")  # a write that was cut short
     export_model(directories[0], tmp_path / "out")

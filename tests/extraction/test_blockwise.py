@@ -14,15 +14,14 @@ from transformers import AutoModel
 
 from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.errors import DataError, DegenerateLayerError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.extraction import embeddings as module
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.extraction.values import ExtractionPlan
 from layerprobe.settings import settings
 from tests.images import save_towers
-from tests.models import ARCHITECTURES, ROTARY, SIZES, TEXTS, save_tiny
+from tests.models import ARCHITECTURES, ROTARY, SIZES, TEXTS, given, save_tiny
 
 FULL = "full_attention"
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
@@ -101,8 +100,8 @@ def options(folder: Path, **changes: Any) -> Options:
 
 def both_ways(model: Path, folder: Path, **changes: Any) -> tuple[Embeddings, Embeddings]:
     """Embed the texts as always, and block by block."""
-    whole = extract(model, TEXTS, options=options(folder / "whole", **changes))
-    return whole, extract(model, TEXTS, options=options(folder / "blocks", **changes), blockwise=True)
+    whole = extract(given(model, options(folder / "whole", **changes)), TEXTS)
+    return whole, extract(given(model, options(folder / "blocks", **changes)), TEXTS, blockwise=True)
 
 
 def assert_alike(whole: Embeddings, blocks: Embeddings) -> None:
@@ -167,18 +166,18 @@ def test_many_shards_of_the_store_are_written(bert: Path, tmp_path: Path, monkey
     assert blocks.warnings == whole.warnings != ()
     (entry,) = tmp_path.joinpath("blocks", "embeddings").iterdir()
     next(entry.glob("*.safetensors")).unlink()
-    assert_alike(whole, extract(bert, TEXTS, options=options(tmp_path / "blocks", max_length=6), blockwise=True))
+    assert_alike(whole, extract(given(bert, options(tmp_path / "blocks", max_length=6)), TEXTS, blockwise=True))
 
 
 def test_what_is_there_is_read_without_the_model(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
+    first = extract(given(bert, options(tmp_path)), TEXTS, blockwise=True)
     with monkeypatch.context() as patch:
         for name in ("load", "first_use", "open_blocks"):
             patch.setattr(module, name, lambda *args: pytest.fail("the model was loaded"))
         for blockwise in (False, True):
-            assert extract(bert, TEXTS, options=options(tmp_path), blockwise=blockwise).fingerprint == first.fingerprint
+            assert extract(given(bert, options(tmp_path)), TEXTS, blockwise=blockwise).fingerprint == first.fingerprint
     # the whole model was not looked at yet
-    extract(bert, TEXTS[:2], options=options(tmp_path))
+    extract(given(bert, options(tmp_path)), TEXTS[:2])
     assert len(list(tmp_path.joinpath("results", "first-use").iterdir())) == 2
 
 
@@ -191,7 +190,7 @@ def test_no_more_than_a_block_is_in_memory(bert: Path, tmp_path: Path, monkeypat
         return layer(self, *args)
 
     monkeypatch.setattr(BlockByBlock, "layer", counted)
-    found = extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
+    found = extract(given(bert, options(tmp_path)), TEXTS, blockwise=True)
     embeddings, one, two, three = found.model.parameters
     assert one - embeddings == two - one == three - two
     # looked at: layers 0 to 2; embedded: layers 0 to 3
@@ -213,7 +212,7 @@ def test_no_more_than_a_block_is_in_memory(bert: Path, tmp_path: Path, monkeypat
 def test_what_is_not_alike_is_refused(name: str, reason: str, tmp_path: Path) -> None:
     model = save_tiny(name, tmp_path / "model")
     with pytest.raises(UnsupportedArchitectureError, match=f"cannot be embedded block by block: {reason}"):
-        extract(model, TEXTS, options=options(tmp_path / "store"), blockwise=True)
+        extract(given(model, options(tmp_path / "store")), TEXTS, blockwise=True)
     assert not tmp_path.joinpath("store", "embeddings").exists()
 
 
@@ -221,18 +220,18 @@ def test_weights_that_are_read_whole_are_refused(bert: Path, tmp_path: Path) -> 
     folder = shutil.copytree(bert, tmp_path / "bin", ignore=shutil.ignore_patterns("model.safetensors"))
     torch.save(AutoModel.from_pretrained(bert).state_dict(), folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"has no safetensors, and other files are read whole: expected model.safet"):
-        extract(folder, TEXTS, options=options(tmp_path), blockwise=True)
+        extract(given(folder, options(tmp_path)), TEXTS, blockwise=True)
     with pytest.raises(ModelError, match=r"\(random init 1\) has no file of weights to read block by block"):
-        extract(ModelSpec(str(bert), random_init=1), TEXTS, options=options(tmp_path), blockwise=True)
+        extract(given(ModelSpec(str(bert), random_init=1), options(tmp_path)), TEXTS, blockwise=True)
     with pytest.raises(
         DataError, match="--blockwise, which is torch's on this machine, or --backend openvino, got both"
     ):
-        extract(bert, TEXTS, options=options(tmp_path, backend="openvino"), blockwise=True)
+        extract(given(bert, options(tmp_path, backend="openvino")), TEXTS, blockwise=True)
     towers = save_towers("clip", tmp_path / "towers")
     with pytest.raises(UnsupportedArchitectureError, match="that is for models of texts, of one tower"):
-        extract(towers, TEXTS, options=options(tmp_path), blockwise=True)
+        extract(given(towers, options(tmp_path)), TEXTS, blockwise=True)
     with pytest.raises(DataError, match="or --ray, got both: leave one out"):
-        extract(bert, TEXTS, options=options(tmp_path), ray="local", blockwise=True)
+        extract(given(bert, options(tmp_path)), TEXTS, ray="local", blockwise=True)
 
 
 def test_one_that_is_stopped_leaves_nothing_half_written(
@@ -243,21 +242,21 @@ def test_one_that_is_stopped_leaves_nothing_half_written(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt, match=r"^$"), settings(progress=stop):
-        extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
+        extract(given(bert, options(tmp_path)), TEXTS, blockwise=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["embeddings", "locks", "results"]
     (entry,) = tmp_path.joinpath("embeddings").iterdir()
     assert not list(entry.glob("*.safetensors"))
     monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=10_000))
     with pytest.raises(StoreError, match=r"of free space in .* to embed block by block, got 9.8 KiB"):
-        extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
+        extract(given(bert, options(tmp_path)), TEXTS, blockwise=True)
     monkeypatch.undo()
-    whole = extract(bert, TEXTS, options=options(tmp_path / "whole"))
-    assert_alike(whole, extract(bert, TEXTS, options=options(tmp_path), blockwise=True))
+    whole = extract(given(bert, options(tmp_path / "whole")), TEXTS)
+    assert_alike(whole, extract(given(bert, options(tmp_path)), TEXTS, blockwise=True))
 
 
 def test_what_it_takes_is_said_before(bert: Path, tmp_path: Path) -> None:
     plans: list[ExtractionPlan] = []
-    found = extract(bert, TEXTS, options=options(tmp_path), blockwise=True, on_plan=plans.append)
+    found = extract(given(bert, options(tmp_path)), TEXTS, blockwise=True, on_plan=plans.append)
     (plan,) = plans
     parameters, n_texts = found.model.parameters, len(found.texts)
     assert plan.weights == (bert / "model.safetensors").stat().st_size
@@ -276,16 +275,16 @@ def test_weights_that_are_not_finite_are_found(bert: Path, tmp_path: Path) -> No
     folder = shutil.copytree(bert, tmp_path / "model")
     model.save_pretrained(folder)
     with pytest.raises(DegenerateLayerError, match=r"layer 3 of .* is not finite for 5 of 5 texts"):
-        extract(folder, TEXTS, options=options(tmp_path / "store"), blockwise=True)
+        extract(given(folder, options(tmp_path / "store")), TEXTS, blockwise=True)
 
 
 def test_a_model_that_does_not_fit_is_named_before_it_is_loaded(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    extract(bert, TEXTS, options=options(tmp_path / "fits"))
+    extract(given(bert, options(tmp_path / "fits")), TEXTS)
     assert "--blockwise" not in caplog.text
     monkeypatch.setattr("layerprobe.encoders.loading._available_memory", lambda: 30_000)
-    extract(bert, TEXTS, options=options(tmp_path / "does not"))
+    extract(given(bert, options(tmp_path / "does not")), TEXTS)
     assert (
         "of memory in float32, and 29.3 KiB are free: embed its texts with `layerprobe extract --blockwise`"
         in caplog.text

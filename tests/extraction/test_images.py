@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from transformers import AutoImageProcessor, AutoModel
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
@@ -22,7 +22,7 @@ from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.loading import load_task, load_texts
 from tests.images import digit_folder, save_towers, save_vision
-from tests.models import N_BLOCKS, save_tiny
+from tests.models import N_BLOCKS, given, save_tiny
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def options(tmp_path: Path, **settings: object) -> Options:
 
 def test_embeddings_are_those_of_the_model_by_hand(vit: str, tmp_path: Path) -> None:
     data = load_texts(digit_folder(tmp_path / "digits", 9))
-    embedded = extract(vit, data.texts, options=options(tmp_path))
+    embedded = extract(given(vit, options(tmp_path)), data.texts)
     model, processor = AutoModel.from_pretrained(vit).eval(), AutoImageProcessor.from_pretrained(vit, backend="pil")
     images = [item.read() for item in data.texts if isinstance(item, ImageItem)]
     with torch.inference_mode():
@@ -44,9 +44,9 @@ def test_embeddings_are_those_of_the_model_by_hand(vit: str, tmp_path: Path) -> 
         for layer, state in enumerate(output.hidden_states):
             expected = model.layernorm(state) if layer < N_BLOCKS else output.last_hidden_state
             np.testing.assert_allclose(embedded.layer(layer), expected[:, 1:].mean(dim=1), rtol=1e-4, atol=1e-5)
-    again = extract(vit, data.texts, options=options(tmp_path))
+    again = extract(given(vit, options(tmp_path)), data.texts)
     assert again.fingerprint == embedded.fingerprint
-    cls = extract(vit, data.texts, options=options(tmp_path, pooling="cls"))
+    cls = extract(given(vit, options(tmp_path, pooling="cls")), data.texts)
     assert cls.first_layer == 1  # [CLS] is the same in all images before the first block
 
 
@@ -59,15 +59,15 @@ def test_an_image_encoder_against_a_text_encoder_on_captioned_images(vit: str, t
     ]
     (folder / "metadata.csv").write_text("\n".join(["file_name,text", *rows]))
     data, bert = load_texts(folder), str(save_tiny("bert", tmp_path / "bert"))
-    images, texts = (extract(model, data.texts, options=options(tmp_path)) for model in (vit, bert))
-    alone = extract(bert, [row.partition(",")[2] for row in rows], options=options(tmp_path))
+    images, texts = (extract(given(model, options(tmp_path)), data.texts) for model in (vit, bert))
+    alone = extract(given(bert, options(tmp_path)), [row.partition(",")[2] for row in rows])
     np.testing.assert_array_equal(texts.layer(1), alone.layer(1))  # of the captions
-    pictures = extract(vit, [ImageItem.of_file(file) for file in files], options=options(tmp_path))
+    pictures = extract(given(vit, options(tmp_path)), [ImageItem.of_file(file) for file in files])
     np.testing.assert_allclose(images.layer(1), pictures.layer(1), rtol=1e-6)
     comparison = compare(images, texts, measure=CKA(), device="cpu")
     assert comparison.map.n_samples == 20
     towers = str(save_towers("clip", tmp_path / "clip"))
-    both = [extract(f"{towers}{tower}", data.texts, options=options(tmp_path)) for tower in (":image", ":text", "")]
+    both = [extract(given(f"{towers}{tower}", options(tmp_path)), data.texts) for tower in (":image", ":text", "")]
     assert len({embedded.fingerprint for embedded in both}) == 2
     assert both[0].fingerprint == both[2].fingerprint
     assert compare(both[0], both[1], measure=CKA(), device="cpu").map.n_samples == 20
@@ -75,11 +75,11 @@ def test_an_image_encoder_against_a_text_encoder_on_captioned_images(vit: str, t
 
 def test_a_probe_by_layer_equals_scikit_learns(vit: str, tmp_path: Path) -> None:
     task = load_task(str(digit_folder(tmp_path / "digits", 120, classes=(0, 1, 7))))
-    scores, embedded = score(vit, task, options=options(tmp_path))
+    scores, embedded = score(given(vit, options(tmp_path)), task)
     assert scores.primary == "accuracy"
     assert len(scores.scores) == N_BLOCKS + 1
     layer = embedded.layer(2)[embedded.rows(task.test.sides[0])]
-    train = extract(vit, task.texts(), options=options(tmp_path))
+    train = extract(given(vit, options(tmp_path)), task.texts())
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     probe.fit(train.layer(2)[train.rows(task.train.sides[0])], task.train.gold)
     assert abs(100 * probe.score(layer, task.test.gold) - scores.scores[2]) <= 100 * 2 / len(task.test)
@@ -88,7 +88,7 @@ def test_a_probe_by_layer_equals_scikit_learns(vit: str, tmp_path: Path) -> None
 def test_fine_tuning_and_export(vit: str, tmp_path: Path) -> None:
     task = load_task(str(digit_folder(tmp_path / "digits", 60, classes=(0, 1))))
     protocol = Protocol(epochs=3, learning_rate=3e-3, batch_size=8)
-    (run,) = finetune(vit, [1], task, seeds=[0], protocol=protocol, options=options(tmp_path), save_models=True)
+    (run,) = finetune(given(vit, options(tmp_path)), [1], task, seeds=[0], protocol=protocol, save_models=True)
     assert run.primary == "accuracy"
     assert run.test["accuracy"] > 80
     result = export_model(vit, tmp_path / "out", layer=1)
@@ -108,8 +108,8 @@ def test_a_text_model_on_images_and_the_reverse(vit: str, tmp_path: Path) -> Non
         str(save_tiny("bert", tmp_path / "b")),
     )
     with pytest.raises(DataError, match="reads texts, got images"):
-        score(bert, task, options=options(tmp_path))
+        score(given(bert, options(tmp_path)), task)
     with pytest.raises(DataError, match="reads texts, got images"):
-        finetune(bert, [1], task, options=options(tmp_path))
+        finetune(given(bert, options(tmp_path)), [1], task)
     with pytest.raises(DataError, match="reads images, got texts"):
-        extract(vit, ["a text"], options=options(tmp_path))
+        extract(given(vit, options(tmp_path)), ["a text"])

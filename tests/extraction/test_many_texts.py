@@ -14,7 +14,7 @@ import pytest
 from layerprobe.comparison.compare import compare
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_model
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.extraction.values import ExtractionPlan
@@ -25,7 +25,7 @@ from layerprobe.store import store as module
 from layerprobe.store.key import texts_digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_texts
-from tests.models import save_tiny, tiny_model, tiny_tokenizer
+from tests.models import given, save_tiny, tiny_model, tiny_tokenizer
 
 LETTERS = "abcdefgh"
 
@@ -63,14 +63,14 @@ def test_a_file_of_many_texts_is_extracted_as_their_list(tmp_path: Path, model: 
     read = load_texts(path)
     assert isinstance(read.texts, SpooledTexts)
     assert read.texts == [*texts, texts[3], texts[0]]
-    many = extract(model, read.texts, options=options)
+    many = extract(given(model, options), read.texts)
     assert isinstance(many.texts, SpooledTexts)
     assert many.texts == texts
     assert many.stored.manifest.n_shards == 4
-    few = extract(model, [*texts, texts[3]], options=options)
+    few = extract(given(model, options), [*texts, texts[3]])
     assert few.fingerprint == many.fingerprint
     assert few.texts == tuple(texts)
-    apart = extract(model, texts, options=Options(cache_dir=tmp_path / "other", device="cpu"))
+    apart = extract(given(model, Options(cache_dir=tmp_path / "other", device="cpu")), texts)
     for layer in range(many.n_layers):
         np.testing.assert_array_equal(many.layer(layer), apart.layer(layer))
     rows = [7, 0, 49, 7]
@@ -84,7 +84,7 @@ def test_texts_of_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, model: 
     for name in ("extraction.embeddings", "store.store"):
         monkeypatch.setattr(f"layerprobe.{name}.sample_ids", lambda texts: np.zeros(len(texts), dtype=np.uint64))
     assert distinct_texts([*texts, *texts]) == tuple(texts)
-    assert extract(model, texts, options=options).rows(texts[::-1]).tolist() == list(range(9))[::-1]
+    assert extract(given(model, options), texts).rows(texts[::-1]).tolist() == list(range(9))[::-1]
 
 
 @pytest.mark.usefixtures("crowded")
@@ -104,7 +104,7 @@ def test_what_memory_holds_for_a_text_is_a_few_bytes(
         path = tmp_path / f"{n}.txt"
         path.write_text("".join(f"{text} of many texts {i}\n" for i, text in enumerate(words(n))))
         tracemalloc.start()
-        extracted = extract(model, load_texts(path).texts, options=options)
+        extracted = extract(given(model, options), load_texts(path).texts)
         assert len(extracted.texts) == n
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -127,15 +127,15 @@ def test_an_interrupted_extraction_goes_on_with_the_shards_that_are_missing(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), settings(progress=interrupt):
-        extract(model, texts, options=short)
+        extract(given(model, short), texts)
     (entry,) = Store(options.cache_dir).entries()
     assert entry.state == "partial"
     assert entry.manifest is not None
     before = entry.manifest.shards
     assert 1 <= len(before) < 5
-    resumed = extract(model, texts, options=short)
+    resumed = extract(given(model, short), texts)
     assert resumed.stored.manifest.shards[: len(before)] == before
-    whole = extract(model, list(texts), options=dataclasses.replace(short, cache_dir=tmp_path / "other"))
+    whole = extract(given(model, dataclasses.replace(short, cache_dir=tmp_path / "other")), list(texts))
     for layer in range(whole.n_layers):
         np.testing.assert_array_equal(resumed.layer(layer), whole.layer(layer))
     assert resumed.warnings == whole.warnings == (f"1 of 71 texts were cut at 6 tokens for {model}",)
@@ -149,10 +149,10 @@ def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract(model, words(30), options=options, on_plan=stop)
+        extract(given(model, options), words(30), on_plan=stop)
     assert not list(Path(options.cache_dir or "").glob("embeddings/*"))
-    extracted = extract(model, words(30), options=options, on_plan=said.append)
-    extract(model, words(30), options=options, on_plan=said.append)
+    extracted = extract(given(model, options), words(30), on_plan=said.append)
+    extract(given(model, options), words(30), on_plan=said.append)
     assert len(said) == 2
     assert said[0].bytes == said[1].bytes == extracted.stored.manifest.bytes
     assert said[0].sentence.startswith(f"Embedding 30 texts with {model.name}, 4 layers of ")
@@ -160,7 +160,7 @@ def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options:
 
 def test_float16_is_another_entry_with_nearly_the_same_numbers(model: Path, tmp_path: Path) -> None:
     def embedded(dtype: str) -> Embeddings:
-        return extract(model, words(60), options=Options(cache_dir=tmp_path, device="cpu", store_dtype=dtype))
+        return extract(given(model, Options(cache_dir=tmp_path, device="cpu", store_dtype=dtype)), words(60))
 
     full, half = embedded("float32"), embedded("float16")
     assert full.fingerprint != half.fingerprint
@@ -177,7 +177,7 @@ def test_float16_is_another_entry_with_nearly_the_same_numbers(model: Path, tmp_
 
 def test_a_layer_that_is_constant_up_to_rounding_is_left_out_in_float16(model: Path, tmp_path: Path) -> None:
     options = Options(cache_dir=tmp_path, device="cpu", store_dtype="float16", pooling="cls")
-    assert extract(model, words(20), options=options).first_layer == 1
+    assert extract(given(model, options), words(20)).first_layer == 1
 
 
 def test_a_layer_beyond_float16_is_named(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_layer_beyond_float16_is_named(tmp_path: Path) -> None:
     large.encoder.layer[1].output.LayerNorm.weight.data *= 1e6
     options = Options(cache_dir=tmp_path, device="cpu", store_dtype="float16")
     with pytest.raises(DataError, match=r"layer 2 has a value of [\d,]+, and float16 holds up to 65,504: keep"):
-        extract((large, tiny_tokenizer()), words(20), options=options)
+        extract(given((large, tiny_tokenizer()), options), words(20))
 
 
 def test_another_dtype_of_the_store_is_refused() -> None:

@@ -17,7 +17,7 @@ import torch
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Settled
+from layerprobe.encoders.model import Settled
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.finetuning.runs import (
     Run,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.zero_shot import score
-from tests.models import ARCHITECTURES, save_tiny
+from tests.models import ARCHITECTURES, given, save_tiny
 from tests.toy_task import toy_task
 
 TASK = toy_task(train=16, validation=8, test=24)
@@ -24,13 +24,13 @@ def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) 
     model, options = str(save_tiny(name, tmp_path / "model")), Options(device="cpu", cache_dir=tmp_path / "cache")
     settings = {"seeds": (0,), "protocol": PROTOCOL, "options": options, "save_models": True}
     (run,) = finetune(model, (LAYER,), TASK, **settings)
-    (directory,) = saved_models(model, [run], TASK, options=options)
+    (directory,) = saved_models(given(model, options), [run], TASK)
     again = load_encoder(str(directory / "model"), device="cpu")
     assert again.description.n_blocks == LAYER
     assert again.description.architecture == ARCHITECTURES[name][0]
     assert again.description.parameters[-1] == run.parameters
-    scores, _ = score(directory / "model", TASK, options=options)
-    untrained, _ = score(model, TASK, options=options)
+    scores, _ = score(given(directory / "model", options), TASK)
+    untrained, _ = score(given(model, options), TASK)
     for metric, value in run.test.items():
         assert scores.metrics[metric][LAYER] == pytest.approx(value, abs=1e-3)
     # a Pearson correlation changes with every weight, ranks may not

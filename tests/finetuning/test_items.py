@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.finetuning.items import NO_ITEMS, run_items
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import OUTPUTS, read_outputs
@@ -15,14 +15,15 @@ from layerprobe.finetuning.tuning import finetune, items_of, saved_models, scan,
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.values import Task
+from tests.models import given
 from tests.toy_task import toy_task_of
 
 FAST = Protocol(epochs=1, learning_rate=1e-3)
 
 
 def tuned(folder: Path, task: Task, options: Options) -> tuple[list[FineTuningRun], list[Path]]:
-    runs = finetune(str(folder), [1, 3], task, seeds=(0, 1), protocol=FAST, options=options)
-    return runs, saved_models(str(folder), runs, task, options=options)
+    runs = finetune(given(str(folder), options), [1, 3], task, seeds=(0, 1), protocol=FAST)
+    return runs, saved_models(given(str(folder), options), runs, task)
 
 
 @pytest.mark.parametrize("kind", ["sts", "paraphrase", "entailment", "classification"])
@@ -31,7 +32,7 @@ def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
 ) -> None:
     task, options = toy_task_of(kind), Options(device="cpu", cache_dir=tmp_path, prompt="a ")
     runs, directories = tuned(folder, task, options)
-    items = items_of(str(folder), runs, task, options=options)
+    items = items_of(given(str(folder), options), runs, task)
     assert items.unit == ("text" if kind == "classification" else "pair")
     found = items.of(runs)
     assert found is not None
@@ -52,7 +53,7 @@ def test_a_run_whose_outputs_are_damaged_has_no_influences(folder: Path, tmp_pat
     task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
     runs, directories = tuned(folder, task, options)
     (directories[0] / OUTPUTS).write_bytes(b"damaged")
-    items = items_of(str(folder), runs, task, options=options)
+    items = items_of(given(str(folder), options), runs, task)
     assert items.of(runs) is None
     assert items.of([run for run in runs if run.layer == 3]) is not None
     first, last = outcomes(runs, items)
@@ -62,8 +63,8 @@ def test_a_run_whose_outputs_are_damaged_has_no_influences(folder: Path, tmp_pat
 
 def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:
     task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
-    (run,) = scan(str(folder), task, seeds=(0,), protocol=FAST, options=options)
-    (directory,) = scan_models(str(folder), [run], task, options=options)
+    (run,) = scan(given(str(folder), options), task, seeds=(0,), protocol=FAST)
+    (directory,) = scan_models(given(str(folder), options), [run], task)
     layers = [run.truncated(layer) for layer in range(run.n_layers)]
     found = run_items(task, [(layer, directory) for layer in layers]).of(layers)
     assert found is not None
@@ -75,7 +76,7 @@ def test_texts_of_one_document_are_linked(folder: Path, tmp_path: Path) -> None:
     task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
     runs, _ = tuned(folder, task, options)
     one = {text: f"document {i // 8}" for i, text in enumerate(task.test.texts)}
-    apart, linked = (items_of(str(folder), runs, task, documents=each, options=options) for each in (None, one))
+    apart, linked = (items_of(given(str(folder), options), runs, task, documents=each) for each in (None, one))
     assert linked.links["test"] is not None
     assert linked.links["test"].units < 10
     for free, tied in zip(outcomes(runs, apart), outcomes(runs, linked), strict=True):

@@ -12,13 +12,13 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.zero_shot import score
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples, Task
-from tests.models import SPECIAL, save_tiny
+from tests.models import SPECIAL, given, save_tiny
 
 FILES = {"en": "en-train.csv", "de": "de-train.csv", "es": "es-train.csv", "ko": "ko-train.tsv"}
 WORDS = 600
@@ -85,9 +85,9 @@ def test_a_tiny_model_learns_from_it(shared_data: Path, tmp_path: Path, language
     model = save_tiny("bert", tmp_path / "model", tokenizer=tokenizer, vocab_size=len(tokenizer))
     options = Options(device="cpu", cache_dir=tmp_path / "cache")
     protocol = Protocol(learning_rate=3e-3, epochs=4, batch_size=32)
-    (run,) = finetune(str(model), (2,), task, seeds=(0,), protocol=protocol, options=options)
+    (run,) = finetune(given(str(model), options), (2,), task, seeds=(0,), protocol=protocol)
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < 0.9 * losses[0]
-    untrained, embeddings = score(str(model), task, options=options)
+    untrained, embeddings = score(given(str(model), options), task)
     assert embeddings.texts == task.test.texts
     assert run.test["pearson"] > untrained.metrics["pearson"][2]

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.finetuning import plan
 from layerprobe.finetuning.plan import TuningPlan, plan_tuning, seconds_of_run
 from layerprobe.finetuning.values import Protocol
 from layerprobe.study.plan import plan_search
+from tests.models import given
 from tests.toy_task import toy_task, toy_task_of
 
 
@@ -52,7 +53,7 @@ def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encode
 
 def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_path: Path) -> None:
     options = Options(cache_dir=tmp_path)
-    found = plan_search(str(folder), toy_task(), budget=0.5, seeds=4, against_last=3, further=7, options=options)
+    found = plan_search(given(str(folder), options), toy_task(), budget=0.5, seeds=4, against_last=3, further=7)
     # 3 blocks: layers cost 1 + 2 + 3 + 4, with 4 seeds; the last one and the one to keep with 3
     assert (found.full_sweep, found.block_steps) == (40, 0.5 * 40 + 3 * 2 * 4 + 7)
     # three quarters of 64 training and 32 validation examples
@@ -61,7 +62,7 @@ def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_pat
 
 
 def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path) -> None:
-    timed = plan_tuning(str(folder), toy_task(), block_steps=lambda n: 2 * (n + 1), options=Options(cache_dir=tmp_path))
+    timed = plan_tuning(given(str(folder), Options(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
     fixed: TuningPlan = replace(timed, run_seconds=90.0)
     assert fixed.sentence == (
         "Fine-tuning bert of 3 blocks takes at most 8 block-steps, 16% of a sweep of every layer with 5 seeds, each "

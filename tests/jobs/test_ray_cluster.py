@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import to_dict
@@ -30,7 +30,7 @@ from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
 from tests.jobs.ray_nodes import Nodes, nodes
 from tests.jobs.test_processes import until
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import given, tiny_model, tiny_tokenizer
 from tests.sweeps import tiny
 from tests.toy_task import LETTERS, toy_task
 
@@ -269,10 +269,10 @@ def test_a_scan_is_as_the_local_one(
     task = toy_task(train=32)
     stores = [tmp_path / "local", tmp_path / "ray"]
     options = [Options(device="cpu", cache_dir=store) for store in stores]
-    here = scan("bert", task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, options=options[0])
+    here = scan(given("bert", options[0]), task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL)
     done: list[tuple[str, float, float]] = []
     with settings(progress=lambda *step: done.append(step)):
-        there = scan("bert", task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, options=options[1], ray=larger.address)
+        there = scan(given("bert", options[1]), task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, ray=larger.address)
     assert without_times(to_dict(there)) == without_times(to_dict(here))
     assert [step for step in done if step[0] == "seeds"] == [("seeds", float(n), 3.0) for n in (1, 2, 3)]
     local_files, files = ([path.relative_to(store) for path in sorted(store.rglob("*"))] for store in stores)
@@ -290,25 +290,25 @@ def test_shards_are_as_the_local_ones(
     stores = [tmp_path / "local", tmp_path / "ray"]
     options = [Options(device="cpu", max_length=4, backend=backend, cache_dir=store) for store in stores]
     model = inputs / "electra"
-    here = extract(model, texts, options=options[0])
+    here = extract(given(model, options[0]), texts)
     done: list[tuple[str, float, float]] = []
     monkeypatch.setattr("layerprobe.extraction.embeddings._embed_and_store", None)  # only there
     with settings(progress=lambda *step: done.append(step)):
-        there = extract(model, texts, options=options[1], ray=larger.address)
+        there = extract(given(model, options[1]), texts, ray=larger.address)
     assert there.stored.manifest.n_shards == 6
     assert there.warnings == here.warnings
     assert done[-1] == ("texts", 230.0, 230.0)
     for name in [shard.name for shard in here.stored.manifest.shards]:
         assert (there.stored.directory / name).read_bytes() == (here.stored.directory / name).read_bytes()
     assert there.stored.manifest.shards == here.stored.manifest.shards
-    again = extract(model, texts, options=options[1], ray="nonsense")  # it is in the store
+    again = extract(given(model, options[1]), texts, ray="nonsense")  # it is in the store
     assert again.fingerprint == there.fingerprint
 
 
 def test_a_loaded_model_is_refused(tmp_path: Path) -> None:
     model = (tiny_model("bert"), tiny_tokenizer())
     with pytest.raises(DataError, match=r"^expected the name or the folder of a model for a Ray cluster, got "):
-        scan(model, toy_task(train=32), ray="local", options=Options(device="cpu", cache_dir=tmp_path))
+        scan(given(model, Options(device="cpu", cache_dir=tmp_path)), toy_task(train=32), ray="local")
 
 
 # ---- nodes that see other files ----------------------------------------------------------------------

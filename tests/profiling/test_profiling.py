@@ -18,7 +18,7 @@ from transformers import BertConfig, BertModel
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
@@ -31,7 +31,7 @@ from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from tests.images import save_vision
-from tests.models import HIDDEN, N_BLOCKS, save_tiny, tiny_tokenizer
+from tests.models import HIDDEN, N_BLOCKS, given, save_tiny, tiny_tokenizer
 
 CPU = torch.device("cpu")
 QUICK = ProfileSettings(lengths=(4, 10), batch_sizes=(1, 3), rounds=2, repeats=2, warmup=1)
@@ -49,7 +49,7 @@ def tiny(folder: Callable[[str], Path]) -> Callable[[str], Encoder]:
 
 @pytest.fixture(scope="session")
 def profiled(folder: Callable[[str], Path]) -> Profile:
-    return profile(folder("bert"), settings=QUICK, options=Options(device="cpu"))
+    return profile(given(folder("bert"), Options(device="cpu")), settings=QUICK)
 
 
 # ---- what is measured ------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_times_are_positive_and_throughput_follows(profiled: Profile) -> None:
 
 
 def test_some_layers_alone(folder: Callable[[str], Path]) -> None:
-    found = profile(folder("bert"), layers=(3, 1, 3), settings=QUICK, options=Options(device="cpu"))
+    found = profile(given(folder("bert"), Options(device="cpu")), layers=(3, 1, 3), settings=QUICK)
     assert [each.layer for each in found.layers] == [1, 3]
 
 
@@ -109,7 +109,7 @@ def test_flops_do_not_depend_on_the_attention_implementation(folder: Callable[[s
 
 
 def test_a_layer_0_that_needs_a_block_is_told(folder: Callable[[str], Path]) -> None:
-    found = profile(folder("deberta-v3"), layers=(0, 1), settings=QUICK, options=Options(device="cpu"))
+    found = profile(given(folder("deberta-v3"), Options(device="cpu")), layers=(0, 1), settings=QUICK)
     zero, one = (each.costs[0].flops for each in found.layers)
     assert zero == one
     assert "does not run without a block: FLOPs, time and memory of layer 0" in found.warnings[0]
@@ -195,7 +195,7 @@ def test_where_memory_cannot_be_told_it_is_none(
 
 def test_images_have_one_length(tmp_path: Path) -> None:
     model, few = str(save_vision("vit", tmp_path / "vit")), dataclasses.replace(QUICK, lengths=None)
-    found = profile(model, settings=few, options=Options(device="cpu"))
+    found = profile(given(model, Options(device="cpu")), settings=few)
     assert found.unit == "image"
     assert found.shapes == ((5, 1), (5, 3))
     assert found.layers[0].parameters < found.layers[-1].parameters
@@ -207,9 +207,9 @@ def test_images_have_one_length(tmp_path: Path) -> None:
     assert "one image of 5 tokens" in page.lead[0]
     assert any("Images a second" in card.label for cards in page.cards.values() for card in cards)
     with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):
-        profile(model, settings=QUICK, options=Options(device="cpu"))
+        profile(given(model, Options(device="cpu")), settings=QUICK)
     with pytest.raises(DataError, match="no token comes last in an image"):
-        profile(model, settings=few, options=Options(device="cpu", pooling="last"))
+        profile(given(model, Options(device="cpu", pooling="last")), settings=few)
 
 
 # ---- what is refused -------------------------------------------------------------------------------------
@@ -236,10 +236,7 @@ def test_what_cannot_be_measured_is_refused(
 ) -> None:
     def measure(layers: tuple[int, ...] | None = None, **settings: Any) -> None:
         profile(
-            folder("bert"),
-            layers=layers,
-            settings=dataclasses.replace(QUICK, **settings),
-            options=Options(device="cpu"),
+            given(folder("bert"), Options(device="cpu")), layers=layers, settings=dataclasses.replace(QUICK, **settings)
         )
 
     with pytest.raises(DataError, match=message) as caught:
@@ -299,7 +296,7 @@ def test_a_step_of_fine_tuning_takes_more_than_the_moments_of_all_weights(tmp_pa
     taken = {}
     for rank in (0, 1):
         how = dataclasses.replace(one, training=Protocol(lora=rank))
-        measured = profile(tmp_path, layers=[N_BLOCKS], settings=how, options=Options(device="cpu"))
+        measured = profile(given(tmp_path, Options(device="cpu")), layers=[N_BLOCKS], settings=how)
         assert from_json(Profile, to_json(measured)) == measured
         taken[rank], weights = measured.layers[0].costs[0].training_memory, 4 * measured.layers[0].parameters
     assert (taken[0] or 0) > 3.5 * weights  # weights, gradients, two moments

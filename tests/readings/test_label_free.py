@@ -12,7 +12,7 @@ import pytest
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import embed_and_measure
 from layerprobe.extraction.embeddings import extract, measure_tokens
@@ -25,7 +25,7 @@ from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.readings.views import text_views
 from layerprobe.similarity.label_free import infonce
 from layerprobe.store.store import Store
-from tests.models import N_BLOCKS, TEXTS, save_tiny
+from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 
 DISTINCT = tuple(dict.fromkeys(TEXTS))
 
@@ -61,13 +61,13 @@ def assert_measured(given: TokenMetrics, model: str) -> None:
 
 def test_one_pass_makes_embeddings_and_metrics(model: str, tmp_path: Path, passes: list[int]) -> None:
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    metrics = measure_tokens(model, TEXTS, options=options)
+    metrics = measure_tokens(given(model, options), TEXTS)
     assert passes == [len(DISTINCT)]
-    embedded = extract(model, TEXTS, options=options)
-    assert measure_tokens(model, TEXTS, options=options) == metrics
+    embedded = extract(given(model, options), TEXTS)
+    assert measure_tokens(given(model, options), TEXTS) == metrics
     assert passes == [len(DISTINCT)], "expected both to be read from the store"
     assert_measured(metrics, model)
-    plain = extract(model, TEXTS, options=Options(device="cpu", cache_dir=tmp_path / "other"))
+    plain = extract(given(model, Options(device="cpu", cache_dir=tmp_path / "other")), TEXTS)
     assert embedded.fingerprint == plain.fingerprint
     for layer in range(N_BLOCKS + 1):
         np.testing.assert_allclose(embedded.layer(layer), plain.layer(layer), atol=1e-5)
@@ -75,28 +75,28 @@ def test_one_pass_makes_embeddings_and_metrics(model: str, tmp_path: Path, passe
 
 def test_embeddings_that_are_there_are_left_as_they_are(model: str, tmp_path: Path, passes: list[int]) -> None:
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    embedded = extract(model, TEXTS, options=options)
+    embedded = extract(given(model, options), TEXTS)
     before = {path: path.stat().st_mtime_ns for path in embedded.stored.directory.iterdir()}
-    assert_measured(measure_tokens(model, TEXTS, options=options), model)
+    assert_measured(measure_tokens(given(model, options), TEXTS), model)
     assert {path: path.stat().st_mtime_ns for path in embedded.stored.directory.iterdir()} == before
     assert len(passes) >= 2
 
 
 def test_an_extraction_that_was_cut_short_is_measured_whole(model: str, tmp_path: Path) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
-    embedded = extract(model, TEXTS, options=options)
+    embedded = extract(given(model, options), TEXTS)
     shard = next(embedded.stored.directory.glob("shard-*"))
     shard.write_bytes(shard.read_bytes()[:-8])
-    assert_measured(measure_tokens(model, TEXTS, options=options), model)
+    assert_measured(measure_tokens(given(model, options), TEXTS), model)
     assert not Store(tmp_path).verify(embedded.fingerprint).problems
 
 
 def test_a_damaged_result_is_made_again(model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
-    metrics = measure_tokens(model, TEXTS, options=options)
+    metrics = measure_tokens(given(model, options), TEXTS)
     (file,) = (tmp_path / "results" / "tokens").iterdir()
     file.write_text('{"n_texts": 3}')
-    assert measure_tokens(model, TEXTS, options=options) == metrics
+    assert measure_tokens(given(model, options), TEXTS) == metrics
     assert "tokens/" in caplog.text
     assert "it is made again" in caplog.text
 
@@ -104,16 +104,16 @@ def test_a_damaged_result_is_made_again(model: str, tmp_path: Path, caplog: pyte
 def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Path) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
     views = Views(n_texts=4, n_views=3, dropped=0.3, seed=5)
-    curves = read_curves(model, TEXTS, alone(), views=views, options=options)
+    curves = read_curves(given(model, options), TEXTS, alone(), views=views)
     assert list(curves) == alone()
     assert {len(curve.values) for curve in curves.values()} == {N_BLOCKS + 1}
     assert {name: from_json(LayerCurve, to_json(curve)) for name, curve in curves.items()} == curves
     copies = text_views(TEXTS, views)
-    seen = extract(model, tuple(dict.fromkeys(copy for each in copies for copy in each)), options=options)
+    seen = extract(given(model, options), tuple(dict.fromkeys(copy for each in copies for copy in each)))
     for layer in range(N_BLOCKS + 1):
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
         assert curves["InfoNCE"].values[layer] == pytest.approx(infonce(rows))
-    assert read_curves(model, TEXTS, alone(), views=views, options=options) == curves
+    assert read_curves(given(model, options), TEXTS, alone(), views=views) == curves
 
 
 def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]) -> None:
@@ -122,11 +122,11 @@ def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]
     texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
 
     def infonce_of(texts: Sequence[str], **settings: Any) -> LayerCurve:
-        return read_curves(model, texts, ["InfoNCE"], options=options, level=0.9, **settings)["InfoNCE"]
+        return read_curves(given(model, options), texts, ["InfoNCE"], level=0.9, **settings)["InfoNCE"]
 
     curve = infonce_of(texts)
     assert sum(passes) <= 2 * len(texts)
-    both = read_curves(model, texts, ["InfoNCE", "LiDAR"], options=options)
+    both = read_curves(given(model, options), texts, ["InfoNCE", "LiDAR"])
     assert curve.values == pytest.approx(both["InfoNCE"].values)
     assert curve.uncertainty is not None
     assert (curve.uncertainty.level, curve.uncertainty.n_clusters) == (0.9, None)
@@ -168,38 +168,38 @@ def test_views_that_say_nothing_are_refused(wrong: dict[str, float]) -> None:
 def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected texts to embed, got none"):
-        measure_tokens(model, [], options=options)
+        measure_tokens(given(model, options), [])
     with pytest.raises(DataError, match="expected at least two texts to tell their views apart, got one"):
-        read_curves(model, ["a b c"], alone(), options=options)
+        read_curves(given(model, options), ["a b c"], alone())
 
 
 def test_texts_without_a_turn_are_told(tmp_path: Path) -> None:
     gpt2 = str(save_tiny("gpt2", tmp_path / "gpt2"))
     with pytest.raises(DataError, match=r"no text has a curvature at layer 0 of .*: expected texts of at least three"):
-        measure_tokens(gpt2, [""" """], options=Options(device="cpu", cache_dir=tmp_path))
+        measure_tokens(given(gpt2, Options(device="cpu", cache_dir=tmp_path)), [""" """])
 
 
 def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: list[int]) -> None:
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    dataset = read_curves(model, TEXTS, ["dataset entropy"], options=options)
+    dataset = read_curves(given(model, options), TEXTS, ["dataset entropy"])
     assert passes == [len(DISTINCT)], "expected no pass of views"
-    whole = read_curves(model, TEXTS, alone(), options=options)
+    whole = read_curves(given(model, options), TEXTS, alone())
     assert dataset == {"dataset entropy": whole["dataset entropy"]}
     for names in (["InfoNCE", "LiDAR"], ["curvature"], ["self CKA", "effective rank"], ["mean cosine"]):
-        assert read_curves(model, TEXTS, names, options=options) == {name: whole[name] for name in names}
+        assert read_curves(given(model, options), TEXTS, names) == {name: whole[name] for name in names}
     assert whole["curvature"].standard_errors is not None
     with pytest.raises(DataError, match=r"expected a reading, one of prompt entropy, .*, got 'beauty'"):
-        read_curves(model, TEXTS, ["beauty"], options=options)
+        read_curves(given(model, options), TEXTS, ["beauty"])
     with pytest.raises(DataError, match="expected a task for probe, got texts alone"):
-        read_curves(model, TEXTS, ["probe"], options=options)
+        read_curves(given(model, options), TEXTS, ["probe"])
     with pytest.raises(DataError, match="expected readings of one model, got CKA, which needs a reference"):
-        read_curves(model, TEXTS, ["CKA"], options=options)
+        read_curves(given(model, options), TEXTS, ["CKA"])
 
 
 def test_what_is_not_defined_is_left_out(model: str, tmp_path: Path) -> None:
     """The tokenizer makes these texts two, which leaves no text with two neighbours."""
     texts, names = ["the fox", "The Fox", "a dog", "A Dog"], ["intrinsic dimension", "effective rank"]
-    assert list(read_curves(model, texts, names, options=Options(device="cpu", cache_dir=tmp_path))) == names[1:]
+    assert list(read_curves(given(model, Options(device="cpu", cache_dir=tmp_path)), texts, names)) == names[1:]
 
 
 def test_a_reading_says_what_it_is() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol
@@ -25,7 +25,7 @@ from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT
 from layerprobe.readings.values import Views
 from layerprobe.tasks.values import Task
-from tests.models import N_BLOCKS, TEXTS, save_tiny
+from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 from tests.plugins import install
 from tests.toy_task import toy_task
 
@@ -69,8 +69,8 @@ def task() -> Task:
 @pytest.mark.usefixtures("toy")
 def test_it_is_read_by_name(tmp_path: Path, options: Options) -> None:
     model = str(save_tiny("bert", tmp_path / "bert"))
-    curves = read_curves(model, TEXTS, ["nothing", NAME], options=options)
-    embedded = extract(model, TEXTS, options=options)
+    curves = read_curves(given(model, options), TEXTS, ["nothing", NAME])
+    embedded = extract(given(model, options), TEXTS)
     norms = [np.linalg.norm(embedded.layer(layer), axis=1).mean() for layer in range(N_BLOCKS + 1)]
     assert list(curves) == [NAME]
     np.testing.assert_allclose(curves[NAME].values, norms)
@@ -80,9 +80,9 @@ def test_a_broken_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     model = str(save_tiny("bert", tmp_path / "bert"))
     install(monkeypatch, tmp_path, READINGS, TOY, {"short": "SHORT", "greedy": "GREEDY"})
     with pytest.raises(DataError, match="expected short at each of 4 layers, got 1 values"):
-        read_curves(model, TEXTS, ["short"], options=options)
+        read_curves(given(model, options), TEXTS, ["short"])
     with pytest.raises(DataError, match="expected a task for what needs labels, got texts alone"):
-        read_curves(model, TEXTS, ["greedy"], options=options)
+        read_curves(given(model, options), TEXTS, ["greedy"])
     monkeypatch.undo()
     READINGS.reload()
 
@@ -107,7 +107,7 @@ def test_the_command_line_shows_it(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("toy")
 def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Options, task: Task) -> None:
     entry = zoo_entry(
-        str(save_tiny("electra", tmp_path / "electra")),
+        given(str(save_tiny("electra", tmp_path / "electra")), options),
         {},
         task,
         {"gentle": Protocol(epochs=1, learning_rate=1e-3, batch_size=20)},
@@ -118,7 +118,6 @@ def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Options, task: Tas
         corpus="toy",
         seeds=(0,),
         views=Views(n_texts=12, n_views=2),
-        options=options,
     )
     assert NAME in entry.metrics
     assert "nothing" not in entry.curves

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.readings import transferability
@@ -27,7 +27,7 @@ from layerprobe.scoring.transferability import (
 )
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
-from tests.models import N_BLOCKS, TEXTS, save_tiny
+from tests.models import N_BLOCKS, TEXTS, given, save_tiny
 from tests.toy_kind import toy_kind
 from tests.toy_task import toy_examples, toy_task_of
 
@@ -51,7 +51,7 @@ def similar_pairs(n: int = 96) -> Task:
 
 
 def read(model: str, task: Task, options: Options, *names: str) -> dict[str, LayerCurve]:
-    return read_curves(model, TEXTS, names or NAMES, task=task, options=options)
+    return read_curves(given(model, options), TEXTS, names or NAMES, task=task)
 
 
 # ---- which there are of a kind, and that they are what the formulas give -------------------------------------------
@@ -61,7 +61,7 @@ def test_scores_of_pairs(model: str, options: Options) -> None:
     task = similar_pairs()
     curves = read(model, task, options)
     assert list(curves) == ["LogME", "LinMSE", "kNN", "contrastive loss"]
-    embedded = extract(model, task.train.texts, options=options)
+    embedded = extract(given(model, options), task.train.texts)
     first, second = embedded.rows(task.train.first), embedded.rows(task.train.second or ())
     scores = np.array(task.train.targets)
     for layer in range(N_BLOCKS + 1):
@@ -87,7 +87,7 @@ def test_classes(kind: str, model: str, options: Options) -> None:
         task = replace(task, labels=ENTAILMENT)
     curves = read(model, task, options)
     assert list(curves) == ["LogME", "H-score", "kNN", "contrastive loss"]
-    embedded = extract(model, task.train.texts, options=options)
+    embedded = extract(given(model, options), task.train.texts)
     layer, classes = 2, np.array(task.train.targets)
     u = embedded.layer(layer)[embedded.rows(task.train.first)]
     v = None if task.train.second is None else embedded.layer(layer)[embedded.rows(task.train.second)]
@@ -174,7 +174,7 @@ def test_of_many_items_a_random_choice_is_read(model: str, options: Options, mon
 def test_they_need_a_task_and_stay_out_of_what_needs_none(model: str, options: Options) -> None:
     assert not set(NAMES) & set(alone())
     with pytest.raises(DataError, match="expected a task for LogME, got texts alone"):
-        read_curves(model, TEXTS, ["LogME"], options=options)
+        read_curves(given(model, options), TEXTS, ["LogME"])
 
 
 @pytest.mark.parametrize("name", ["LogME", "LinMSE", "kNN", "contrastive loss"])

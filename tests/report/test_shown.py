@@ -16,7 +16,7 @@ import pytest
 
 import layerprobe
 from layerprobe.comparison.values import Comparisons
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -35,7 +35,7 @@ from layerprobe.scoring.values import AcrossTasks, TaskScores
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.study.values import Prediction
-from tests.models import HIDDEN, N_BLOCKS, save_tiny
+from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
 from tests.shown import assert_shows_itself
 
 from .conftest import HOSTILE, STUDIES, model
@@ -206,7 +206,7 @@ def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
 
 def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None:
     texts = ["a b", "c d", "e f", "a b"]
-    made = extract(str(save_tiny("bert", tmp_path / "model")), texts, options=Options(cache_dir=tmp_path / "cache"))
+    made = extract(given(str(save_tiny("bert", tmp_path / "model")), Options(cache_dir=tmp_path / "cache")), texts)
     sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 3 texts"
     assert repr(made) == f"<Embeddings: {short_name(str(tmp_path / 'model'))}, {sizes}>"
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, StoreError
 from layerprobe.scoring.across import across_tasks, score_across
 from layerprobe.scoring.mteb import write_mteb
 from layerprobe.scoring.values import AcrossTasks, LayerScores, TaskScores
 from layerprobe.scoring.zero_shot import score
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import given, tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
 
 CURVES = [[50.0, 70.0, 69.0, 60.0], [40.0, 61.0, 62.5, 48.0], [30.0, 52.0, 53.0, 47.0]]
@@ -109,11 +109,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
     options = Options(cache_dir=tmp_path)
     tasks = [toy_task_of("sts"), toy_task_of("classification")]
-    result = score_across(str(bert), tasks, options=options)
+    result = score_across(given(str(bert), options), tasks)
     for task, found in zip(tasks, result.tasks, strict=True):
-        assert found.scores == score(str(bert), task, options=options)[0]
+        assert found.scores == score(given(str(bert), options), task)[0]
     with pytest.raises(DataError, match="expected at least one task"):
-        score_across(str(bert), [], options=options)
+        score_across(given(str(bert), options), [])
 
 
 def test_mteb_reads_the_results_back(three: AcrossTasks, tmp_path: Path) -> None:

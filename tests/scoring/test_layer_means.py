@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring import layer_means as module
 from layerprobe.scoring.layer_means import layer_means, mean_cosines
 from layerprobe.scoring.zero_shot import zero_shot
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
 
@@ -57,8 +57,8 @@ def test_what_has_no_cosine_is_refused() -> None:
 
 def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, options: Options) -> None:
     task = toy_task_of("sts")
-    result = layer_means(model, task, options=options)
-    embeddings = extract(model, task.texts(), options=options)
+    result = layer_means(given(model, options), task)
+    embeddings = extract(given(model, options), task.texts())
     single = zero_shot(embeddings, task, split="validation")
     assert result.by_layer == pytest.approx(single.scores)
     assert result.layer == single.best_layer
@@ -83,12 +83,12 @@ def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, op
 @pytest.mark.parametrize("kind", ["paraphrase", "classification"])
 def test_thresholds_and_probes_are_those_of_single_layers(model: str, options: Options, kind: str) -> None:
     task = toy_task_of(kind)
-    result = layer_means(model, task, options=options)
-    embeddings = extract(model, task.texts(), options=options)
+    result = layer_means(given(model, options), task)
+    embeddings = extract(given(model, options), task.texts())
     assert result.by_layer == pytest.approx(zero_shot(embeddings, task, split="validation").scores, abs=0.01)
     assert result.test == pytest.approx(zero_shot(embeddings, task).scores[result.layer], abs=0.01)
     assert [len(mean.by_pair) for mean in result.means] == [6, 6]
 
 
 def test_it_shows_itself(model: str, options: Options, tmp_path: Path) -> None:
-    assert_shows_itself(layer_means(model, toy_task_of("sts"), options=options), tmp_path)
+    assert_shows_itself(layer_means(given(model, options), toy_task_of("sts")), tmp_path)

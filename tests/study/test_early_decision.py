@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tuning import finetune
@@ -20,6 +20,7 @@ from layerprobe.prediction.values import DropPrediction
 from layerprobe.study.confirmation import confirm
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import Tuned
+from tests.models import given
 from tests.study.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
@@ -100,7 +101,7 @@ def test_runs_that_are_there_do_not_change_the_verdict(
 ) -> None:
     """A later seed that is finished does not count before its turn."""
     first = confirming("middling")
-    finetune(str(folder), LAYERS, task, seeds=(4,), options=Options(device="cpu", cache_dir=tmp_path))
+    finetune(given(str(folder), Options(device="cpu", cache_dir=tmp_path)), LAYERS, task, seeds=(4,))
     made.clear()
     assert confirming("middling") == first
     assert made == []

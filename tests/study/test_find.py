@@ -11,7 +11,7 @@ import pytest
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
@@ -27,7 +27,7 @@ from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Task
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 from tests.toy_task import toy_task, toy_task_of
 
 QUICK = Protocol(learning_rate=3e-3, epochs=1, batch_size=16)
@@ -46,7 +46,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(model: Path, cache: Path, task: Task = TASK, **settings: Any) -> Finding:
-    return find(str(model), task, protocol=QUICK, options=Options(device="cpu", cache_dir=cache), **settings)
+    return find(given(str(model), Options(device="cpu", cache_dir=cache)), task, protocol=QUICK, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_scan_comes_first_and_the_budget_holds(finding: Finding) -> None:
 
 def test_readings_say_where_to_look(six: Path, cache: Path, finding: Finding, made: list[tuple[int, int]]) -> None:
     texts = TASK.texts()
-    infonce = read_curves(str(six), texts, ["InfoNCE"], options=Options(device="cpu", cache_dir=cache))["InfoNCE"]
+    infonce = read_curves(given(str(six), Options(device="cpu", cache_dir=cache)), texts, ["InfoNCE"])["InfoNCE"]
     alone = found(six, cache, budget=0.3)
     assert not any(each.scan for each in alone.runs)
     assert alone.runs[0].run.layer == 1 + int(np.argmax(infonce.values[1:]))
@@ -126,12 +126,11 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
     assert finding.weights
     assert not finding.weights.kept
     (run,) = finetune(
-        str(six),
+        given(str(six), Options(device="cpu", cache_dir=cache)),
         [best],
         TASK,
         seeds=[0],
         protocol=QUICK,
-        options=Options(device="cpu", cache_dir=cache),
         save_models=True,
     )
     saved = load_saved_run(Path(finding.weights.directory))
@@ -178,14 +177,14 @@ def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding:
     for each in finding.runs:
         assert each.fold == each.run.seed % 5
         if not each.scan:
-            folder = run_folder(checkpoint, folds[each.fold], QUICK, options)
+            folder = run_folder(given(checkpoint, options), folds[each.fold], QUICK)
             assert folder.load(each.run.layer, each.run.seed) == each.run
 
 
 def test_without_folds_the_runs_are_those_of_finetune(six: Path, cache: Path) -> None:
     whole = found(six, cache, budget=0.3, cross_validation=False)
     assert whole.n_folds == 1
-    folder = run_folder(resolve_checkpoint(str(six)), TASK, QUICK, Options(device="cpu", cache_dir=cache))
+    folder = run_folder(given(resolve_checkpoint(str(six)), Options(device="cpu", cache_dir=cache)), TASK, QUICK)
     for each in whole.runs:
         assert each.fold == 0
         if not each.scan:
@@ -206,7 +205,7 @@ def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path
     targets = np.array(TASK.test.targets)
     values, influences = [], []
     for seed, fold in enumerate(folds_of(TASK, 5)[:2]):
-        folder = run_folder(checkpoint, fold, QUICK, options)
+        folder = run_folder(given(checkpoint, options), fold, QUICK)
         kept, last = (folder.load(layer, seed) for layer in (proof.layer, 6))
         assert kept is not None
         assert last is not None

@@ -17,8 +17,7 @@ from transformers import AutoModel
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -41,7 +40,7 @@ from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, 
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.values import Examples, Task
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import given, tiny_model, tiny_tokenizer
 from tests.similarity.beside_cka import measured
 from tests.similarity.oracle import map_by_cka
 from tests.toy_task import toy_pairs, toy_task
@@ -91,7 +90,7 @@ def complete(models: dict[str, str], task: Task, options: Options) -> Study:
 
 def whole(models: dict[str, str], task: Task, options: Options, **changes: Any) -> Study:
     settings: dict[str, Any] = {"seeds": 2, "protocol": SHORT, "reference_layers": (3,), **changes}
-    return run(models["electra"], reference=models["bert"], task=task, options=options, **settings)
+    return run(given(models["electra"], options), reference=models["bert"], task=task, **settings)
 
 
 def untimed(study: Study) -> Study:
@@ -200,7 +199,7 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
 
 def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Options) -> None:
     """It is similar everywhere."""
-    study = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False, rule=PLATEAU)
+    study = run(given(models["bert"], options), reference=models["bert"], task=task, fine_tuning=False, rule=PLATEAU)
     np.testing.assert_allclose(study.comparison.curve.values, 1.0, atol=1e-6)
     assert not study.prediction.drops
     assert "keep all 3 blocks" in study.prediction.sentence
@@ -209,14 +208,14 @@ def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task
 def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Options) -> None:
     references = [models["bert"], models["electra"]]
     for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
-        study = run(models["electra"], reference=references, task=task, options=options, fine_tuning=False, rule=rule)
+        study = run(given(models["electra"], options), reference=references, task=task, fine_tuning=False, rule=rule)
         assert [each.rule for each in study.further_predictions] == [by]
 
 
 def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Task, options: Options) -> None:
     """The rule reads the model alone: it says what it says beside a reference."""
     alone, beside = (
-        run(models["electra"], reference=reference, task=task, options=options, fine_tuning=False)
+        run(given(models["electra"], options), reference=reference, task=task, fine_tuning=False)
         for reference in (None, models["bert"])
     )
     assert (alone.comparison.alone, beside.comparison.alone) == (True, False)
@@ -227,9 +226,9 @@ def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Ta
     assert not any("itself" in warning for warning in alone.provenance.warnings)
     assert from_json(Study, to_json(alone)) == alone
     with pytest.raises(DataError, match="expected a reference for the rule 'fall of CKA', which reads CKA with one"):
-        run(models["electra"], reference=None, task=task, options=options, rule="fall of CKA")
+        run(given(models["electra"], options), reference=None, task=task, rule="fall of CKA")
     with pytest.raises(DataError, match="expected a reference for its layers, got none"):
-        run(models["electra"], reference=None, task=task, options=options, reference_layers=(1,))
+        run(given(models["electra"], options), reference=None, task=task, reference_layers=(1,))
 
 
 # ---- extract ------------------------------------------------------------------------------------------
@@ -244,7 +243,7 @@ def by_hand(folder: str, text: str) -> np.ndarray:
 
 
 def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Options) -> None:
-    embeddings = extract(models["bert"], TEXTS, options=options)
+    embeddings = extract(given(models["bert"], options), TEXTS)
     assert embeddings.n_layers == 4
     for row, text in enumerate(TEXTS):
         result = np.stack([embeddings.layer(layer)[row] for layer in range(4)])
@@ -252,15 +251,15 @@ def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Opti
 
 
 def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Options) -> None:
-    embeddings = extract(models["bert"], [*TEXTS, TEXTS[1], TEXTS[0], TEXTS[1]], options=options)
+    embeddings = extract(given(models["bert"], options), [*TEXTS, TEXTS[1], TEXTS[0], TEXTS[1]])
     assert embeddings.texts == TEXTS
     assert embeddings.layer(2).shape == (6, 16)
-    assert embeddings.fingerprint == extract(models["bert"], TEXTS, options=options).fingerprint
+    assert embeddings.fingerprint == extract(given(models["bert"], options), TEXTS).fingerprint
     assert embeddings.rows(["d", "a b c", "d"]).tolist() == [1, 0, 1]
 
 
 def test_a_text_that_was_not_embedded_is_an_error(models: dict[str, str], options: Options) -> None:
-    embeddings = extract(models["bert"], TEXTS, options=options)
+    embeddings = extract(given(models["bert"], options), TEXTS)
     with pytest.raises(MisalignedSamplesError, match="the text 'q' is not among the 6 embedded ones: extract it first"):
         embeddings.rows(["a b c", "q"])
 
@@ -270,13 +269,13 @@ def test_no_texts_and_empty_ones_are_refused(
     models: dict[str, str], options: Options, texts: list[str], message: str
 ) -> None:
     with pytest.raises(DataError, match=f"expected texts .*, {message}"):
-        extract(models["bert"], texts, options=options)
+        extract(given(models["bert"], options), texts)
 
 
 def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, str], options: Options) -> None:
     def fingerprint(texts: tuple[str, ...] = TEXTS, *, seed: int | None = None, **changes: Any) -> str:
         return extract(
-            ModelSpec(models["bert"], random_init=seed), texts, options=dataclasses.replace(options, **changes)
+            given(ModelSpec(models["bert"], random_init=seed), dataclasses.replace(options, **changes)), texts
         ).fingerprint
 
     same = [fingerprint(), fingerprint(batch_tokens=8), fingerprint(attn="eager"), fingerprint(dtype="float32")]
@@ -293,28 +292,28 @@ def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, 
         fingerprint(seed=1),
         fingerprint(TEXTS[::-1]),
         fingerprint(TEXTS[1:]),
-        extract(models["electra"], TEXTS, options=options).fingerprint,
+        extract(given(models["electra"], options), TEXTS).fingerprint,
     ]
     assert len({same[0], *others}) == 1 + len(others)
 
 
 @pytest.mark.parametrize("changes", [{"max_length": 4}, {"prompt": "query. "}, {"pooling": "cls"}, {"pooling": "last"}])
 def test_options_change_the_numbers(models: dict[str, str], options: Options, changes: dict[str, Any]) -> None:
-    plain = extract(models["bert"], TEXTS, options=options)
-    other = extract(models["bert"], TEXTS, options=dataclasses.replace(options, **changes))
+    plain = extract(given(models["bert"], options), TEXTS)
+    other = extract(given(models["bert"], dataclasses.replace(options, **changes)), TEXTS)
     assert other.layer(3).shape == plain.layer(3).shape
     assert not np.allclose(other.layer(3), plain.layer(3), atol=1e-3)
 
 
 def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Options) -> None:
-    prompted = extract(models["bert"], ["c d", "e"], options=dataclasses.replace(options, prompt="a b "))
-    plain = extract(models["bert"], ["a b c d", "a b e"], options=options)
+    prompted = extract(given(models["bert"], dataclasses.replace(options, prompt="a b ")), ["c d", "e"])
+    plain = extract(given(models["bert"], options), ["a b c d", "a b e"])
     np.testing.assert_allclose(prompted.layer(3), plain.layer(3), atol=1e-5)
     assert prompted.texts == ("c d", "e")
 
 
 def test_random_weights_are_named_by_their_seed(models: dict[str, str], options: Options) -> None:
-    first, second = (extract(ModelSpec(models["bert"], random_init=seed), TEXTS, options=options) for seed in (0, 1))
+    first, second = (extract(given(ModelSpec(models["bert"], random_init=seed), options), TEXTS) for seed in (0, 1))
     assert first.model.name == f"{models['bert']} (random init 0)"
     assert not np.allclose(first.layer(1), second.layer(1))
 
@@ -322,13 +321,13 @@ def test_random_weights_are_named_by_their_seed(models: dict[str, str], options:
 def test_texts_that_were_cut_are_told(models: dict[str, str], options: Options) -> None:
     short = dataclasses.replace(options, max_length=5)
     for _ in range(2):  # extracted, then read
-        embeddings = extract(models["bert"], TEXTS, options=short)
+        embeddings = extract(given(models["bert"], short), TEXTS)
         assert embeddings.warnings == (f"2 of 6 texts were cut at 5 tokens for {models['bert']}",)
-    assert extract(models["bert"], TEXTS, options=options).warnings == ()
+    assert extract(given(models["bert"], options), TEXTS).warnings == ()
 
 
 def test_a_prompt_counts_towards_the_length(models: dict[str, str], options: Options) -> None:
-    cut = extract(models["bert"], ["a", "b c"], options=dataclasses.replace(options, max_length=5, prompt="x y "))
+    cut = extract(given(models["bert"], dataclasses.replace(options, max_length=5, prompt="x y ")), ["a", "b c"])
     assert cut.warnings == (f"1 of 2 texts were cut at 5 tokens for {models['bert']}",)
 
 
@@ -336,11 +335,11 @@ def test_a_moved_model_is_known_by_its_content(
     models: dict[str, str], options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = dataclasses.replace(options, max_length=5)
-    before = extract(models["bert"], TEXTS, options=short)
+    before = extract(given(models["bert"], short), TEXTS)
     moved = str(tmp_path / "elsewhere")
     shutil.copytree(models["bert"], moved)
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
-    after = extract(moved, TEXTS, options=short)
+    after = extract(given(moved, short), TEXTS)
     assert after.fingerprint == before.fingerprint
     assert after.model == dataclasses.replace(before.model, name=moved)
     assert after.warnings == (f"2 of 6 texts were cut at 5 tokens for {moved}",)
@@ -353,7 +352,7 @@ def test_another_model_at_the_same_place_is_another(tmp_path: Path) -> None:
         tiny_model("bert", seed=seed).save_pretrained(tmp_path / "model")
         tiny_tokenizer().save_pretrained(tmp_path / "model")
         options = Options(device="cpu", cache_dir=tmp_path / "cache")
-        result.append(extract(str(tmp_path / "model"), TEXTS, options=options))
+        result.append(extract(given(str(tmp_path / "model"), options), TEXTS))
     assert result[0].fingerprint != result[1].fingerprint
     assert not np.allclose(result[0].layer(1), result[1].layer(1))
 
@@ -362,12 +361,12 @@ def test_a_damaged_shard_is_made_again(
     models: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
-    before = extract(models["bert"], TEXTS, options=options)
+    before = extract(given(models["bert"], options), TEXTS)
     expected = [np.array(before.layer(layer)) for layer in range(4)]
     (shard,) = tmp_path.rglob("*.safetensors")
     shard.write_bytes(shard.read_bytes()[:-4])
     with caplog.at_level(logging.WARNING):
-        after = extract(models["bert"], TEXTS, options=options)
+        after = extract(given(models["bert"], options), TEXTS)
     assert len(caplog.messages) == 1
     assert f"{shard.name} is damaged" in caplog.messages[0]
     assert caplog.messages[0].endswith("it is redone")
@@ -379,7 +378,7 @@ def test_a_damaged_shard_is_made_again(
 
 @pytest.fixture(scope="module")
 def embedded(models: dict[str, str], task: Task, options: Options) -> dict[str, Embeddings]:
-    return {name: extract(folder, task.test.texts, options=options) for name, folder in models.items()}
+    return {name: extract(given(folder, options), task.test.texts) for name, folder in models.items()}
 
 
 def kept_in(root: Path, embeddings: Embeddings) -> Embeddings:
@@ -465,7 +464,7 @@ def test_what_was_embedded_otherwise_is_reported(
     embedded: dict[str, Embeddings], models: dict[str, str], options: Options
 ) -> None:
     texts = embedded["bert"].texts
-    other = extract(models["bert"], texts, options=dataclasses.replace(options, prompt="a b ", max_length=5))
+    other = extract(given(models["bert"], dataclasses.replace(options, prompt="a b ", max_length=5)), texts)
     comparison = compare(embedded["electra"], other)
     assert (comparison.settings, comparison.reference_settings) == ({}, {"max_length": "5", "prompt": "a b "})
     assert "were embedded with different max_length and prompt" in comparison.warnings[0]
@@ -500,7 +499,7 @@ def test_warnings_name_the_model_as_its_caller_does(
     biased = CKA(estimator="biased")
     compare(embedded["electra"], embedded["bert"], measure=biased)
     shutil.copytree(models["bert"], tmp_path / "moved")
-    moved = extract(str(tmp_path / "moved"), embedded["bert"].texts, options=options)
+    moved = extract(given(str(tmp_path / "moved"), options), embedded["bert"].texts)
     (told,) = [line for line in compare(embedded["electra"], moved, measure=biased).warnings if "biased CKA" in line]
     assert str(tmp_path / "moved") in told
     assert models["bert"] not in told
@@ -547,7 +546,7 @@ def test_different_texts_are_refused(
     embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Options
 ) -> None:
     for texts, what in ((task.test.texts[1:], r"\d+ others"), (task.test.texts[::-1], "the same in another order")):
-        other = extract(models["bert"], texts, options=options)
+        other = extract(given(models["bert"], options), texts)
         with pytest.raises(MisalignedSamplesError, match=f"{what}: extract both with the same texts in") as caught:
             compare(embedded["electra"], other)
         assert models["electra"] in str(caught.value)
@@ -568,7 +567,7 @@ def test_a_comparison_carries_the_names_of_its_caller(
 ) -> None:
     first = compare(embedded["electra"], embedded["bert"])
     shutil.copytree(models["bert"], tmp_path / "moved")
-    moved = extract(str(tmp_path / "moved"), task.test.texts, options=options)
+    moved = extract(given(str(tmp_path / "moved"), options), task.test.texts)
     second = compare(embedded["electra"], moved)
     assert second.reference.name == str(tmp_path / "moved")
     assert second.map == first.map
@@ -600,7 +599,7 @@ def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options:
     """Of a text and itself the cosine is 1."""
     task = toy_task(test=8)
     task = dataclasses.replace(task, test=dataclasses.replace(task.test, second=task.test.first))
-    embeddings = extract(models["bert"], task.test.texts, options=options)
+    embeddings = extract(given(models["bert"], options), task.test.texts)
     with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: x is 1 for all 8 pairs"):
         zero_shot(embeddings, task)
 
@@ -608,7 +607,7 @@ def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options:
 def test_the_first_token_before_the_first_block_is_left_out(models: dict[str, str], options: Options) -> None:
     """It is the same in every text."""
     task = toy_task(test=8)
-    embeddings = extract(models["bert"], task.test.texts, options=dataclasses.replace(options, pooling="cls"))
+    embeddings = extract(given(models["bert"], dataclasses.replace(options, pooling="cls")), task.test.texts)
     assert zero_shot(embeddings, task).first_layer == 1
 
 
@@ -687,16 +686,16 @@ def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str],
     sentences, words = ("a b c", "d", "the quick fox"), ("a", "the", "b c")
     assert default_rule(sentences) == "fall of InfoNCE"
     assert default_rule(words) == default_rule(("我喜欢猫", "他在跑步")) == "fall of effective rank"
-    by_words = predict(models["bert"], TEXTS, options=options).drop
-    by_letters = predict(models["bert"], [*"abcdefgh"], options=options).drop
+    by_words = predict(given(models["bert"], options), TEXTS).drop
+    by_letters = predict(given(models["bert"], options), [*"abcdefgh"]).drop
     assert (by_words.rule, set(by_words.read)) == (DEFAULT_RULE, {"InfoNCE"})
     assert (by_letters.rule, set(by_letters.read)) == (WORDLESS_RULE, {"effective rank"})
-    beside = predict(models["bert"], TEXTS, rule=WORDLESS_RULE, options=options).drop
+    beside = predict(given(models["bert"], options), TEXTS, rule=WORDLESS_RULE).drop
     assert by_words.baselines[WORDLESS_RULE] == beside.recommended_layer
 
 
 def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Options) -> None:
-    curve = rank_curve(extract(models["bert"], ("a b", "c d", "e", "f g h"), options=options), level=0.95)
+    curve = rank_curve(extract(given(models["bert"], options), ("a b", "c d", "e", "f g h")), level=0.95)
     assert len(curve.values) == 4
     assert curve.uncertainty is None
 
@@ -712,7 +711,7 @@ def test_layers_that_are_not_there_are_refused(
     models: dict[str, str], task: Task, options: Options, layers: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*bert, {message}$"):
-        finetune(models["bert"], layers, task, options=options)
+        finetune(given(models["bert"], options), layers, task)
 
 
 def test_the_default_seeds_are_as_many_as_the_papers() -> None:
@@ -749,7 +748,7 @@ def test_confirm_runs_no_layer_that_does_not_decide(
     complete: Study, models: dict[str, str], task: Task, options: Options
 ) -> None:
     flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
-    confirmation = confirm(models["electra"], flagged, task, seeds=(0,), protocol=SHORT, options=options)
+    confirmation = confirm(given(models["electra"], options), flagged, task, seeds=(0,), protocol=SHORT)
     assert [result.layer for result in confirmation.outcomes] == [1, 3]
     assert confirmation.compared_layers == (1, 3)
 
@@ -768,9 +767,9 @@ def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], t
 def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Options, tmp_path: Path) -> None:
     missing = str(tmp_path / "nothing")
     for attempt in (
-        lambda: extract(missing, TEXTS, options=options),
-        lambda: finetune(missing, [1], task, options=options),
-        lambda: run(missing, reference=missing, task=task, options=options),
+        lambda: extract(given(missing, options), TEXTS),
+        lambda: finetune(given(missing, options), [1], task),
+        lambda: run(given(missing, options), reference=missing, task=task),
     ):
         with pytest.raises(ModelError, match=f"there is no folder {missing}") as caught:
             attempt()
@@ -809,57 +808,57 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
 
     protocol = Protocol(epochs=1, learning_rate=1e-3)
     by_option = finetune(
-        models["bert"], [1], task, seeds=[0], protocol=protocol, options=dataclasses.replace(options, prompt="b ")
+        given(models["bert"], dataclasses.replace(options, prompt="b ")), [1], task, seeds=[0], protocol=protocol
     )
     splits = {name: prompted(getattr(task, name)) for name in ("train", "validation", "test")}
     by_hand = finetune(
-        models["bert"], [1], dataclasses.replace(task, **splits), seeds=[0], protocol=protocol, options=options
+        given(models["bert"], options), [1], dataclasses.replace(task, **splits), seeds=[0], protocol=protocol
     )
-    without = finetune(models["bert"], [1], task, seeds=[0], protocol=protocol, options=options)
+    without = finetune(given(models["bert"], options), [1], task, seeds=[0], protocol=protocol)
     assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
 
 
 def test_a_protocol_says_how_all_stages_pool(models: dict[str, str], task: Task, options: Options) -> None:
-    done = run(models["electra"], task=task, fine_tuning=False, protocol=Protocol(pooling="max"), options=options)
+    done = run(given(models["electra"], options), task=task, fine_tuning=False, protocol=Protocol(pooling="max"))
     assert done.provenance.settings["pooling"] == "max"
     asked = dataclasses.replace(options, pooling="max")
-    assert done.prediction == run(models["electra"], task=task, fine_tuning=False, options=asked).prediction
+    assert done.prediction == run(given(models["electra"], asked), task=task, fine_tuning=False).prediction
 
 
 def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:
     model, other = models["electra"], models["bert"]
     mean = dataclasses.replace(options, pooling="mean")
     with pytest.raises(DataError, match="one way of pooling, got mean in the options and max in the protocol"):
-        run(model, reference=other, task=task, protocol=Protocol(pooling="max"), options=mean)
+        run(given(model, mean), reference=other, task=task, protocol=Protocol(pooling="max"))
     with pytest.raises(DataError, match=r"a confidence level between 0 and 1, such as 0\.95, got 95"):
-        run(model, reference=other, task=task, level=95, options=options)
+        run(given(model, options), reference=other, task=task, level=95)
     with pytest.raises(DataError, match="expected at least one seed, got 0"):
-        run(model, reference=other, task=task, seeds=0, options=options)
+        run(given(model, options), reference=other, task=task, seeds=0)
     for seeds in ((), (-1,), (2**63,)):
         with pytest.raises(DataError, match="seeds from 0 to"):
-            finetune(model, [1], task, seeds=seeds, options=options)
+            finetune(given(model, options), [1], task, seeds=seeds)
     with pytest.raises(DataError, match=r"layers from 0 to 3 of .*bert, got 9"):
-        run(model, reference=other, task=task, reference_layers=[9], options=options)
+        run(given(model, options), reference=other, task=task, reference_layers=[9])
     with pytest.raises(DataError, match="to fine-tune, got none"):
-        finetune(model, [], task, options=options)
+        finetune(given(model, options), [], task)
     with pytest.raises(DataError, match="float32 or bfloat16 to fine-tune in, got float16"):
-        run(model, reference=other, task=task, options=dataclasses.replace(options, dtype="float16"))
+        run(given(model, dataclasses.replace(options, dtype="float16")), reference=other, task=task)
 
 
 def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: Task, options: Options) -> None:
     folder, checkpoint = Path(models["bert"]), resolve_checkpoint(ModelSpec(models["bert"], random_init=1))
-    by_name, by_path = (extract(model, task.test.texts, options=options) for model in (models["bert"], folder))
+    by_name, by_path = (extract(given(model, options), task.test.texts) for model in (models["bert"], folder))
     assert by_name.fingerprint == by_path.fingerprint
-    assert extract(checkpoint, task.test.texts, options=options).model.random_init == 1
-    by_spec = extract(ModelSpec(models["bert"], random_init=1), task.test.texts, options=options)
-    assert by_spec.fingerprint == extract(checkpoint, task.test.texts, options=options).fingerprint
+    assert extract(given(checkpoint, options), task.test.texts).model.random_init == 1
+    by_spec = extract(given(ModelSpec(models["bert"], random_init=1), options), task.test.texts)
+    assert by_spec.fingerprint == extract(given(checkpoint, options), task.test.texts).fingerprint
     with pytest.raises(ModelError, match="one revision, got v1 for org/model@main"):
         ModelSpec("org/model@main", "v1")
     with pytest.raises(ModelError, match="a local folder has no revisions"):
-        extract(f"{folder}@main", task.test.texts, options=options)
+        extract(given(f"{folder}@main", options), task.test.texts)
 
 
 def test_settings_are_kept_with_the_study(models: dict[str, str], task: Task, options: Options) -> None:
     changed = dataclasses.replace(options, prompt="b ", max_length=20)
-    study = run(models["electra"], reference=models["bert"], task=task, fine_tuning=False, options=changed)
+    study = run(given(models["electra"], changed), reference=models["bert"], task=task, fine_tuning=False)
     assert study.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}

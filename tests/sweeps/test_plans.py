@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.sweeps.toml import load_sweep, sweep_toml

@@ -20,8 +20,7 @@ import pytest
 import torch
 
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.encoders.workers import taken_over, workers_of
 from layerprobe.errors import DataError, ModelError, StoreError, TaskError, WorkerError
 from layerprobe.files.serialisation import from_json
@@ -37,6 +36,7 @@ from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import TaskSettings
 from layerprobe.versions import versions
 from tests.finetuning.finished import lock_of, mark_failed
+from tests.models import given
 from tests.sweeps.tiny import LAYERS, N_RUNS, PROTOCOL, SEEDS, half_written, plan_of, results_in
 
 
@@ -49,7 +49,7 @@ def cache(undisturbed: SweepResult, undisturbed_cache: Path, tmp_path: Path) -> 
 def folder_of(inputs: Path, cache: Path, model: str) -> RunFolder:
     task = load_task(inputs / "toy-train.csv", score_range=(0.0, 1.0))
     checkpoint = resolve_checkpoint(str(inputs / model))
-    return run_folder(checkpoint, task, PROTOCOL, Options(device="cpu", cache_dir=cache))
+    return run_folder(given(checkpoint, Options(device="cpu", cache_dir=cache)), task, PROTOCOL)
 
 
 def sweep_process(inputs: Path, cache: Path, workers: int, **environment: str) -> subprocess.Popen[str]:
@@ -89,7 +89,7 @@ def test_a_run_is_the_one_that_finetune_makes(
 
     def scores(where: Path) -> list[float]:
         options = Options(device="cpu", cache_dir=where)
-        runs = finetune(curve.model, LAYERS, task, seeds=SEEDS, protocol=PROTOCOL, options=options)
+        runs = finetune(given(curve.model, options), LAYERS, task, seeds=SEEDS, protocol=PROTOCOL)
         return [run.test["spearman"] for run in runs]
 
     made = scores(tmp_path / "elsewhere")

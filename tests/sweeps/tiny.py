@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.options import Options
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol

@@ -50,7 +50,7 @@ def across(
     from layerprobe.scoring.across import score_across
 
     with output.progress():
-        result = score_across(extraction.resolve(model), loaded, split=split, level=level, options=extraction.options())
+        result = score_across(extraction.resolve(model), loaded, split=split, level=level)
     notes, warnings = ([line for task in loaded for line in getattr(task, name)] for name in ("notes", "warnings"))
     output.notes(notes, warnings)
     output.result(result, result.table, result.sentence)

@@ -74,9 +74,7 @@ def adapt(
     corpus = load_corpus(texts)
     if dry_run:
         with output.progress():
-            plan = plan_adaptation(
-                loading.resolve(model), corpus, protocol=protocol, seed=seed, options=loading.options()
-            )
+            plan = plan_adaptation(loading.resolve(model), corpus, protocol=protocol, seed=seed)
         output.plan(plan, dry_run=True)
     with output.progress():
         adaptation = adapt_model(
@@ -85,7 +83,6 @@ def adapt(
             out,
             protocol=protocol,
             seed=seed,
-            options=loading.options(),
             evaluate_every=evaluate_every,
             checkpoint_every=checkpoint_every,
             overwrite=overwrite,

@@ -35,7 +35,7 @@ def chain(
     Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
     """
     # only now: --help needs no torch
-    from layerprobe.encoders.options import Options
+    from layerprobe.encoders.model import Options
     from layerprobe.lab.chains.run import plan_chain, run_chain
     from layerprobe.lab.chains.toml import load_chain
 

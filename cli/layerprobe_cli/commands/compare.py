@@ -87,7 +87,6 @@ def compare(
     from layerprobe.extraction.embeddings import extract
     from layerprobe.results.table import stacked
 
-    options = extraction.options()
     model, *others = models
     if not others and reference_random_init is not None:
         others = [model]
@@ -95,8 +94,8 @@ def compare(
         settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
     with output.progress():
-        tested = extract(extraction.resolve(model), data.texts, options=options)
-        bases = [extract(each, data.texts, options=options) for each in checkpoints]
+        tested = extract(extraction.resolve(model), data.texts)
+        bases = [extract(each, data.texts) for each in checkpoints]
         measured = [
             compare_all(
                 tested,

@@ -52,7 +52,7 @@ def confirm(
     from layerprobe.study.confirmation import confirm as confirm_prediction
     from layerprobe.study.predict import predict
 
-    checkpoint, references, options = extraction.resolve(model), reference.resolve(extraction), extraction.options()
+    checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
     protocol, further = tuning.protocol(extraction), parse_layers(layers, checkpoint)
     if dry_run:
         # which layer is held against the last one is not known before the prediction
@@ -62,11 +62,10 @@ def confirm(
             task,
             block_steps=lambda n: 2 * len(seeds) * (n + 1) + cost,
             protocol=protocol,
-            options=options,
         )
         output.plan(plan, dry_run=True)
     with output.progress():
-        prediction = predict(checkpoint, task, reference=references, rule=rule, level=level, options=options, **measure)
+        prediction = predict(checkpoint, task, reference=references, rule=rule, level=level, **measure)
         confirmation = confirm_prediction(
             checkpoint,
             prediction.drop,
@@ -76,7 +75,6 @@ def confirm(
             protocol=protocol,
             level=level,
             all_seeds=all_seeds,
-            options=options,
         )
     output.notes(task.notes, (*task.warnings, *prediction.warnings))
     layer_outcomes = outcomes_with_best(confirmation.outcomes)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from layerprobe.encoders.model import Model
 from layerprobe.results.table import pairs_table
 from layerprobe_cli.options import CacheDir, PlotlyFrom, StudyFolder
 from layerprobe_cli.output import Output
@@ -48,7 +49,6 @@ def demo(
         embedded_task,
         write_embedded,
     )
-    from layerprobe.encoders.options import Options
     from layerprobe.search.values import SEEDS
     from layerprobe.study.run import run
     from layerprobe_cli.commands.run import errors_of_output, make_output_folder, save_study
@@ -64,7 +64,7 @@ def demo(
     every_layer = tuple(range(N_BLOCKS + 1))
     with output.progress():
         study = run(
-            str(model),
+            Model(model, cache_dir=cache_dir),
             reference=str(reference),
             task=embedded_task(),
             layers=every_layer if full else (),
@@ -72,7 +72,6 @@ def demo(
             seeds=FULL_SEEDS if full else SEEDS,
             scan=True,  # so that the plot shows what one is
             protocol=DEMO_PROTOCOL,
-            options=Options(cache_dir=cache_dir),
             save_models=True,
             command=f"layerprobe demo{' --full' if full else ''}",
         )

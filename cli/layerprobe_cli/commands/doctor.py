@@ -31,12 +31,12 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
     from layerprobe.extraction.readability import data_quality
     from layerprobe.files.images import readable_as
 
-    checkpoint, options = loading.resolve(model), dataclasses.replace(loading.options(), norm=norm)
+    checkpoint = loading.resolve(model).with_options(norm=norm)
     if data is not None and checkpoint.towers:
         checkpoint = resolve_checkpoint(checkpoint, items=readable_as(data.texts))
-    diagnosis = examine(checkpoint, options=options)
+    diagnosis = examine(checkpoint)
     if data is not None:
-        quality = data_quality(checkpoint, data.task or data.texts, split=source.split, options=options)
+        quality = data_quality(checkpoint, data.task or data.texts, split=source.split)
         diagnosis = dataclasses.replace(diagnosis, data=quality)
         output.notes(data.notes, (*data.warnings, *quality.warnings))
     output.result(diagnosis, _print_diagnosis)

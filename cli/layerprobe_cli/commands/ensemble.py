@@ -49,7 +49,7 @@ def ensemble(
     task = source.load() if source.task else None
 
     # only now: an error in the data needs no torch
-    from layerprobe.encoders.options import Options
+    from layerprobe.encoders.model import Options
     from layerprobe.lab.ensembles.run import ensemble as average
 
     with output.progress():

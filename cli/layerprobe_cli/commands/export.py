@@ -63,7 +63,7 @@ def export(
     evidence = None if study is None else read_study(study)
 
     # only now: an error in the study needs no torch
-    from layerprobe.encoders.spec import ModelSpec
+    from layerprobe.encoders.model import ModelSpec
     from layerprobe.export.run import export_model
 
     result = export_model(

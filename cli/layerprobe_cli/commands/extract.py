@@ -45,7 +45,6 @@ def extract(
         embeddings = extract_layers(
             extraction.resolve(model),
             data.texts,
-            options=extraction.options(),
             ray=ray,
             workers=workers,
             blockwise=blockwise,

@@ -61,7 +61,6 @@ def find(
         "level": level,
         "against_last": min(against_last, seeds),
         "protocol": tuning.protocol(embedding),
-        "options": embedding.options(),
     }
     output.data(checkpoint, task, max_length=searching["protocol"].max_length)
     say_cost(output, checkpoint, task, searching, dry_run=dry_run)

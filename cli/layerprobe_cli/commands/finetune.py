@@ -42,20 +42,18 @@ def finetune(
 
     checkpoint = embedding.resolve(model)
     chosen = parse_layers(layers, checkpoint)
-    options, protocol = embedding.options(), tuning.protocol(embedding)
+    protocol = tuning.protocol(embedding)
     output.data(checkpoint, task, max_length=protocol.max_length)
     if dry_run:
         cost = len(seeds) * sum(layer + 1 for layer in chosen)
-        runs_at = plan_tuning(checkpoint, task, block_steps=lambda _: cost, protocol=protocol, options=options)
+        runs_at = plan_tuning(checkpoint, task, block_steps=lambda _: cost, protocol=protocol)
         output.plan(runs_at, dry_run=True)
     with output.progress():
-        runs = finetune_layers(
-            checkpoint, chosen, task, seeds=seeds, protocol=protocol, options=options, save_models=save_models
-        )
-    made = saved_models(checkpoint, runs, task, options=options)
+        runs = finetune_layers(checkpoint, chosen, task, seeds=seeds, protocol=protocol, save_models=save_models)
+    made = saved_models(checkpoint, runs, task)
     output.notes((f"the runs are in {made[0].parent}",), ())
     directories = made if save_models else []
-    layer_outcomes = outcomes(runs, items_of(checkpoint, runs, task, options=options), level=level)
+    layer_outcomes = outcomes(runs, items_of(checkpoint, runs, task), level=level)
     output.result(
         runs,
         outcomes_table(layer_outcomes),

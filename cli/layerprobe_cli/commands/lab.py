@@ -44,7 +44,7 @@ def _run(
     Example:  [bold]layerprobe lab run objectives.toml --workers 2[/bold]
     """
     # only now: --help needs no torch
-    from layerprobe.encoders.options import Options
+    from layerprobe.encoders.model import Options
     from layerprobe.lab.studies.run import plan_lab, run_lab
     from layerprobe.lab.studies.toml import load_lab
 

@@ -49,7 +49,6 @@ def metrics(
     data = source.load_texts()
 
     # only now: an error in the data needs no torch
-    from layerprobe.encoders.options import settled
     from layerprobe.extraction.embeddings import left_out_layer
     from layerprobe.readings.read import read_curves
 
@@ -61,12 +60,11 @@ def metrics(
             task=data.task,
             documents=data.documents,
             views=views,
-            options=extraction.options(),
         )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
     if any(curve.first_layer for curve in curves.values()):
         checkpoint = extraction.resolve(model)
-        left_out.append(left_out_layer(checkpoint.label, settled(checkpoint, extraction.options()).pooling))
+        left_out.append(left_out_layer(checkpoint.label, checkpoint.settled.pooling))
     output.notes(data.notes, (*data.warnings, *left_out))
     output.result(curves, curves_table(curves), as_json={"views": views, "readings": curves})
     report.write(output, curves, model=model, page="readings")

@@ -44,7 +44,7 @@ def predict(
     from layerprobe.study.predict import predict as predict_drop
 
     checkpoint = extraction.resolve(model)
-    told = output.data(checkpoint, data, split=source.split, options=extraction.options())
+    told = output.data(checkpoint, data, split=source.split)
     with output.progress():
         prediction = predict_drop(
             checkpoint,
@@ -54,7 +54,6 @@ def predict(
             level=level,
             documents=data.documents,
             split=source.split,
-            options=extraction.options(),
             **settings,
         )
     output.notes((), [said for said in prediction.warnings if said not in told])

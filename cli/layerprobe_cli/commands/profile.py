@@ -87,7 +87,7 @@ def profile(
         profiles = []
         for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
             with part(start=index, share=1, whole=len(names)):
-                profiles.append(measure(checkpoint, layers=wanted, settings=settings, options=loading.options()))
+                profiles.append(measure(checkpoint, layers=wanted, settings=settings))
     output.notes((), [warning for each in profiles for warning in each.warnings])
     shown = side_by_side(profiles, studies)
     output.result(shown, shown.table, as_json={"profiles": profiles})

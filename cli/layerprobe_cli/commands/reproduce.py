@@ -88,7 +88,7 @@ def reproduce(
         return
 
     # only now: an error in the data needs no torch
-    from layerprobe.encoders.options import Options
+    from layerprobe.encoders.model import Options
     from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
     from layerprobe.tasks.corpus import load_corpus
 

@@ -62,7 +62,6 @@ def retrieve(
                 document_prompt=document_prompt,
                 ranking=ranking,
                 level=level,
-                options=extraction.options(),
             )
             for checkpoint in checkpoints
         ]

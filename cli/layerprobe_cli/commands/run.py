@@ -108,9 +108,8 @@ def run(
         "against_last": min(against_last, seeds),
         "protocol": tuning.protocol(extraction),
         "level": level,
-        "options": extraction.options(),
     }
-    told = output.data(checkpoint, task, split=split, options=extraction.options())
+    told = output.data(checkpoint, task, split=split)
     if not dry_run:
         make_output_folder(out)
     if fine_tuning:

@@ -44,11 +44,9 @@ def scan(
     from layerprobe.finetuning.values import outcomes_table
 
     checkpoint = embedding.resolve(model)
-    options, protocol = embedding.options(), tuning.protocol(embedding)
+    protocol = tuning.protocol(embedding)
     if dry_run:
-        scans = plan_tuning(
-            checkpoint, task, block_steps=lambda n: len(seeds) * (n + 1), protocol=protocol, options=options
-        )
+        scans = plan_tuning(checkpoint, task, block_steps=lambda n: len(seeds) * (n + 1), protocol=protocol)
         output.plan(scans, dry_run=True)
     with output.progress():
         runs = scan_layers(
@@ -57,13 +55,12 @@ def scan(
             seeds=seeds,
             weighting=tuning.weighting,
             protocol=protocol,
-            options=options,
             save_models=save_models,
             ray=ray,
             workers=workers,
         )
     failures = [f"layer {failed.layer} is left out: {failed.message}" for run in runs for failed in run.failures]
-    directories = scan_models(checkpoint, runs, task, options=options)
+    directories = scan_models(checkpoint, runs, task)
     output.notes((*task.notes, f"the runs are in {directories[0].parent}"), (*task.warnings, *failures))
     by_layer = [
         (run.truncated(layer), directory)

@@ -42,9 +42,9 @@ def score(
     from layerprobe.scoring.zero_shot import score as score_layers
 
     with output.progress():
-        checkpoint, options = extraction.resolve(model), extraction.options()
-        scores, embeddings = score_layers(checkpoint, task, split=split, options=options)
-        means = average_layers(checkpoint, task, options=options) if layer_means else None
+        checkpoint = extraction.resolve(model)
+        scores, embeddings = score_layers(checkpoint, task, split=split)
+        means = average_layers(checkpoint, task) if layer_means else None
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
     table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")

@@ -26,7 +26,7 @@ def summarize(
     from layerprobe.kinds.summaries.untrained import summarize as score
 
     with output.progress():
-        result = score(extraction.resolve(model), task, level=level, options=extraction.options())
+        result = score(extraction.resolve(model), task, level=level)
     output.notes(task.notes, task.warnings)
     output.result(result, result.table, "", result.baselines, result.sentence)
     report.write(output, result)

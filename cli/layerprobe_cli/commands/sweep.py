@@ -148,7 +148,7 @@ def _plan_of_toml(context: typer.Context, models: Sequence[str], embedding: Embe
 
 
 def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuning: Tuning, layers: str) -> Sweep:
-    from layerprobe.encoders.spec import ModelSpec
+    from layerprobe.encoders.model import ModelSpec
     from layerprobe.sweeps.values import Sweep, SweepModel
 
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()

@@ -14,7 +14,8 @@ from layerprobe.encoders.backends.kept import open_graph
 from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Settled, dtype_name
+from layerprobe.encoders.model import Settled
+from layerprobe.encoders.options import dtype_name
 from layerprobe.errors import ModelError
 from layerprobe.files.serialisation import digest
 from layerprobe.store.store import Store

@@ -17,7 +17,8 @@ from layerprobe.encoders.backends.graph import PLAIN, Graph, differences, export
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Settled, dtype_name
+from layerprobe.encoders.model import Settled
+from layerprobe.encoders.options import dtype_name
 from layerprobe.errors import ModelError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder

@@ -21,7 +21,8 @@ from torch import Tensor
 from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options, Settled, load, settled
+from layerprobe.encoders.model import Options, Settled
+from layerprobe.encoders.options import load
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.kinds.answers.items import Questions
@@ -46,7 +47,7 @@ Use = Callable[[list[int], int, Tensor], None]
 """Windows of a batch, a layer, and its states of their own tokens, one behind the other, (token, width)."""
 
 
-def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
+def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
     """Return what the probe scores at every layer, from the store, or fitted on the train split now.
 
     Where questions of the validation split have no answer, the threshold is chosen there.
@@ -56,13 +57,13 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split, options: O
         DataError: If no window of the train split has an answer, or a layer cannot be scored.
         StoreError: If the store cannot be written.
     """
-    options = settled(checkpoint, options)
+    options = checkpoint.settled
     settings = [options.max_length, options.prompt, options.dtype, options.norm, options.attn]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
     if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
         return kept
-    encoder = load(checkpoint, options)
+    encoder = load(checkpoint)
     validation = cast(Questions, task.validation).gold
     chosen = split == "validation" or not validation.answerable.all()
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]

@@ -8,7 +8,6 @@ from scipy import stats
 
 from layerprobe.checks import LEVEL, check_choice, check_level
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.metrics import float32_rows, ranking_metrics, relevant_ranks
@@ -24,13 +23,13 @@ from layerprobe.tasks.values import Task
 Values = NDArray[np.float64]
 
 
-def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
+def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
     """Return how well every layer finds the relevant documents of a split's queries, by cosine, as `retrieve` does.
 
     Raises:
         DataError: If a layer has an embedding that is not finite or has no direction.
     """
-    items, embeddings = extract_items(checkpoint, task.split(split), task=task, options=options)
+    items, embeddings = extract_items(checkpoint, task.split(split), task=task)
     assert isinstance(items, RetrievalItems)
     scores = score_queries(embeddings, items)
     by_layer = [
@@ -48,7 +47,6 @@ def retrieve(
     document_prompt: str | None = None,
     ranking: Ranking = "cosine",
     level: float = LEVEL,
-    options: Options = DEFAULT_OPTIONS,
 ) -> RetrievalScores:
     """Embed queries and documents at every layer, or take them from the store, and score every layer.
 
@@ -60,7 +58,6 @@ def retrieve(
         document_prompt: Put before every document.
         ranking: cosine, or dot: the inner product.
         level: Confidence level of intervals.
-        options: How to load and embed.
 
     Returns:
         All metrics by layer and query, their means with Student's t intervals over queries, and the paired
@@ -73,9 +70,9 @@ def retrieve(
     """
     check_choice(ranking, Ranking, name="ranking")
     check_level(level)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model)
     prompts = query_prompt, document_prompt
-    items, embeddings = extract_items(checkpoint, task.items, prompts=prompts, options=options)
+    items, embeddings = extract_items(checkpoint, task.items, prompts=prompts)
     by_query = score_queries(embeddings, items, ranking=ranking)
     settings = dict(embeddings.settings)
     before = items.prompts if any(items.prompts) else (settings.get("prompt", ""),) * 2

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.kinds.summaries.items import SummaryItems
@@ -64,12 +63,10 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
     return cosines
 
 
-def central_sentences(
-    model: ModelLike, task: Task, *, split: Split = "test", options: Options = DEFAULT_OPTIONS
-) -> LayerScores:
+def central_sentences(model: ModelLike, task: Task, *, split: Split = "test") -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training; the arguments are those of `score`."""
-    checkpoint, items = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code), _items(task, split)
-    embeddings = extract_split(checkpoint, task, split, options=options)
+    checkpoint, items = resolve_checkpoint(model), _items(task, split)
+    embeddings = extract_split(checkpoint, task, split)
     by_layer = [
         evaluate_outputs(task.kind, _central(embeddings, layer, items, "degree"), items).metrics
         for layer in range(embeddings.n_layers)
@@ -83,9 +80,7 @@ def central_sentences(
     )
 
 
-def summarize(
-    model: ModelLike, task: Task, *, level: float = LEVEL, options: Options = DEFAULT_OPTIONS
-) -> SummaryScores:
+def summarize(model: ModelLike, task: Task, *, level: float = LEVEL) -> SummaryScores:
     """Choose the sentences of each document by every layer in three ways, and hold that against the first sentences.
 
     By centrality, degree and centroid, without labels; by logistic regression on the frozen embedding of a sentence,
@@ -100,9 +95,9 @@ def summarize(
     """
     check_task(task)
     check_level(level)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model)
     items = {split: _items(task, split) for split in get_args(Split)}
-    embedded = {split: extract_split(checkpoint, task, split, options=options) for split in get_args(Split)}
+    embedded = {split: extract_split(checkpoint, task, split) for split in get_args(Split)}
     test, links = items["test"], links_of(task.test)
     lead, oracle = (evaluate_outputs(task.kind, outputs, test).metrics for outputs in (test.lead(), test.best()))
     first = item_influences(task.kind, test.lead(), test)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options, computed_on, load, settled
+from layerprobe.encoders.model import Options
+from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.files.serialisation import digest
@@ -36,7 +37,7 @@ KEPT = "word-probes"
 """Where the store has their scores."""
 
 
-def score_words(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
+def score_words(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
     """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now.
 
     Raises:
@@ -44,12 +45,12 @@ def score_words(checkpoint: Checkpoint, task: Task, *, split: Split, options: Op
         ModelError: If the model cannot be loaded.
         StoreError: If the store cannot be written.
     """
-    options = settled(checkpoint, options)
+    options = checkpoint.settled
     train, scored = (_sentences(task, each).prompted(options.prompt) for each in ("train", split))
-    store, key = Store(options.cache_dir), _key(checkpoint, task, split, options)
+    store, key = Store(options.cache_dir), _key(checkpoint, task, split)
     if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
         return kept
-    encoder = load(checkpoint, options)
+    encoder = load(checkpoint)
     gold = scored.gold
     with part(start=0, share=0.63, whole=1):
         weights = _fitted(encoder, train, options)
@@ -77,7 +78,8 @@ def _sentences(task: Task, split: Split) -> TaggedSentences:
     return items
 
 
-def _key(checkpoint: Checkpoint, task: Task, split: Split, options: Options) -> str:
+def _key(checkpoint: Checkpoint, task: Task, split: Split) -> str:
+    options = checkpoint.settled
     return digest(
         {
             "versions": [WORD_PROBE_VERSION, LOGISTIC.version, WORDS],

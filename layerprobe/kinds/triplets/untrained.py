@@ -1,7 +1,6 @@
 """Embeddings of triplets -> how often the positive is closer, layer by layer, without fine-tuning."""
 
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.names import Split
@@ -11,13 +10,13 @@ from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
 
 
-def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: Split, options: Options) -> LayerScores:
+def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
     """Return the share of triplets whose anchor is closer to the positive, by cosine.
 
     Raises:
         DataError: If a layer has an embedding without a direction.
     """
-    embeddings, items = extract_split(checkpoint, task, split, options=options), task.split(split)
+    embeddings, items = extract_split(checkpoint, task, split), task.split(split)
     rows = [embeddings.rows(side) for side in items.sides]
     by_layer = []
     for layer in range(embeddings.n_layers):

@@ -13,7 +13,7 @@ from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.encoders.options import computed_on, load
 from layerprobe.encoders.saving import save_encoder
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, store_errors
@@ -43,7 +43,6 @@ def adapt(
     *,
     protocol: AdaptationProtocol | None = None,
     seed: int = 0,
-    options: Options = DEFAULT_OPTIONS,
     evaluate_every: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     overwrite: bool = False,
@@ -71,11 +70,11 @@ def adapt(
     """
     protocol = protocol or AdaptationProtocol()
     check_intervals(checkpoint_every, evaluate_every)
-    given, distinct, checkpoint = _checked(model, texts, seed, options)
-    fingerprint = _fingerprint(checkpoint, distinct, protocol, seed, options)
+    given, distinct, checkpoint = _checked(model, texts, seed)
+    fingerprint = _fingerprint(checkpoint, distinct, protocol, seed)
 
     def work(run_directory: RunDirectory) -> tuple[Adaptation, Callable[[Path], None]]:
-        encoder = load(checkpoint, options)
+        encoder = load(checkpoint)
         head = with_masked_lm_head(checkpoint, encoder, seed=seed)
         corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
         run = trainer(encoder, head, corpus, protocol, seed=seed)
@@ -97,7 +96,7 @@ def adapt(
             n_held_out_tokens=sum(len(batch.targets) for batch in run.held_out_batches),
             head="fresh" if head.fresh else "own",
             steps=run.step,
-            computed_on=computed_on(options),
+            computed_on=computed_on(checkpoint.options),
             metrics=tuple(map(_metrics_of, run.metrics)),
             seconds=run.seconds,
             fingerprint=fingerprint,
@@ -116,12 +115,7 @@ def adapt(
 
 
 def plan_adaptation(
-    model: ModelLike,
-    texts: TextFile | Sequence[str],
-    *,
-    protocol: AdaptationProtocol | None = None,
-    seed: int = 0,
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, texts: TextFile | Sequence[str], *, protocol: AdaptationProtocol | None = None, seed: int = 0
 ) -> AdaptationPlan:
     """Return the steps and the estimated time of what `adapt` would do with the arguments; nothing is written.
 
@@ -129,8 +123,8 @@ def plan_adaptation(
         ModelError, DataError: As `adapt`.
     """
     protocol = protocol or AdaptationProtocol()
-    _, distinct, checkpoint = _checked(model, texts, seed, options)
-    encoder = load(checkpoint, options)
+    _, distinct, checkpoint = _checked(model, texts, seed)
+    encoder = load(checkpoint)
     head = with_masked_lm_head(checkpoint, encoder, seed=seed)
     corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
     run = trainer(encoder, head, corpus, protocol, seed=seed)
@@ -141,19 +135,19 @@ def plan_adaptation(
         n_held_out=len(run.held_out),
         steps=run.total_steps,
         seconds=run.total_steps * seconds_a_step(run),
-        computed_on=computed_on(options),
+        computed_on=computed_on(checkpoint.options),
     )
 
 
 def _checked(
-    model: ModelLike, texts: TextFile | Sequence[str], seed: int, options: Options
+    model: ModelLike, texts: TextFile | Sequence[str], seed: int
 ) -> tuple[TextFile, tuple[str, ...], Checkpoint]:
     """Return the texts, the distinct ones and the model, or raise before anything is spent."""
     check_seeds([seed])
-    if options.dtype == "float16":
-        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     given = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model)
+    if checkpoint.options.dtype == "float16":
+        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     check_masked_lm(checkpoint)
     return given, tuple(dict.fromkeys(given.texts)), checkpoint
 
@@ -195,12 +189,7 @@ def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
 
 
 def stored_adaptation(
-    model: Checkpoint,
-    texts: TextFile,
-    *,
-    protocol: AdaptationProtocol,
-    seed: int = 0,
-    options: Options = DEFAULT_OPTIONS,
+    model: Checkpoint, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
 ) -> tuple[Path, Adaptation | None]:
     """Return the folder of an adapted model in the store, named by all that its weights depend on, and its numbers.
 
@@ -209,8 +198,8 @@ def stored_adaptation(
     Raises:
         DataError: If there is something else at that place.
     """
-    name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed, options)[:32]
-    root = Store(options.cache_dir).root
+    name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed)[:32]
+    root = Store(model.options.cache_dir).root
     path = inside(root, root / "adapted" / name)
     try:
         adaptation = FOLDER.read(path)
@@ -223,19 +212,14 @@ def stored_adaptation(
 
 
 def adapt_in_store(
-    model: Checkpoint,
-    texts: TextFile,
-    *,
-    protocol: AdaptationProtocol,
-    seed: int = 0,
-    options: Options = DEFAULT_OPTIONS,
+    model: Checkpoint, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
 ) -> tuple[Path, Adaptation]:
     """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
 
     Arguments and errors are those of `adapt`; `options` says where the store is, too. The folder is an ordinary
     checkpoint.
     """
-    path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+    path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed)
     if stored is not None:
         return path, stored
     make_directory(path.parent)
@@ -243,14 +227,13 @@ def adapt_in_store(
     with store_errors("lock", Path(lock.lock_file)):
         held = lock.acquire()
     with held:
-        path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+        path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed)
         # what is there now is not as it was written
-        return path, stored or adapt(model, texts, path, protocol=protocol, seed=seed, options=options, overwrite=True)
+        return path, stored or adapt(model, texts, path, protocol=protocol, seed=seed, overwrite=True)
 
 
-def _fingerprint(
-    checkpoint: Checkpoint, texts: Sequence[str], protocol: AdaptationProtocol, seed: int, options: Options
-) -> str:
+def _fingerprint(checkpoint: Checkpoint, texts: Sequence[str], protocol: AdaptationProtocol, seed: int) -> str:
+    options = checkpoint.options
     return digest([ADAPTATION_VERSION, checkpoint.identity, computed_on(options), digest(texts), protocol, seed])
 
 

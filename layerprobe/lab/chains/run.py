@@ -21,8 +21,8 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import TruncatedEncoder
 from layerprobe.encoders.heads import check_masked_lm
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import DEFAULT_OPTIONS, ModelSpec, Options
+from layerprobe.encoders.options import computed_on, load
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -177,11 +177,8 @@ class _LoadedChain:
         )
         check_precision(options)
         data = data or ChainData.of(chain)
-        trust = options.trust_remote_code
-        start, *controls = (
-            resolve_checkpoint(ModelSpec(chain.model, random_init=seed), trust_remote_code=trust)
-            for seed in (chain.random_init, *chain.control)
-        )
+        specs = [ModelSpec(chain.model, random_init=seed) for seed in (chain.random_init, *chain.control)]
+        start, *controls = (resolve_checkpoint(spec, like=options) for spec in specs)
         if chain.adaptations:
             check_masked_lm(start)
         layers = tuple(range(count_blocks(start.config) + 1)) if chain.layers is None else chain.layers
@@ -191,7 +188,7 @@ class _LoadedChain:
             options=options,
             start=start,
             controls=tuple(controls),
-            reference=None if chain.reference is None else resolve_checkpoint(chain.reference, trust_remote_code=trust),
+            reference=None if chain.reference is None else resolve_checkpoint(chain.reference, like=options),
             layers=layers,
             tasks=data.tasks,
             corpora=data.corpora,
@@ -211,7 +208,7 @@ class _LoadedChain:
         """Refuse layer 0, before any training, where later steps or CKA need a checkpoint that it does not have."""
         if 0 not in self.layers or not (self.chain.cka or len(self.chain.finetunings) > 1):
             return
-        if TruncatedEncoder(load(self.start, self.options), 0, share=True).reads_input_of_block:
+        if TruncatedEncoder(load(self.start), 0, share=True).reads_input_of_block:
             raise UnsupportedArchitectureError(
                 f"{self.start.config.model_type} does not run without a block, so layer 0 has no checkpoint for "
                 "further steps and CKA: expected layers from 1"
@@ -219,7 +216,7 @@ class _LoadedChain:
 
     def resolve(self, folder: Path) -> Checkpoint:
         """Return the checkpoint that a step left."""
-        return resolve_checkpoint(str(folder), trust_remote_code=self.options.trust_remote_code)
+        return resolve_checkpoint(str(folder), like=self.options)
 
 
 class _ChainProgress:
@@ -277,9 +274,9 @@ class _ChainRuns:
 
 def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgress) -> _ChainRuns:
     """Do all steps from a start."""
-    adaptations, adapted, options = [], [start], loaded.options
+    adaptations, adapted = [], [start]
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
-        path, adaptation = adapt_in_store(adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed, options=options)
+        path, adaptation = adapt_in_store(adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed)
         adaptations.append(adaptation)
         adapted.append(loaded.resolve(path))
     at = dict.fromkeys(loaded.pairs, adapted[-1])
@@ -307,8 +304,8 @@ def _fine_tuned(
     for (layer, seed), checkpoint in at.items():
         key = id(checkpoint), keeps and loaded.chain.keeps_weights(number, seed)
         if key not in sets:
-            protocol, options = agreed(step.protocol, loaded.options, checkpoint)
-            shared = SharedModel(checkpoint, options, items=task.readable)
+            protocol, tuned = agreed(step.protocol, checkpoint)
+            shared = SharedModel(tuned, items=task.readable)
             sets[key] = run_set(shared, task, protocol, save_models=key[1])
         jobs[RunJob(layer, seed, list(sets).index(key))] = layer + 1.0
     of = tuple(sets.values())
@@ -358,9 +355,7 @@ def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
     numbers = itertools.count(1)
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
         if checkpoint is not None:
-            adapted, adaptation = stored_adaptation(
-                checkpoint, texts, protocol=adapt.protocol, seed=adapt.seed, options=loaded.options
-            )
+            adapted, adaptation = stored_adaptation(checkpoint, texts, protocol=adapt.protocol, seed=adapt.seed)
             checkpoint = None if adaptation is None else loaded.resolve(adapted)
         yield planned(adapt.label, total=1, stored=int(checkpoint is not None))
     at = {} if checkpoint is None else dict.fromkeys(loaded.pairs, checkpoint)
@@ -377,7 +372,7 @@ def _finished(
     """Return the directories of the runs of a step that need not be made again."""
     done = {}
     for pair, checkpoint in at.items():
-        folder = run_folder(checkpoint, loaded.tasks[number], loaded.chain.finetunings[number].protocol, loaded.options)
+        folder = run_folder(checkpoint, loaded.tasks[number], loaded.chain.finetunings[number].protocol)
         path, keep = folder.run_path(*pair), keeps and loaded.chain.keeps_weights(number, pair[1])
         if folder.load(*pair) is not None and (not keep or has_model(path)):
             done[pair] = path
@@ -394,7 +389,7 @@ def _embed_start(loaded: _LoadedChain, level: float) -> tuple[tuple[Embeddings, 
     """
     checkpoints = (loaded.start,) if loaded.reference is None else (loaded.start, loaded.reference)
     texts = loaded.tasks[-1].test.texts
-    start, *reference = (extract(each, texts, options=loaded.options) for each in checkpoints)
+    start, *reference = (extract(each, texts) for each in checkpoints)
     if not reference:
         return (start,), None
     (comparison,) = compare_all(start, reference, level=level, device=loaded.options.device).comparisons
@@ -413,7 +408,7 @@ def _similarities(
     trained += [(label, layer, seed, done.trained[layer, seed]) for layer in sorted(loaded.layers)]
     similarities = []
     for after, layer, seed_of, checkpoint in trained:
-        embeddings = extract(checkpoint, texts, options=loaded.options)
+        embeddings = extract(checkpoint, texts)
         # of the whole map: a truncated model has fewer layers than what it is compared with
         comparisons = compare_all(embeddings, before, level=level, device=loaded.options.device).comparisons
         similarities.append(

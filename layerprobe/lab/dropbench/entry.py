@@ -6,8 +6,7 @@ from pathlib import Path
 
 from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_checkpoint
 from layerprobe.errors import DataError, StoreError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
@@ -43,7 +42,6 @@ def zoo_entry(
     seeds: Sequence[int] = (0, 1, 2),
     scans: Mapping[Weighting, Sequence[int]] | None = None,
     views: Views | None = None,
-    options: Options = DEFAULT_OPTIONS,
 ) -> ZooEntry:
     """Extract, compare, score and fine-tune a model at every layer, and put down what that gave.
 
@@ -58,11 +56,12 @@ def zoo_entry(
         DataError: If a reference is the model itself.
         LayerProbeError: If any stage cannot be done; see the stages.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    checkpoint = resolve_checkpoint(model, items=task.readable)
+    options = checkpoint.options
     n_blocks = count_blocks(checkpoint.config)
     texts = task.test.texts[:TEXTS]
-    tested = extract(checkpoint, texts, options=options)
-    bases = [extract(other, texts, options=options) for other in references.values()]
+    tested = extract(checkpoint, texts)
+    bases = [extract(other, texts) for other in resolve_all([checkpoint, *references.values()])[1:]]
     itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
     if itself:
         raise DataError(
@@ -72,9 +71,9 @@ def zoo_entry(
     compared = compare_all(tested, bases, device=options.device).comparisons if bases else ()
     curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.items() if reading.needs != "reference"]
-    read = read_curves(checkpoint, texts, names, task=task, views=views, options=options)
+    read = read_curves(checkpoint, texts, names, task=task, views=views)
     tuned = {
-        budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans, options=options)
+        budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans)
         for budget, protocol in budgets.items()
     }
     return ZooEntry(
@@ -115,7 +114,6 @@ def tuned_layers(
     *,
     seeds: Sequence[int],
     scans: Mapping[Weighting, Sequence[int]] | None = None,
-    options: Options = DEFAULT_OPTIONS,
 ) -> TunedLayers:
     """Fine-tune a model at every layer, and scan it; what is done is read.
 
@@ -124,17 +122,17 @@ def tuned_layers(
     Raises:
         LayerProbeError: As `finetune` and `scan`.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    checkpoint = resolve_checkpoint(model, items=task.readable)
     layers = range(count_blocks(checkpoint.config) + 1)
     joint = [
         run
         for weighting, of_weighting in (scans or {}).items()
-        for run in scan(checkpoint, task, seeds=of_weighting, weighting=weighting, protocol=protocol, options=options)
+        for run in scan(checkpoint, task, seeds=of_weighting, weighting=weighting, protocol=protocol)
     ]
-    runs = finetune(checkpoint, layers, task, seeds=seeds, protocol=protocol, options=options)
+    runs = finetune(checkpoint, layers, task, seeds=seeds, protocol=protocol)
     by_run = {(run.layer, run.seed): run for run in runs}
     seeds = list(dict.fromkeys(run.seed for run in runs))
-    folder = run_folder(checkpoint, task, protocol, options)
+    folder = run_folder(checkpoint, task, protocol)
     known: list[tuple[RunName, float | None, RunOutputs]] = [
         ((layer, seed, False), run.threshold, _outputs(folder.run_path(layer, seed)))
         for (layer, seed), run in by_run.items()

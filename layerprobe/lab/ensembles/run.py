@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files.checked_json import read_kept
 from layerprobe.files.serialisation import digest as digest_of
@@ -391,12 +391,12 @@ def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Optio
     for digest in dict.fromkeys(origins[each.label].model_digest for each in (*models, *single)):
         origin = next(each for each in origins.values() if each.model_digest == digest)
         layers = sorted({each.layer for each in (*models, *single) if origins[each.label].model_digest == digest})
-        checkpoint = resolve_checkpoint(origin.model, trust_remote_code=options.trust_remote_code)
+        checkpoint = resolve_checkpoint(origin.model, like=options)
         if digest_of(checkpoint.identity) != digest:
             raise DataError(
                 f"expected the model that the runs began with to measure, {checkpoint.label} is another now"
             )
-        found = profile_model(checkpoint, layers=layers, settings=settings, options=options)
+        found = profile_model(checkpoint, layers=layers, settings=settings)
         measured |= {(digest, each.layer): each for each in found.layers}
 
     def with_times(cost: EnsembleCost, of: Sequence[Member]) -> EnsembleCost:

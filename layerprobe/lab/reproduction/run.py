@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import Literal
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import PAPER_SEEDS
@@ -356,7 +356,7 @@ def _compared(
     done = []
     for pair in pairs:
         model, reference = (
-            extract(models[name], task.test.texts, options=options) for name in (pair.model, pair.reference)
+            extract(Model.of(models[name], options), task.test.texts) for name in (pair.model, pair.reference)
         )
         curve, biased = (
             compare(model, reference, measure=CKA(estimator=estimator), device=options.device).curve

@@ -19,7 +19,8 @@ from filelock import FileLock, Timeout
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
+from layerprobe.encoders.options import computed_on
 from layerprobe.encoders.workers import taken_over, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
@@ -237,7 +238,7 @@ class _LabRun:
         if self.stored(job, fingerprint) is not None:
             return
         entry = zoo_entry(
-            self.folder(model),
+            Model.of(str(self.folder(model)), self.options),
             {what: self.folder(other) for what, (other, _) in references.items()},
             task,
             self.study.budgets,
@@ -248,7 +249,6 @@ class _LabRun:
             corpus=self.corpus.name,
             seeds=self.study.finetuning_seeds,
             scans=self.study.scans,
-            options=self.options,
         )
         made = LabEntry(fingerprint=fingerprint, model=model.name, pretraining=pretraining, entry=entry)
         write_kept(self.file(job), made, root=self.out)
@@ -347,7 +347,7 @@ class _LabRun:
         for task, protocol in itertools.product(self.tasks.values(), study.budgets.values()):
             n_runs += len(pairs) + len(scans)
             if pretrained:
-                runs = run_folder(resolve_checkpoint(str(self.folder(model))), task, protocol, self.options)
+                runs = run_folder(resolve_checkpoint(str(self.folder(model)), like=self.options), task, protocol)
                 stored += sum(runs.load(layer, seed) is not None for layer, seed in pairs)
                 stored += sum(load_finished(JointRun, runs.joint_path(*each)) is not None for each in scans)
         return PlannedModel(model=model, pretrained=pretrained, runs=n_runs, stored=stored)

@@ -24,13 +24,13 @@ from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options, Settled
+from layerprobe.encoders.model import Options, Settled
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.store.store import Store
-from tests.models import ARCHITECTURES, TEXTS, save_tiny
+from tests.models import ARCHITECTURES, TEXTS, given, save_tiny
 
 ENGINES = engines()
 
@@ -137,8 +137,8 @@ def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) ->
 @pytest.mark.parametrize("backend", NAMES)
 def test_embeddings_are_one_entry_of_the_store(tiny: Loaded, store: Path, tmp_path: Path, backend: str) -> None:
     checkpoint, _ = tiny("bert")
-    by_torch = extract(checkpoint, TEXTS, options=Options(device="cpu", cache_dir=tmp_path / "torch"))
-    found = extract(checkpoint, TEXTS, options=options_of(store, backend))
+    by_torch = extract(given(checkpoint, Options(device="cpu", cache_dir=tmp_path / "torch")), TEXTS)
+    found = extract(given(checkpoint, options_of(store, backend)), TEXTS)
     assert found.fingerprint == by_torch.fingerprint
     for layer in range(found.n_layers):
         np.testing.assert_allclose(found.layer(layer), by_torch.layer(layer), rtol=1e-4, atol=1e-5)

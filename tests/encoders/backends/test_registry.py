@@ -13,9 +13,9 @@ import layerprobe
 from layerprobe.encoders.backends.backend import BACKENDS, TORCH
 from layerprobe.encoders.backends.choice import survey
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options, Settled
+from layerprobe.encoders.model import Options, Settled
 from layerprobe.extraction.embeddings import extract
-from tests.models import TEXTS, save_tiny
+from tests.models import TEXTS, given, save_tiny
 from tests.plugins import install
 
 TOY = """
@@ -59,7 +59,7 @@ def test_one_from_another_package(toy: None, tmp_path: Path) -> None:
     assert finding.problem is None
     assert max(finding.differences or ()) < 1e-5
     options = Options(device="cpu", cache_dir=tmp_path / "other", backend="exported")
-    found = extract(checkpoint, TEXTS, options=options)
+    found = extract(given(checkpoint, options), TEXTS)
     assert found.stored.manifest.description["backend"] == "exported"
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.kinds.answers.untrained import answer_probe, newton_step, window_sums
 from layerprobe.kinds.answers.windows import windowed
@@ -20,6 +20,7 @@ from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.zero_shot import score, zero_shot
 from layerprobe.store.store import Store
 from tests.encoders.conftest import checkpoint, loaded  # noqa: F401
+from tests.models import given
 from tests.toy_questions import toy_question_task, toy_questions
 
 ITEMS = toy_questions(6, 0, impossible=0.4, length=20)
@@ -59,18 +60,18 @@ def test_it_is_a_newton_step_on_the_loss(loaded: Callable[[str], Encoder]) -> No
 @pytest.mark.parametrize("impossible", [0.0, 0.4])
 def test_it_finds_what_is_in_the_tokens(checkpoint: Callable[[str], Path], tmp_path: Path, impossible: float) -> None:  # noqa: F811
     task, options = toy_question_task(n=120, impossible=impossible), Options(device="cpu", cache_dir=tmp_path)
-    scores, _ = score(str(checkpoint("bert")), task, options=options)
+    scores, _ = score(given(str(checkpoint("bert")), options), task)
     assert (scores.method, scores.primary) == ("probe", "f1")
     assert scores.scores[0] == pytest.approx(100) if not impossible else scores.scores[0] > 60
     (file,) = (path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes")
     before = file.stat().st_mtime_ns
-    again = answer_probe(resolve_checkpoint(str(checkpoint("bert"))), task, split="test", options=options)
+    again = answer_probe(given(resolve_checkpoint(str(checkpoint("bert"))), options), task, split="test")
     assert (again, file.stat().st_mtime_ns) == (scores, before)
 
 
 def test_a_split_without_answers_and_embeddings_alone(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:  # noqa: F811
     task, options = toy_question_task(impossible=1.0), Options(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected an answer in a window of the train split to fit a probe on"):
-        answer_probe(resolve_checkpoint(str(checkpoint("bert"))), task, split="test", options=options)
+        answer_probe(given(resolve_checkpoint(str(checkpoint("bert"))), options), task, split="test")
     with pytest.raises(DataError, match="expected a task that embeddings alone are scored on"):
         zero_shot(None, task)  # type: ignore[arg-type]

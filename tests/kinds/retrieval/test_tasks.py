@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, TaskError
 from layerprobe.export.run import export_model
 from layerprobe.files.serialisation import from_json, to_json
@@ -37,7 +37,7 @@ from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.splitting import resplit
 from layerprobe.tasks.values import Task
 from tests.kinds.retrieval.toy import collection, toy_retrieval
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 
 SHORT = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
 
@@ -203,8 +203,8 @@ def test_scores_of_the_list_by_hand() -> None:
 
 def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, str] | None = None) -> LayerScores:
     """Return what `score` says of a folder, which must be what `retrieve` says of it."""
-    scores, _ = score(model, load_task(folder, **(prompts or {})), options=options)
-    found = retrieve(model, load_retrieval(folder), options=options, **(prompts or {}))
+    scores, _ = score(given(model, options), load_task(folder, **(prompts or {})))
+    found = retrieve(given(model, options), load_retrieval(folder), **(prompts or {}))
     assert {metric: found.values(metric) for metric in LISTED_METRICS} == scores.metrics
     return scores
 
@@ -271,9 +271,9 @@ def test_score_and_retrieve_give_the_same_digits_on_cranfield(
 
 def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Options) -> None:
     protocol = dataclasses.replace(SHORT, epochs=4)
-    (found,) = scan(model, task, seeds=(0,), protocol=protocol, options=options, save_models=True)
+    (found,) = scan(given(model, options), task, seeds=(0,), protocol=protocol, save_models=True)
     assert found.epochs[-1].train_loss[2] < found.epochs[0].train_loss[2]  # type: ignore[operator]
-    (directory,) = scan_models(model, [found], task, options=options)
+    (directory,) = scan_models(given(model, options), [found], task)
     outputs = read_outputs(directory)
     assert outputs is not None
     assert outputs.test.shape == (4, 10, 30, 2)
@@ -284,7 +284,7 @@ def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Op
 
 @pytest.fixture(scope="module")
 def study(task: Task, model: str, options: Options) -> Any:
-    return run(model, task=task, seeds=2, protocol=SHORT, options=options)
+    return run(given(model, options), task=task, seeds=2, protocol=SHORT)
 
 
 def test_a_study_holds_together(study: Any, task: Task) -> None:
@@ -300,8 +300,8 @@ def test_a_study_holds_together(study: Any, task: Task) -> None:
 def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Options) -> None:
     task = load_task(collection(tmp_path / "data"), query_prompt="a ", document_prompt="b c ")
     protocol = dataclasses.replace(SHORT, epochs=1)
-    runs = finetune(model, [2], task, seeds=(0,), protocol=protocol, options=options, save_models=True)
-    (directory,) = saved_models(model, runs, task, options=options)
+    runs = finetune(given(model, options), [2], task, seeds=(0,), protocol=protocol, save_models=True)
+    (directory,) = saved_models(given(model, options), runs, task)
     out = Path(export_model(directory, tmp_path / "out").path)
     settings = json.loads((out / "config_sentence_transformers.json").read_text())
     assert settings["prompts"] == {"query": "a ", "document": "b c "}
@@ -315,4 +315,4 @@ def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, 
         load_task(folder, score_range=(0, 1))
     task = load_task(folder)
     with pytest.raises(DataError, match="expected at least two examples a step"):
-        finetune(model, [1], task, seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1), options=options)
+        finetune(given(model, options), [1], task, seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1))

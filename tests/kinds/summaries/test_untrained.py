@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn import functional as F
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import finetune, scan
@@ -24,7 +24,7 @@ from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.kinds.summaries.untrained import centrality, summarize
 from layerprobe.scoring.zero_shot import score
 from layerprobe.tasks.values import Task
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
 
@@ -71,7 +71,7 @@ def test_degree_is_the_mean_cosine_and_ranks_as_the_centroid_at_unit_norm() -> N
 
 
 def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, options: Options, task: Task) -> None:
-    scores, embeddings = score(model, task, options=options)
+    scores, embeddings = score(given(model, options), task)
     assert (scores.method, scores.primary) == ("centrality", "rouge-l")
     for layer in range(4):
         chosen = []
@@ -85,11 +85,11 @@ def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, opt
 
 
 def test_ways_are_held_against_the_first_sentences(model: str, options: Options, task: Task) -> None:
-    result = summarize(model, task, options=options)
+    result = summarize(given(model, options), task)
     assert [each.name for each in result.methods] == ["degree", "centroid", "probe"]
     assert result.lead["rouge-l"] == pytest.approx(mean_rouge([0] * 32, items(task)))
     assert result.oracle["rouge-1"] == pytest.approx(100)
-    assert result.methods[0].test["rouge-l"] == score(model, task, options=options)[0].scores
+    assert result.methods[0].test["rouge-l"] == score(given(model, options), task)[0].scores
     gain = result.methods[2].gains[3]
     assert gain is not None
     assert gain.value == pytest.approx(result.methods[2].test["rouge-l"][3] - result.lead["rouge-l"])
@@ -99,8 +99,8 @@ def test_ways_are_held_against_the_first_sentences(model: str, options: Options,
 
 
 def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Options, task: Task) -> None:
-    result = summarize(model, task, options=options)
-    embeddings = extract(model, task.texts(), options=options)
+    result = summarize(given(model, options), task)
+    embeddings = extract(given(model, options), task.texts())
     assert isinstance(task.train, SummaryItems)
     train, test = (embeddings.layer(2)[embeddings.rows(each.sentences)] for each in (task.train, items(task)))
     peer = make_pipeline(StandardScaler(), LogisticRegression(C=10 / train.shape[1], max_iter=1000))
@@ -110,12 +110,12 @@ def test_the_probe_is_logistic_regression_on_the_oracle(model: str, options: Opt
 
 
 def test_it_shows_itself(model: str, options: Options, task: Task, tmp_path: Path) -> None:
-    assert_shows_itself(summarize(model, task, options=options), tmp_path)
+    assert_shows_itself(summarize(given(model, options), task), tmp_path)
 
 
 def test_other_kinds_are_refused(model: str, options: Options) -> None:
     with pytest.raises(DataError, match="expected documents with summaries, got toy sts of kind sts"):
-        summarize(model, toy_task_of("sts"), options=options)
+        summarize(given(model, options), toy_task_of("sts"))
 
 
 # ---- trained -------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_the_scorer_is_a_linear_layer_with_binary_cross_entropy(model: str, task
 
 def test_it_learns_which_sentence_is_the_summary(model: str, options: Options, task: Task) -> None:
     protocol = Protocol(learning_rate=1e-2, epochs=4, batch_size=16)
-    (run,) = finetune(model, (1,), task, seeds=(0,), protocol=protocol, options=options)
+    (run,) = finetune(given(model, options), (1,), task, seeds=(0,), protocol=protocol)
     assert run.test["rouge-1"] > 90
-    (scanned,) = scan(model, task, protocol=Protocol(epochs=1), options=options)
+    (scanned,) = scan(given(model, options), task, protocol=Protocol(epochs=1))
     assert all(test is not None and set(test) == {"rouge-l", "rouge-1", "rouge-2"} for test in scanned.test)

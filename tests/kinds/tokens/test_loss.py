@@ -13,7 +13,7 @@ from transformers import BertForTokenClassification
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import FineTuner, read_layers
 from layerprobe.finetuning.tuning import finetune
@@ -22,7 +22,7 @@ from layerprobe.kinds.tokens.loss import WordClasses
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, without_dropout
-from tests.models import tiny_model, tiny_tokenizer
+from tests.models import given, tiny_model, tiny_tokenizer
 from tests.toy_task import toy_sentences, toy_task_of
 
 LONG = Protocol(learning_rate=1e-2, epochs=10, batch_size=8)
@@ -81,7 +81,7 @@ def test_words_that_are_cut_off_count_as_outside(
     protocol = Protocol(learning_rate=1e-2, epochs=4, batch_size=8, max_length=5)
     options = Options(device="cpu", cache_dir=tmp_path)
     with caplog.at_level(logging.WARNING):
-        result = finetune(str(folder), [2], task, seeds=[0], protocol=protocol, options=options)
+        result = finetune(given(str(folder), options), [2], task, seeds=[0], protocol=protocol)
     n = task.train.n_outputs + task.validation.n_outputs + task.test.n_outputs
     n_cut = n - 3 * sum(map(len, (task.train, task.validation, task.test)))
     assert f"{n_cut} of {n} words were cut off at 5 tokens: they count as the first tag" in caplog.text.replace(",", "")

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.kinds.tokens import untrained as words
@@ -19,7 +19,7 @@ from layerprobe.kinds.tokens.tokenized import tokenize_words
 from layerprobe.kinds.tokens.untrained import score_words
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
-from tests.models import save_tiny, tiny_tokenizer
+from tests.models import given, save_tiny, tiny_tokenizer
 from tests.toy_task import toy_task_of
 
 
@@ -66,7 +66,7 @@ def test_weights_are_those_of_the_probe(n_classes: int) -> None:
 def test_scores_are_those_of_logistic_regression_on_states(model: Path, tmp_path: Path, kind: str) -> None:
     task, options = toy_task_of(kind), Options(device="cpu", cache_dir=tmp_path)
     checkpoint, encoder = resolve_checkpoint(str(model)), load_encoder(str(model), device="cpu")
-    scores = score_words(checkpoint, task, split="test", options=options)
+    scores = score_words(given(checkpoint, options), task, split="test")
     assert (scores.method, scores.primary, len(scores.scores)) == ("probe", task.primary, 4)
 
     def states(split: object) -> np.ndarray:
@@ -88,16 +88,16 @@ def test_they_are_kept_and_many_words_are_sampled(
     checkpoint = resolve_checkpoint(str(model))
     monkeypatch.setattr(words, "WORDS", 50)
     with caplog.at_level(logging.WARNING):
-        first = score_words(checkpoint, task, split="validation", options=options)
+        first = score_words(given(checkpoint, options), task, split="validation")
     assert f"of {task.train.n_outputs} training words, a random choice of sentences" in caplog.text
     monkeypatch.setattr(words, "load", None)
-    assert score_words(checkpoint, task, split="validation", options=options) == first
+    assert score_words(given(checkpoint, options), task, split="validation") == first
 
 
 def test_other_tasks_and_prompts_are_refused(model: Path, tmp_path: Path) -> None:
     checkpoint = resolve_checkpoint(str(model))
     with pytest.raises(DataError, match="expected sentences with tags, got toy sts of kind sts"):
-        score_words(checkpoint, toy_task_of("sts"), split="test", options=Options(cache_dir=tmp_path))
+        score_words(given(checkpoint, Options(cache_dir=tmp_path)), toy_task_of("sts"), split="test")
     options = Options(cache_dir=tmp_path, prompt="query: ")
     with pytest.raises(DataError, match="expected no prompt before sentences whose words have tags"):
-        score_words(checkpoint, toy_task_of("tags"), split="test", options=options)
+        score_words(given(checkpoint, options), toy_task_of("tags"), split="test")

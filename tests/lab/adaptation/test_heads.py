@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM, DebertaV2ForMaskedLM, PreTrainedM
 
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import ModelError
 from tests.models import ARCHITECTURES, VOCABULARY, save_tiny, tiny_config, tiny_tokenizer
 

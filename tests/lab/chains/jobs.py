@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.adaptation.values import AdaptationProtocol

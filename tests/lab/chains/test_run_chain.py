@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.saved import MODEL
@@ -28,7 +28,7 @@ from layerprobe.settings import settings
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
 from tests.lab.chains.jobs import ADAPTATION, FAST, adaptation, numbers, pairs, run_here, whole_chain, words
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 
 
 def short(model: Path, steps: tuple[Any, ...], **changes: Any) -> Chain:
@@ -54,29 +54,29 @@ def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
     root = tmp_path_factory.mktemp("by-hand")
     options = Options(device="cpu", cache_dir=root / "cache")
     first, second = (load_settings(step.task) for step in (words(data), pairs(data)))
-    adapt(model, load_corpus([data / "texts.txt"]), root / "adapted", protocol=ADAPTATION, options=options)
+    adapt(given(model, options), load_corpus([data / "texts.txt"]), root / "adapted", protocol=ADAPTATION)
     found: dict[str, Any] = {"words": {}, "pairs": {}, "direct": {}, "influences": {}, "curve": {}}
-    before = extract(model, second.test.texts, options=options)
+    before = extract(given(model, options), second.test.texts)
     for layer in (1, 3):
         for seed in (0, 1):
             common: dict[str, Any] = {"seeds": [seed], "protocol": FAST, "options": options, "save_models": True}
             runs = finetune(root / "adapted", [layer], first, **common)
-            left = saved_models(root / "adapted", runs, first, options=options)[0] / MODEL
+            left = saved_models(given(root / "adapted", options), runs, first)[0] / MODEL
             further = finetune(left, [layer], second, **common)
             found["words"][layer, seed] = runs[0].test["spearman"]
             direct = finetune(model, [layer], second, **common)
             found["pairs"][layer, seed] = further[0].test["spearman"]
             found["direct"][layer, seed] = direct[0].test["spearman"]
             after, alone = (
-                items_of(start, runs, second, options=options).of(runs)
+                items_of(given(start, options), runs, second).of(runs)
                 for start, runs in ((left, further), (model, direct))
             )
             assert after is not None
             assert alone is not None
             found["influences"][layer, seed] = (after - alone)[0]
             if seed == 0:
-                last = saved_models(left, further, second, options=options)[0] / MODEL
-                comparison = compare(extract(last, before.texts, options=options), before, device="cpu")
+                last = saved_models(given(left, options), further, second)[0] / MODEL
+                comparison = compare(extract(given(last, options), before.texts), before, device="cpu")
                 found["curve"][layer] = [comparison.map.values[index][index] for index in range(layer + 1)]
     return found
 
@@ -142,7 +142,7 @@ def test_cka_is_of_texts_that_are_cut_as_in_the_last_step(
     assert found.start_to_reference is not None
     options = Options(device="cpu", cache_dir=tmp_path, max_length=4)
     texts = load_settings(step.task).test.texts
-    ours, theirs = (extract(name, texts, options=options) for name in (model, reference))
+    ours, theirs = (extract(given(name, options), texts) for name in (model, reference))
     values = compare(ours, theirs, device="cpu").map.values
     expected = [values[layer][other] for layer, other in enumerate(found.start_to_reference.other_layers)]
     np.testing.assert_allclose(found.start_to_reference.values, expected, atol=1e-12)

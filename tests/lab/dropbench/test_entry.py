@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import finetune
@@ -25,7 +25,7 @@ from layerprobe.scoring import probes
 from layerprobe.scoring.probes import ridge_features, ridge_probe
 from layerprobe.scoring.zero_shot import probed, zero_shot
 from layerprobe.tasks.values import Examples, Task
-from tests.models import N_BLOCKS, save_tiny
+from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs, toy_task, toy_task_of
 
 BUDGETS = {"gentle": Protocol(epochs=1, learning_rate=1e-3, batch_size=20), "long": Protocol(epochs=2, batch_size=20)}
@@ -53,7 +53,7 @@ def made(
     folders: dict[str, str], task: Task, options: Options, *, references: dict[str, str] | None = None
 ) -> ZooEntry:
     return zoo_entry(
-        folders["electra"],
+        given(folders["electra"], options),
         references or {"twin": folders["bert"], "other twin": folders["other"]},
         task,
         BUDGETS,
@@ -64,7 +64,6 @@ def made(
         corpus="toy",
         seeds=SEEDS,
         views=Views(n_texts=12, n_views=2),
-        options=options,
     )
 
 
@@ -77,7 +76,7 @@ def test_an_entry_is_what_the_stages_give(
     entry: ZooEntry, folders: dict[str, str], task: Task, options: Options
 ) -> None:
     runs = finetune(
-        folders["electra"], range(N_BLOCKS + 1), task, seeds=SEEDS, protocol=BUDGETS["long"], options=options
+        given(folders["electra"], options), range(N_BLOCKS + 1), task, seeds=SEEDS, protocol=BUDGETS["long"]
     )
     expected = {(run.layer, run.seed): run.test["spearman"] for run in runs}
     long = entry.budgets["long"]
@@ -85,11 +84,11 @@ def test_an_entry_is_what_the_stages_give(
     assert result == pytest.approx(expected, abs=1e-4)
     assert (long.steps, entry.budgets["gentle"].steps) == (6, 3)
     assert (entry.n_blocks, entry.metric, entry.task) == (N_BLOCKS, "spearman", "toy")
-    validated = extract(folders["electra"], task.validation.texts, options=options)
+    validated = extract(given(folders["electra"], options), task.validation.texts)
     scores = zero_shot(validated, task, split="validation").scores
     assert entry.labelled["zero-shot"].values == pytest.approx(scores, rel=1e-5)
     texts = task.test.texts
-    tested, base = (extract(folders[each], texts, options=options) for each in ("electra", "other"))
+    tested, base = (extract(given(folders[each], options), texts) for each in ("electra", "other"))
     assert entry.cka["other twin"].values == pytest.approx(compare(tested, base).curve.values, rel=1e-5)
     errors = entry.cka["twin"].standard_errors
     assert errors is not None
@@ -137,7 +136,7 @@ def test_other_kinds_have_no_probe_and_an_h_score(
     kind: Any, folders: dict[str, str], options: Options, entry: ZooEntry
 ) -> None:
     other = zoo_entry(
-        folders["electra"],
+        given(folders["electra"], options),
         {},
         toy_task_of(kind),
         {"gentle": BUDGETS["gentle"]},
@@ -148,7 +147,6 @@ def test_other_kinds_have_no_probe_and_an_h_score(
         corpus="toy",
         seeds=(0,),
         views=Views(n_texts=12, n_views=2),
-        options=options,
     )
     assert other.labelled.keys() == {"zero-shot", "LogME", "H-score", "kNN", "contrastive loss"}
     assert other.cka == {}
@@ -187,7 +185,7 @@ def test_the_probe_scores_every_layer_and_is_kept(
     folders: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = (*task.train.texts, *task.validation.texts)
-    embeddings = extract(folders["bert"], everything, options=options)
+    embeddings = extract(given(folders["bert"], options), everything)
     result = probed(embeddings, task, split="validation")
     assert (result.split, result.method, result.primary) == ("validation", "probe", "spearman")
     layer = 2
@@ -212,12 +210,12 @@ def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options
     pairs = toy_pairs(10, 4)
     assert pairs.second is not None
     swapped = dataclasses.replace(pairs, first=pairs.second, second=pairs.first)
-    embeddings = extract(folders["bert"], pairs.texts, options=options)
+    embeddings = extract(given(folders["bert"], options), pairs.texts)
     np.testing.assert_array_equal(pair_features(embeddings, 1, pairs), pair_features(embeddings, 1, swapped))
 
 
 def test_the_probe_needs_similarities(folders: dict[str, str], options: Options) -> None:
     task = toy_task_of("paraphrase")
-    embeddings = extract(folders["bert"], task.train.texts, options=options)
+    embeddings = extract(given(folders["bert"], options), task.train.texts)
     with pytest.raises(DataError, match=r"expected a task of a kind with a probe, one of sts, .*, got paraphrase"):
         probed(embeddings, task)

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
 from layerprobe.finetuning.results import ORIGIN
@@ -19,7 +19,7 @@ from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_mode
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.ensembles.run import ensemble
 from layerprobe.tasks.kind import KINDS as REGISTERED
-from tests.models import save_tiny
+from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
 
@@ -43,8 +43,8 @@ def scans(model: Path, options: Options) -> dict[str, list[Path]]:
     found = {}
     for kind in KINDS:
         task = toy_task_of(kind)
-        runs = scan(str(model), task, seeds=(0, 1), protocol=PROTOCOL, options=options)
-        found[kind] = scan_models(str(model), runs, task, options=options)
+        runs = scan(given(str(model), options), task, seeds=(0, 1), protocol=PROTOCOL)
+        found[kind] = scan_models(given(str(model), options), runs, task)
     return found
 
 
@@ -52,8 +52,8 @@ def scans(model: Path, options: Options) -> dict[str, list[Path]]:
 def single(model: Path, options: Options) -> list[Path]:
     """Directories of layers 1 and 2 with seeds 0 and 1."""
     task = toy_task_of("sts")
-    runs = finetune(str(model), (1, 2), task, seeds=(0, 1), protocol=PROTOCOL, options=options)
-    return saved_models(str(model), runs, task, options=options)
+    runs = finetune(given(str(model), options), (1, 2), task, seeds=(0, 1), protocol=PROTOCOL)
+    return saved_models(given(str(model), options), runs, task)
 
 
 def outputs_of(directory: Path) -> RunOutputs:
@@ -230,14 +230,14 @@ def test_runs_that_are_read_note_what_they_are_of(model: Path, options: Options,
         origin.unlink()
         if damaged is not None:
             origin.write_bytes(damaged)
-        scan(str(model), toy_task_of("sts"), seeds=(0,), protocol=PROTOCOL, options=options)
+        scan(given(str(model), options), toy_task_of("sts"), seeds=(0,), protocol=PROTOCOL)
         assert origin.read_bytes() == text
 
 
 def test_prompts_of_models_may_differ(model: Path, options: Options, single: list[Path]) -> None:
     task = toy_task_of("sts")
     prompted = replace(options, prompt="a ")
-    runs = finetune(str(model), (2,), task, seeds=(0, 1), protocol=PROTOCOL, options=prompted)
-    others = saved_models(str(model), runs, task, options=prompted)
+    runs = finetune(given(str(model), prompted), (2,), task, seeds=(0, 1), protocol=PROTOCOL)
+    others = saved_models(given(str(model), prompted), runs, task)
     result = ensemble([*single[:1], single[2], *others], task)
     assert len(result.members) == 2

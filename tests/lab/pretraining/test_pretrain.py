@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
@@ -37,6 +37,7 @@ from layerprobe.training.masking import MaskedBatch
 from layerprobe.versions import __version__, versions
 from tests.lab.adaptation.jobs import TEXTS
 from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, SIZE, STEPS, job, protocol_of
+from tests.models import given
 
 TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
 WITH_GENERATOR = tuple(name for name, row in OBJECTIVES.items() if row.has_generator and row.generator_kept)
@@ -91,7 +92,7 @@ def test_the_folder_is_an_ordinary_checkpoint(name: str, made: Made, tmp_path: P
     assert (out / "generator").is_dir() == (name in WITH_GENERATOR)
     encoder = load_encoder(str(out), device="cpu")
     assert (encoder.description.architecture, encoder.description.n_blocks) == ("electra", 2)
-    stored = extract(out, TEXTS[:8], options=Options(device="cpu", cache_dir=tmp_path))
+    stored = extract(given(out, Options(device="cpu", cache_dir=tmp_path)), TEXTS[:8])
     assert stored.n_layers == 3
     card = (out / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers")
@@ -221,7 +222,7 @@ def test_the_head_is_kept_for_adapting(made: Made, tmp_path: Path) -> None:
     from layerprobe.lab.adaptation.values import AdaptationProtocol
 
     protocol = AdaptationProtocol(max_steps=1, batch_size=8, accumulation=1)
-    found = adapt(made["mlm"][1], TEXTS, tmp_path / "out", protocol=protocol, options=Options(device="cpu"))
+    found = adapt(given(made["mlm"][1], Options(device="cpu")), TEXTS, tmp_path / "out", protocol=protocol)
     assert found.head == "own"
 
 

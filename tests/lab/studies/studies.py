@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.model import Options
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask

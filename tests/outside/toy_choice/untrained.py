@@ -8,9 +8,9 @@ from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import evaluate_outputs
 
 
-def closest_answers(checkpoint, task, *, split, options):
+def closest_answers(checkpoint, task, *, split):
     """Return how often the right answer is the closest to its question."""
-    embeddings, items = extract_split(checkpoint, task, split, options=options), task.split(split)
+    embeddings, items = extract_split(checkpoint, task, split), task.split(split)
     rows = [embeddings.rows(side) for side in items.sides]
     by_layer = []
     for layer in range(embeddings.n_layers):

@@ -1,0 +1,170 @@
+"""Which model, and how it is loaded and run: as given, before anything is looked up. Knows names and settings."""
+
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+from layerprobe.encoders.backends.backend import TORCH, check_backend
+from layerprobe.encoders.values import Pooling, check_attn
+from layerprobe.errors import DataError, ModelError
+from layerprobe.files.serialisation import RARE
+from layerprobe.store.key import StoreDtype
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model: a name, and where they are given a revision and the seed of random weights.
+
+    Examples:
+        >>> ModelSpec("google-bert/bert-base-cased", random_init=0).label
+        'google-bert/bert-base-cased (random init 0)'
+    """
+
+    name: str
+    """Hub id, `id@revision`, or a local folder."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub; the name's own, or the main branch, by default."""
+    random_init: int | None = None
+    """Seed of fresh random weights instead of the trained ones."""
+    display_name: str | None = None
+    """What it is called in tables, plots and sentences; by default its name, with the seed where weights are random."""
+    end_token: bool | None = field(default=None, metadata=RARE)
+    """Whether its end token is appended to every text; by default where it reads from left to right, its tokenizer
+    appends none, and no configuration of sentence-transformers lies beside it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", os.fspath(self.name))
+        if not self.name:
+            raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
+        if self.revision is not None and "@" in self.name:
+            raise ModelError(f"expected one revision, got {self.revision} for {self.name}")
+        if self.display_name is not None and not self.display_name.strip():
+            raise ModelError(f"expected what to call {self.name}, got {self.display_name!r}")
+        if self.random_init is not None and not 0 <= self.random_init < 2**63:
+            raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
+
+    @property
+    def full_name(self) -> str:
+        """The name with its revision."""
+        return self.name if self.revision is None else f"{self.name}@{self.revision}"
+
+    @property
+    def label(self) -> str:
+        """What it is called: as was asked for, or by its name with revision and seed."""
+        if self.display_name is not None:
+            return self.display_name
+        return self.full_name if self.random_init is None else f"{self.full_name} (random init {self.random_init})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How models are loaded and texts are embedded."""
+
+    pooling: Pooling | None = None
+    """mean, cls, max or last: how token states become one embedding. By default as a configuration of
+    sentence-transformers beside the model says; else last for a model that reads from left to right, and mean."""
+    max_length: int | None = None
+    """Tokens a text at most; the model's own limit, at most 512, by default."""
+    prompt: str | None = None
+    """Put before every text; by default that of a configuration of sentence-transformers beside the model, else
+    none."""
+    dtype: str = "float32"
+    """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it."""
+    norm: str = "final"
+    """final or raw: whether pre-norm models get their final norm at every layer."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    attn: str = "auto"
+    """auto, or an attention implementation of transformers."""
+    backend: str = TORCH
+    """What computes embeddings on a CPU: one of `BACKENDS`, or auto, the fastest of those that equal torch for the
+    model. What is in the store is the same entry whatever it was, as it is whatever the device: they differ by
+    rounding. Fine-tuning, and what token states are like, are always torch's."""
+    batch_tokens: int | None = None
+    """Tokens that go through the model at once, padding included, in extraction and in fine-tuning, where the examples
+    of a step stay the protocol's; by device by default. Results do not depend on it beyond rounding and the draws of
+    dropout, for which runs with it are kept apart from those without."""
+    trust_remote_code: bool = False
+    """Run model code that comes with a checkpoint."""
+    cache_dir: Path | None = None
+    """Where the store is; LAYERPROBE_CACHE or the user's cache folder by default."""
+    store_dtype: StoreDtype = "float32"
+    """float32, or float16: in which embeddings are kept, at half the size and with 11 bits of a number."""
+
+    def __post_init__(self) -> None:
+        if self.pooling is not None and self.pooling not in get_args(Pooling):
+            raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
+        check_backend(self.backend)
+        check_attn(self.attn)
+        if self.store_dtype not in get_args(StoreDtype):
+            raise DataError(f"expected embeddings in {' or '.join(get_args(StoreDtype))}, got {self.store_dtype!r}")
+        if self.max_length is not None and self.max_length < 2:
+            raise DataError(f"expected room for at least two tokens a text, got max_length={self.max_length}")
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise DataError(f"expected at least one token a batch, got batch_tokens={self.batch_tokens}")
+
+
+DEFAULT_OPTIONS = Options()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled(Options):
+    """Options that say how texts become embeddings of one model."""
+
+    pooling: Pooling = "mean"
+    """mean, cls, max or last: how token states become one embedding."""
+    prompt: str = ""
+    """Put before every text."""
+
+
+@dataclass(frozen=True)
+class Model(Options, ModelSpec):
+    """A model, and how it is loaded and run: the first argument of every function that computes with one.
+
+    A name or a folder alone is a model with the defaults. Where a function takes several models, those that are given
+    by name alone are loaded and run like the first.
+
+    Examples:
+        >>> model = Model("google-bert/bert-base-cased", pooling="cls", dtype="bfloat16")
+        >>> model.label, model.pooling
+        ('google-bert/bert-base-cased', 'cls')
+    """
+
+    name: Any
+    """Hub id, `id@revision`, a local folder, `(model, tokenizer)` of transformers, or a `SentenceTransformer`."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.name, str | os.PathLike):
+            ModelSpec.__post_init__(self)
+        elif taken := [
+            name for name in ("revision", "random_init", "display_name", "end_token") if getattr(self, name)
+        ]:
+            raise ModelError(
+                f"expected no {taken[0]} for a model that is given loaded, got {getattr(self, taken[0])!r}"
+            )
+        Options.__post_init__(self)
+
+    @classmethod
+    def of(cls, model: Any, options: Options) -> "Model":
+        """Return a model that is loaded and run by options, unless it says itself how."""
+        if isinstance(model, Model):
+            return model
+        spec = (
+            {f.name: getattr(model, f.name) for f in fields(model)} if isinstance(model, ModelSpec) else {"name": model}
+        )
+        return cls(**spec, **{f.name: getattr(options, f.name) for f in fields(Options)})
+
+    @property
+    def options(self) -> Options:
+        """How it is loaded and run."""
+        return Options(**{f.name: getattr(self, f.name) for f in fields(Options)})
+
+
+def changed(options: Options) -> dict[str, str]:
+    """Return the settings that differ from their defaults, without where things are kept."""
+    return {
+        f.name: str(getattr(options, f.name))
+        for f in fields(options)
+        if f.name != "cache_dir" and getattr(options, f.name) != f.default
+    }
