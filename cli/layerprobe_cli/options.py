@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.options import Options
     from layerprobe.kinds.retrieval.items import RetrievalTask
-    from layerprobe.tasks.values import Task, TaskSettings
+    from layerprobe.tasks.values import Items, Task, TaskSettings
 
 Model = Annotated[
     str,
@@ -368,10 +368,14 @@ class TaskSource:
     skip_empty: Annotated[
         bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell, or what stands for one.")
     ] = False
-    query_prompt: Annotated[str, option("Data", help='Before every query of a retrieval task, such as "query: ".')] = ""
+    query_prompt: Annotated[
+        str | None,
+        option("Data", help='Before every query of a retrieval task, such as "query: ".', show_default="--prompt"),
+    ] = None
     document_prompt: Annotated[
-        str, option("Data", help='Before every document of a retrieval task, such as "passage: ".')
-    ] = ""
+        str | None,
+        option("Data", help='Before every document of one, such as "passage: ".', show_default="--prompt"),
+    ] = None
 
     @property
     def format(self) -> Format:
@@ -472,7 +476,8 @@ class TextSource(TaskSource):
             )
         if self.texts is None:
             task = self.load()
-            return LoadedTexts(texts=task.texts(self.split), notes=task.notes, warnings=task.warnings, task=task)
+            items = task.items(self.split)
+            return LoadedTexts(texts=items.texts, items=items, notes=task.notes, warnings=task.warnings, task=task)
         file = load_texts(
             self.texts,
             columns=self.columns,
@@ -539,6 +544,8 @@ class LoadedTexts:
     """How they were understood."""
     task: Task | None = None
     """Where they come with scores."""
+    items: Items | None = None
+    """Likewise, those that they are of."""
     documents: dict[str, str] | None = None
     """Which document a text is from, where that is known."""
 

@@ -82,16 +82,22 @@ class Settled(Options):
     """mean, cls, max or last: how token states become one embedding."""
     prompt: str = ""
     """Put before every text."""
+    query_prompt: str = ""
+    """Put before queries in its place, where their task has no prompt of its own for them."""
+    document_prompt: str = ""
+    """Likewise before documents."""
 
 
 def settled(checkpoint: Checkpoint, options: Options) -> Settled:
-    """Return options in which the model says what the user does not: how to pool, and the prompt."""
+    """Return options in which the model says what the user does not: how to pool, and the prompts."""
     if isinstance(options, Settled):
         return options
     recipe, said = checkpoint.recipe, {f.name: getattr(options, f.name) for f in fields(options)}
     said["pooling"] = recipe.pooling if options.pooling is None else options.pooling
     said["prompt"] = recipe.prompt if options.prompt is None else options.prompt
-    return Settled(**said)
+    configured = recipe.retrieval_prompts if options.prompt is None else None
+    query, document = configured or (said["prompt"],) * 2
+    return Settled(**said, query_prompt=query, document_prompt=document)
 
 
 def changed(options: Options) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +74,8 @@ class Embeddings:
     pooling: Pooling
     texts: Sequence[str]
     """The distinct texts, one a row: a tuple, or `SpooledTexts` where they are many."""
+    bare: Sequence[str]
+    """The same without prompts that the options or the model's configuration put before queries and documents."""
     stored: StoredEmbeddings
     store: Store
     """Where they are kept."""
@@ -144,9 +146,20 @@ class _RowOf:
         return ids[rows], rows
 
 
+class _Read(NamedTuple):
+    """Texts as a model reads them: those of queries and documents begin with their prompts already."""
+
+    texts: Sequence[str]
+    options: Settled
+    bare: Sequence[str]
+    """See `Embeddings`."""
+    prompts: tuple[str, ...] = ()
+    """Those that texts begin with."""
+
+
 def extract(
     model: ModelLike,
-    texts: Sequence[str],
+    texts: Sequence[str] | Items | Task,
     *,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
@@ -159,7 +172,7 @@ def extract(
 
     Args:
         model: A name, a folder, a `ModelSpec`, or a checkpoint.
-        texts: Repeated ones are embedded once.
+        texts: Texts, or those of items or of a task; repeated ones are embedded once.
         options: How to load and embed.
         progress: Called with the tokens that are done, and all.
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
@@ -180,25 +193,34 @@ def extract(
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    return _extracted(checkpoint, [distinct], options, progress, on_plan, machines, blockwise=blockwise)
+    read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct, options)
+    return _extracted(checkpoint, read, progress, on_plan=on_plan, workers=machines, blockwise=blockwise)
+
+
+def as_read(checkpoint: Checkpoint, data: Sequence[str] | Items | Task, options: Options) -> _Read:
+    """Return texts as a model reads them, and the options for that: no prompt is put twice before a text."""
+    chosen = settled(checkpoint, options)
+    if isinstance(data, Task):
+        data = data.items()
+    if not isinstance(data, Items):
+        return _Read(data, chosen, data)
+    items, chosen = _with_prompts(data, chosen)
+    texts, bare = items.texts, data.with_prompts("", "").texts
+    return _Read(texts, chosen, bare if len(bare) == len(texts) else texts, tuple(filter(None, items.prompts or ())))
 
 
 def _extracted(
     checkpoint: Checkpoint,
-    candidates: Sequence[Sequence[str]],
-    options: Options,
+    read: _Read,
     progress: Progress,
+    *,
+    whole: Sequence[str] = (),
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     workers: Workers = HERE,
-    *,
     blockwise: bool = False,
-    prompts: Sequence[str] = (),
 ) -> Embeddings:
-    """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one.
-
-    Prompts are those that the texts already begin with.
-    """
-    options = settled(checkpoint, options)
+    """Return the embeddings of texts, or those of the whole that they are of where these are in the store."""
+    options = read.options
     encoder = blocks = None
     found = kept_use(checkpoint, options)
     if found is None and blockwise:
@@ -207,7 +229,7 @@ def _extracted(
         found, encoder = first_use(checkpoint, options)
     found.check(checkpoint.label)
     store, stored = Store(options.cache_dir), None
-    for distinct in candidates:
+    for distinct in (whole, read.texts) if whole else (read.texts,):
         key = _store_key(checkpoint, distinct, options, found)
         if (stored := _open(store, key)) is not None:
             break
@@ -230,7 +252,7 @@ def _extracted(
     settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
-    notes = [note for each in prompts or (options.prompt,) for note in recipe.notes(options.pooling, each)]
+    notes = [note for each in read.prompts or (options.prompt,) for note in recipe.notes(options.pooling, each)]
     warnings += dict.fromkeys(f"{checkpoint.label} is read with {note}" for note in notes)
     if constant:
         warnings.append(left_out_layer(checkpoint.label, options.pooling))
@@ -239,6 +261,7 @@ def _extracted(
         model=from_dict(ModelDescription, {**stored.manifest.description["model"], **checkpoint.naming}),
         pooling=options.pooling,
         texts=distinct,
+        bare=read.bare if distinct is read.texts else distinct,
         stored=stored,
         store=store,
         fingerprint=key.fingerprint,
@@ -286,20 +309,18 @@ def extract_items(
     items: ItemsOf,
     *,
     task: Task | None = None,
-    prompts: tuple[str | None, str | None] = (None, None),
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
 ) -> tuple[ItemsOf, Embeddings]:
     """Return items as they are embedded, and embeddings that hold their texts.
 
-    Of queries and documents each has its prompt: the one given here or that the items have, else that of the
-    options, else that of the model's configuration.
+    Of queries and documents each has its prompt: that of the items, else that of the options, else that of the model's
+    configuration.
 
     Args:
         model: A name, a folder, a `ModelSpec`, or a checkpoint.
         items: Of a split of a task.
         task: The task; the embeddings are those of all of it where they are in the store.
-        prompts: Before queries and before documents; None for what the items, the options or the model say.
         options: How to load and embed.
         progress: Called with the tokens that are done, and all.
 
@@ -309,34 +330,19 @@ def extract_items(
     """
     readable = readable_as(items.sides[0] if items.sides else ())
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable)
-    read, chosen = _with_prompts(checkpoint, items, prompts, options)
-    splits = () if task is None else (task.train, task.validation, task.test)
-    of_splits = [_with_prompts(checkpoint, split, prompts, options)[0].texts for split in splits]
-    whole = tuple(dict.fromkeys(itertools.chain.from_iterable(of_splits)))
-    candidates = [whole, read.texts] if whole else [read.texts]
-    return read, _extracted(checkpoint, candidates, chosen, progress, prompts=_before(read))
+    whole = () if task is None else as_read(checkpoint, task, options).texts
+    read = as_read(checkpoint, items, options)
+    return _with_prompts(items, read.options)[0], _extracted(checkpoint, read, progress, whole=whole)
 
 
-def _with_prompts(
-    checkpoint: Checkpoint, items: ItemsOf, prompts: tuple[str | None, str | None], options: Options
-) -> tuple[ItemsOf, Options]:
+def _with_prompts(items: ItemsOf, options: Settled) -> tuple[ItemsOf, Settled]:
     """Return items with the prompts of queries and of documents, and the options for them; the rest as it is."""
     if items.prompts is None:
         return items, options
-    configured = checkpoint.recipe.retrieval_prompts if options.prompt is None else None
-    usual = configured or (settled(checkpoint, options).prompt,) * 2
-    query, document = (
-        own or default if asked is None else asked
-        for asked, own, default in zip(prompts, items.prompts, usual, strict=True)
-    )
-    if query == document and not any(items.prompts):
+    query, document = options.query_prompt, options.document_prompt
+    if query == document and items.prompts == (None, None):
         return items, replace(options, prompt=query)
     return items.with_prompts(query, document), replace(options, prompt="")
-
-
-def _before(items: Items) -> tuple[str, ...]:
-    """Return the prompts that texts of items begin with."""
-    return items.prompts if items.prompts is not None and any(items.prompts) else ()
 
 
 def measure_tokens(
@@ -388,7 +394,7 @@ def measure_tokens(
     return metrics
 
 
-def distinct_texts(texts: Sequence[str]) -> Sequence[str]:
+def distinct_texts(texts: Sequence[str] | Items | Task) -> Sequence[str]:
     """Return every text once, in order: those of a list, of a task, or of a table with one column.
 
     Raises:
@@ -397,9 +403,8 @@ def distinct_texts(texts: Sequence[str]) -> Sequence[str]:
     """
     if isinstance(texts, str):
         raise DataError(f"expected a list of texts, got the single text {texts[:60]!r}: put it into a list")
-    texts = _texts_in(texts)
-    if not isinstance(texts, SpooledTexts):
-        texts = tuple(texts)
+    listed = _texts_in(texts)
+    texts = listed if isinstance(listed, SpooledTexts) else tuple(listed)
     if not texts:
         raise DataError("expected texts to embed, got none")
     for number, text in enumerate(texts):
@@ -412,9 +417,11 @@ def distinct_texts(texts: Sequence[str]) -> Sequence[str]:
 
 
 def _texts_in(texts: Any) -> Any:
-    """Return the texts of a task or of the only column of a DataFrame, a data set or a mapping; else what was given."""
+    """Return the texts of a task, of items, or of the only column of a table; else what was given."""
     if isinstance(texts, Task):
-        return texts.texts()
+        texts = texts.items()
+    if isinstance(texts, Items):
+        return texts.texts
     columns = texts if isinstance(texts, Mapping) else getattr(texts, "columns", getattr(texts, "column_names", None))
     if columns is None:
         return texts

@@ -19,7 +19,7 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, l
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision, with_prompt
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.progress import duration
@@ -101,7 +101,7 @@ def plan_tuning(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     protocol, options = agreed(protocol, options, checkpoint)
     encoder = load(checkpoint, options)
-    prompted, n_blocks = with_prompt(task, options.prompt), encoder.n_layers - 1
+    prompted, n_blocks = with_prompts(task, options), encoder.n_layers - 1
     return TuningPlan(
         model=checkpoint.name,
         n_blocks=n_blocks,

@@ -36,7 +36,7 @@ from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.quality import TokenQuality
-from layerprobe.tasks.values import Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextSplit
 
 # Chosen by DropBench and by models that were kept out of it; the README has both tables.
 DEFAULT_RULE = "fall of InfoNCE"
@@ -87,7 +87,8 @@ def predict(
     """
     check_level(level)
     task = data if isinstance(data, Task) else None
-    texts = data.texts(split) if isinstance(data, Task) else distinct_texts(data)
+    items = data.items(split) if isinstance(data, Task) else distinct_texts(data)
+    texts = items.texts if isinstance(items, Items) else items
     references = as_models(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
     checkpoint, *bases = (
@@ -95,7 +96,7 @@ def predict(
         for each in (model, *references)
     )
     quality = data_quality(checkpoint, data, split=split, options=options)
-    embedded, *others = (extract(each, texts, options=options, progress=progress) for each in (checkpoint, *bases))
+    embedded, *others = (extract(each, items, options=options, progress=progress) for each in (checkpoint, *bases))
     compared = compare_all(
         embedded,
         others or [embedded],
@@ -113,7 +114,7 @@ def predict(
         label_warnings = scored.warnings
     curves = read_curves(
         checkpoint,
-        texts,
+        items,
         [name for name in rule_curves(rule) if name != CKA],
         task=task,
         level=level,

@@ -120,10 +120,10 @@ class _LoadedSweep:
         checkpoints = tuple(
             resolve_checkpoint(model.model, trust_remote_code=sweep.options.trust_remote_code) for model in sweep.models
         )
-        protocol, options = _alike(sweep, checkpoints)
+        chosen = _alike(sweep, checkpoints)
         sets: list[RunSet] = []
         names, costs = [], {}
-        for model, checkpoint in zip(sweep.models, checkpoints, strict=True):
+        for model, checkpoint, (protocol, options) in zip(sweep.models, checkpoints, chosen, strict=True):
             layers = model.layers or sweep.layers or range(count_blocks(checkpoint.config) + 1)
             check_layers(checkpoint, layers)
             shared = SharedModel(checkpoint, options)
@@ -167,8 +167,8 @@ def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
         logger.log(level, "%s", line)
 
 
-def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, Settled]:
-    """Return the protocol and the options, with the pooling and the prompt that all models have where it says none.
+def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> list[tuple[Protocol, Settled]]:
+    """Return the protocol and the options of each model; where the sweep says no pooling and prompt, all have the same.
 
     Raises:
         DataError: If they have different ones.
@@ -181,7 +181,7 @@ def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, S
                 f"expected one {name} in [options] for models that have different ones by themselves, got none for "
                 f"{first!r} and {different[0]!r}"
             )
-    return chosen[0]
+    return chosen
 
 
 def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:

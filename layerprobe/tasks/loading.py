@@ -46,8 +46,8 @@ class TaskSource:
     format: Format
     skip_empty: bool = False
     skip_broken: bool = False
-    query_prompt: str = ""
-    document_prompt: str = ""
+    query_prompt: str | None = None
+    document_prompt: str | None = None
 
 
 DATA = "data"
@@ -67,8 +67,8 @@ def load_task(
     format: Format | None = None,
     skip_empty: bool = False,
     skip_broken: bool = False,
-    query_prompt: str = "",
-    document_prompt: str = "",
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
     name: str | None = None,
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
@@ -96,7 +96,7 @@ def load_task(
         format: How files are written, where that is not to be found out; the task's notes say what was.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
         skip_broken: Leave images out that do not open; otherwise they are an error.
-        query_prompt: Put before every query of a retrieval task, such as "query: ".
+        query_prompt: Put before every query of a retrieval task, such as "query: "; by default as options or model say.
         document_prompt: Put before every document of one, such as "passage: ".
         name: What the task is called; by default the source, or `data`.
 

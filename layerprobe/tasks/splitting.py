@@ -63,8 +63,7 @@ def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
     Raises:
         DataError: If a size is not positive, or no example would be left to test.
     """
-    splits = task.train, task.validation, task.test
-    whole = splits[0].join(splits[1]).join(splits[2])
+    whole = task.items()
     pairs = [(item[0], item[-1]) for item in zip(*whole.sides, strict=True)]
     rest = len(pairs) - train - validation
     if min(train, validation, rest) < 1:

@@ -74,12 +74,12 @@ class Items(abc.ABC):
         return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
 
     @property
-    def prompts(self) -> tuple[str, str] | None:
-        """What stands before queries and before documents; None where items are no such."""
+    def prompts(self) -> tuple[str | None, str | None] | None:
+        """Their own before queries and before documents, None for none; None where items are no such."""
         return None
 
-    def with_prompts(self, query: str, document: str) -> Self:
-        """Return queries and documents with these prompts in the place of theirs; other items as they are."""
+    def with_prompts(self, query: str | None, document: str | None) -> Self:
+        """Return queries and documents with these prompts where they have none; other items as they are."""
         return self
 
     @property
@@ -219,6 +219,10 @@ class Task:
             )
         return items
 
+    def items(self, split: TextSplit = "all") -> Items:
+        """Return the items of one split, or of all."""
+        return self.train.join(self.validation).join(self.test) if split == "all" else self.split(split)
+
     def texts(self, split: TextSplit = "all") -> tuple[str, ...]:
         """Return the distinct texts of one split, or of all, in order of first appearance."""
         splits: tuple[Split, ...] = typing.get_args(Split) if split == "all" else (split,)
@@ -309,10 +313,10 @@ class TaskSettings:
     """Whether rows with an empty cell are left out; they are an error otherwise."""
     skip_broken: bool = False
     """Whether images that do not open are left out; they are an error otherwise."""
-    query_prompt: str = field(default="", metadata=RARE)
-    """Put before every query of a retrieval task."""
-    document_prompt: str = field(default="", metadata=RARE)
-    """Put before every document of one."""
+    query_prompt: str | None = field(default=None, metadata=RARE)
+    """Put before every query of a retrieval task; by default what the options or the model say."""
+    document_prompt: str | None = field(default=None, metadata=RARE)
+    """Put before every document of one; likewise."""
 
     @property
     def format(self) -> Format:

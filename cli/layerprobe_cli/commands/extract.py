@@ -44,7 +44,7 @@ def extract(
     with output.progress() as progress:
         embeddings = extract_layers(
             extraction.resolve(model),
-            data.texts,
+            data.items or data.texts,
             options=extraction.options(),
             progress=progress,
             ray=ray,

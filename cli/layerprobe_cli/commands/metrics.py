@@ -56,7 +56,7 @@ def metrics(
     with output.progress() as progress:
         curves = read_curves(
             extraction.resolve(model),
-            data.texts,
+            data.items or data.texts,
             reading or alone(),
             task=data.task,
             documents=data.documents,

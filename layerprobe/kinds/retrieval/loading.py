@@ -30,6 +30,8 @@ Judgements = list[tuple[str, str, float]]
 """Query id, document id and gain."""
 Gains = dict[tuple[str, str], float]
 """By query id and document id, above 0."""
+Prompts = tuple[str | None, str | None]
+"""Before queries and before documents."""
 Trained = Mapping[str, list[tuple[str, ...]]]
 """By query id, the document ids of a positive and its hard negatives."""
 
@@ -358,7 +360,7 @@ def searched(
     *,
     relevant_from: float | None = None,
     trained: Trained | None = None,
-    prompts: tuple[str, str] = ("", ""),
+    prompts: Prompts = (None, None),
 ) -> RetrievalTask:
     """Keep what can be scored, and count the rest; TaskError where too little is left.
 
@@ -407,7 +409,7 @@ def _gains(source: Collection, judgements: Judgements, relevant_from: float | No
 
 
 def _items(
-    source: Collection, kept: Sequence[str], gains: Gains, trained: Trained | None, prompts: tuple[str, str]
+    source: Collection, kept: Sequence[str], gains: Gains, trained: Trained | None, prompts: Prompts
 ) -> RetrievalItems:
     """Return the queries that are kept as items, the documents in the order of ties: the highest id first."""
     order = sorted(source.documents, reverse=True)

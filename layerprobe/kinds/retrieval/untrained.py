@@ -78,8 +78,8 @@ def retrieve(
     check_choice(ranking, Ranking, name="ranking")
     check_level(level)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    prompts = query_prompt, document_prompt
-    items, embeddings = extract_items(checkpoint, task.items, prompts=prompts, options=options, progress=progress)
+    items = task.items.with_prompts(query_prompt, document_prompt)
+    items, embeddings = extract_items(checkpoint, items, options=options, progress=progress)
     by_query = score_queries(embeddings, items, ranking=ranking, progress=progress)
     settings = dict(embeddings.settings)
     before = items.prompts if any(items.prompts) else (settings.get("prompt", ""),) * 2

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.encoders.options import Options
+from layerprobe.comparison.compare import compare_all
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import Options, settled
 from layerprobe.errors import DataError, TaskError
 from layerprobe.export.run import export_model
+from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
+from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
@@ -30,6 +33,7 @@ from layerprobe.report.page import study_page
 from layerprobe.results.page import render
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
+from layerprobe.study.predict import predict
 from layerprobe.study.run import run
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.folds import folds_of
@@ -247,6 +251,21 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
     assert other == same_digits(model, folder, options, {"query_prompt": "d ", "document_prompt": "b c "})
     alike = same_digits(str(configured), folder, dataclasses.replace(options, prompt=""))
     assert alike == same_digits(model, folder, options)
+    off = {"query_prompt": "", "document_prompt": ""}
+    assert same_digits(str(configured), folder, options, off) == alike
+    task = load_task(folder)
+    chosen = settled(resolve_checkpoint(configured), options)
+    read, embeddings = extract_items(configured, task.test, options=options)
+    assert with_prompts(task, chosen).test.prompts == read.prompts == ("a ", "b c ")
+    assert with_prompts(load_task(folder, query_prompt=""), chosen).test.prompts == ("", "b c ")
+    whole = extract(configured, task, options=options)
+    assert set(embeddings.texts) < set(whole.texts)
+    assert whole.bare == task.items().texts
+    reference = extract(model, task, options=options)
+    (compared,) = compare_all(whole, [reference]).comparisons
+    assert compared.map.n_samples == len(whole.texts)
+    (given,) = predict(str(configured), task, reference=model, options=options).comparisons
+    assert given == compared
 
 
 def test_score_and_retrieve_give_the_same_digits_on_cranfield(
