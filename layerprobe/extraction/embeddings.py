@@ -4,7 +4,7 @@ import collections
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -45,14 +45,13 @@ from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.files.spooled import SpooledTexts
 from layerprobe.jobs.plan import HERE, Workers
-from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.values import Items, Task, TextSplit
 from layerprobe.versions import TOKENS_VERSION
 
 # Texts whose embeddings are in memory at a time where only their token states are measured.
@@ -201,7 +200,7 @@ def as_read(checkpoint: Checkpoint, data: Sequence[str] | Items | Task, options:
     """Return texts as a model reads them, and the options for that: no prompt is put twice before a text."""
     chosen = settled(checkpoint, options)
     if isinstance(data, Task):
-        data = data.items()
+        data = data.split("all")
     if not isinstance(data, Items):
         return _Read(data, chosen, data)
     items, chosen = _with_prompts(data, chosen)
@@ -290,7 +289,7 @@ def _is_constant(stored: StoredEmbeddings) -> bool:
 def extract_split(
     model: ModelLike,
     task: Task,
-    split: Split,
+    split: TextSplit,
     *,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
@@ -401,9 +400,7 @@ def distinct_texts(texts: Sequence[str] | Items | Task) -> Sequence[str]:
         DataError: If there are no texts, one is empty or no text, or a single text or a table of several columns stands
             where a list should.
     """
-    if isinstance(texts, str):
-        raise DataError(f"expected a list of texts, got the single text {texts[:60]!r}: put it into a list")
-    listed = _texts_in(texts)
+    listed = texts_in(texts)
     texts = listed if isinstance(listed, SpooledTexts) else tuple(listed)
     if not texts:
         raise DataError("expected texts to embed, got none")
@@ -411,27 +408,36 @@ def distinct_texts(texts: Sequence[str] | Items | Task) -> Sequence[str]:
         if not isinstance(text, str):
             raise DataError(f"expected texts, got {text!r} as number {number}: drop it, or make it a text")
         if not text:
-            raise DataError("expected texts with words in them, got an empty one: drop it")
+            raise DataError(f"expected texts with words in them, got an empty one as number {number}: drop it")
     rows = first_rows(texts, sample_ids(texts))
     return texts if len(rows) == len(texts) else _taken(texts, rows)
 
 
-def _texts_in(texts: Any) -> Any:
-    """Return the texts of a task, of items, or of the only column of a table; else what was given."""
-    if isinstance(texts, Task):
-        texts = texts.items()
-    if isinstance(texts, Items):
-        return texts.texts
-    columns = texts if isinstance(texts, Mapping) else getattr(texts, "columns", getattr(texts, "column_names", None))
-    if columns is None:
-        return texts
-    names = list(columns)
-    if len(names) != 1:
-        listed = ", ".join(map(str, names)) or "none"
-        raise DataError(
-            f"expected texts, got a table with the columns {listed}: choose one, or make a task of it with load_task"
-        )
-    return texts[names[0]]
+def texts_in(data: Any) -> Any:
+    """Return the texts of a task, of items, or of the only column of a table; else what was given.
+
+    Raises:
+        DataError: If it is a single text, a table of several columns, or nothing that can be gone through.
+    """
+    if isinstance(data, Task):
+        data = data.split("all")
+    if isinstance(data, Items):
+        return data.texts
+    if isinstance(data, str):
+        raise DataError(f"expected a list of texts, got the single text {data[:60]!r}: put it into a list")
+    # `columns` of an Arrow table are the cells
+    columns = data if isinstance(data, Mapping) else getattr(data, "column_names", getattr(data, "columns", None))
+    if columns is not None:
+        names = list(columns)
+        if len(names) != 1:
+            column = f": pass one, such as frame[{names[0]!r}], or load_task(frame)" if names else ""
+            raise DataError(
+                f"expected texts, got a table with columns {', '.join(map(str, names)) or 'of none'}{column}"
+            )
+        return texts_in(data[names[0]])
+    if not isinstance(data, Iterable):
+        raise DataError(f"expected a list of texts, got {data!r}")
+    return data.to_pylist() if hasattr(data, "to_pylist") else data
 
 
 def _taken(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:

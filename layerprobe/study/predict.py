@@ -15,7 +15,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import distinct_texts, extract
+from layerprobe.extraction.embeddings import distinct_texts, extract, texts_in
 from layerprobe.extraction.readability import data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
@@ -86,8 +86,8 @@ def predict(
         LayerProbeError: If the model cannot be loaded, or its layers not be compared.
     """
     check_level(level)
-    task = data if isinstance(data, Task) else None
-    items = data.items(split) if isinstance(data, Task) else distinct_texts(data)
+    task, data = (data, data) if isinstance(data, Task) else (None, texts_in(data))
+    items = data.split(split) if isinstance(data, Task) else distinct_texts(data)
     texts = items.texts if isinstance(items, Items) else items
     references = as_models(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
