@@ -337,7 +337,7 @@ class TaskSource:
         None
     )
     test: Annotated[Path | None, option("Data", help="File with the test split.", show_default=False)] = None
-    split_seed: Annotated[int, option("Data", help="Seed of the split of what comes in one piece.")] = 0
+    split_seed: Annotated[int, option("Data", help="Seed of the split of data that has no predefined split.")] = 0
     delimiter: Annotated[
         str | None,
         option(
@@ -476,7 +476,7 @@ class TextSource(TaskSource):
             )
         if self.texts is None:
             task = self.load()
-            items = task.items(self.split)
+            items = task.split(self.split)
             return LoadedTexts(texts=items.texts, items=items, notes=task.notes, warnings=task.warnings, task=task)
         file = load_texts(
             self.texts,

@@ -12,20 +12,19 @@ from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Examples, Task, check_task
+from layerprobe.tasks.values import Examples, Task, TextSplit, check_task
 
 
 def zero_shot(
     embeddings: Embeddings,
     task: Task,
     *,
-    split: Split = "test",
+    split: TextSplit = "test",
     fitted: Embeddings | None = None,
     progress: Progress = notebook_bar,
 ) -> LayerScores:
@@ -60,7 +59,7 @@ def probed(
     embeddings: Embeddings,
     task: Task,
     *,
-    split: Split = "test",
+    split: TextSplit = "test",
     fitted: Embeddings | None = None,
     progress: Progress = notebook_bar,
 ) -> LayerScores:
@@ -74,7 +73,7 @@ def probed(
     """
     probe: Probe | None = KINDS[task.kind].load_probe()
     if probe is None:
-        kinds = ", ".join(name for name, kind in KINDS.items() if kind.probe is not None)
+        kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.probe is not None)
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
@@ -102,11 +101,13 @@ def score(
     model: ModelLike,
     task: Task,
     *,
-    split: Split = "test",
+    split: TextSplit | None = None,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
 ) -> tuple[LayerScores, Embeddings]:
     """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
+
+    By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -114,6 +115,7 @@ def score(
         StoreError: If the store cannot be written.
     """
     check_task(task)
+    split = split or task.scored
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     kind = KINDS[task.kind]
     if (own := kind.load_untrained()) is not None:
@@ -128,7 +130,7 @@ def score(
 
 
 def layer_scores(
-    task: Task, split: Split, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
+    task: Task, split: TextSplit, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
 ) -> LayerScores:
     """Return the scores of every layer as a result."""
     return LayerScores(
@@ -152,7 +154,7 @@ def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
 
 
 def _cosines(
-    embeddings: Embeddings, layer: int, task: Task, split: Split, *, threshold: float | None = None
+    embeddings: Embeddings, layer: int, task: Task, split: TextSplit, *, threshold: float | None = None
 ) -> Evaluation:
     examples = task.examples(split)
     u, v = _sides(embeddings, layer, examples)

@@ -165,7 +165,7 @@ class _Search:
         self.crew = crew_of(RunWorker, tuple(self.sets))
         self.own_folder = run_folder(checkpoint, task, protocol, options)
         self.progress = progress
-        read = read_curves(checkpoint, task.items(), _readings(task), options=options, progress=progress)
+        read = read_curves(checkpoint, task.split("all"), _readings(task), options=options, progress=progress)
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []

@@ -127,6 +127,11 @@ class Kind:
             return "train"
         return "validation" if self.threshold is not None else None
 
+    @property
+    def fits(self) -> bool:
+        """Whether zero-shot scores need another split, for a probe or a threshold."""
+        return self.fitted_on is not None or (self.zero_shot == "own" and self.probe is not None)
+
     def load_loss(self) -> Any:
         """Return the class that is trained.
 
@@ -204,5 +209,5 @@ def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
         ('paraphrase', 'sts', 'entailment')
     """
     distinct = {label_cell(cell).lower() for cell in targets} - {""}
-    kinds = [KINDS[name] for name in (*(name for name in KINDS if name not in KINDS.own), *KINDS.own)]
+    kinds = sorted(KINDS.usable().values(), key=lambda kind: kind.name in KINDS.own)
     return next(kind.name for kind in kinds if kind.pairs == pairs and kind.detects(distinct))

@@ -11,12 +11,12 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.spooled import spooled
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
-from layerprobe.tasks.examples import SPLITS, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.examples import kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.memory import table_of, tables_of
-from layerprobe.tasks.splitting import check_ratios
+from layerprobe.tasks.splitting import SPLITS, check_ratios
 from layerprobe.tasks.tables import (
     Table,
     check_file,
@@ -111,7 +111,7 @@ def load_task(
     name = name or (str(source) if isinstance(source, (str, Path)) else DATA)
     kind = kind or _recognised(source)
     if (query_prompt or document_prompt) and (kind is None or not KINDS[kind].prompts):
-        kinds = ", ".join(name for name, each in KINDS.items() if each.prompts)
+        kinds = ", ".join(name for name, each in KINDS.usable().items() if each.prompts)
         raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
     if kind is not None and (loader := KINDS[kind].load_loader()) is not None:
         if score_range is not None:
@@ -160,12 +160,12 @@ def _recognised(source: object) -> str | None:
     if not isinstance(source, (str, Path)) or is_on_hub(source):
         return None
     path = from_home(source)
-    return next((name for name, kind in KINDS.items() if kind.loader and kind.recognises(path)), None)
+    return next((name for name, kind in KINDS.usable().items() if kind.loader and kind.recognises(path)), None)
 
 
 def _unlabelled(path: Path) -> Any:
     """Return what loads the items of a file that are no texts; None where they are texts."""
-    kinds = (kind for kind in KINDS.values() if kind.unlabelled is not None)
+    kinds = (kind for kind in KINDS.usable().values() if kind.unlabelled is not None)
     return next((kind.load_unlabelled() for kind in kinds if kind.recognises(path)), None)
 
 

@@ -2,7 +2,7 @@
 
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.values import MERGED_KIND, Task, TaskSettings
+from layerprobe.tasks.values import Task, TaskSettings
 
 
 def load_settings(settings: TaskSettings) -> Task:
@@ -12,7 +12,8 @@ def load_settings(settings: TaskSettings) -> Task:
         TaskError: If it is not what it should be.
     """
     if settings.merge:
-        merged: Task = KINDS[MERGED_KIND].load_merged()(
+        kind = next(kind for name, kind in KINDS.usable().items() if kind.merged and settings.kind in (None, name))
+        merged: Task = kind.load_merged()(
             settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty
         )
         return merged

@@ -150,9 +150,13 @@ class RetrievalTask:
     query_ids: tuple[str, ...]
     """Distinct, in the order of the items."""
     items: RetrievalItems
-    digest: str
-    """A sha256 of all ids, texts and gains."""
+    digest: str = ""
+    """A sha256 of all ids, texts and gains, of what `load_retrieval` returns."""
     notes: tuple[str, ...] = ()
     """How the data was understood, in plain words."""
     warnings: tuple[str, ...] = ()
     """What was changed in the data or left out, with counts."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.query_ids)) < len(self.items):
+            raise DataError(f"expected {len(self.items)} distinct query ids, got {len(set(self.query_ids))}")

@@ -4,16 +4,15 @@ from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import Options
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import evaluate_outputs
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, TextSplit
 
 
 def untrained_triplets(
-    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
+    checkpoint: Checkpoint, task: Task, *, split: TextSplit, options: Options, progress: Progress
 ) -> LayerScores:
     """Return the share of triplets whose anchor is closer to the positive, by cosine.
 

@@ -213,6 +213,19 @@ def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, s
     return scores
 
 
+def test_all_queries_of_a_lone_file_of_judgements_are_scored(tmp_path: Path, model: str, options: Options) -> None:
+    folder = collection(tmp_path / "lone", splits=(48,))
+    scores = same_digits(model, folder, options)
+    assert scores.split == "all"
+    assert score(model, load_task(folder), split="test", options=options)[0] != scores
+    loose = tmp_path / "loose"
+    shutil.copytree(folder, loose)
+    (loose / "qrels" / "test.tsv").rename(loose / "qrels.tsv")
+    (loose / "qrels").rmdir()
+    assert not any(note.startswith("judgements") for note in load_task(loose).notes)
+    assert same_digits(model, loose, options).metrics == scores.metrics
+
+
 def with_copies(folder: Path) -> Path:
     """A folder whose documents are there twice, one of them relevant, and some of which are their query itself."""
     collection(folder)
@@ -260,7 +273,7 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
     assert with_prompts(load_task(folder, query_prompt=""), chosen).test.prompts == ("", "b c ")
     whole = extract(configured, task, options=options)
     assert set(embeddings.texts) < set(whole.texts)
-    assert whole.bare == task.items().texts
+    assert whole.bare == task.split("all").texts
     reference = extract(model, task, options=options)
     (compared,) = compare_all(whole, [reference]).comparisons
     assert compared.map.n_samples == len(whole.texts)
