@@ -395,25 +395,10 @@ class TaskSource:
         """Return where a task is and how it is read."""
         from layerprobe.tasks.values import TaskSettings
 
-        return TaskSettings(
-            source=source,
-            kind=self.kind,
-            columns=None if self.columns is None else tuple(part.strip() for part in self.columns.split(",")),
-            merge=self.merge,
-            score_range=two_numbers(self.score_range),
-            validation=None if self.validation is None else str(self.validation),
-            test=None if self.test is None else str(self.test),
-            split_seed=self.split_seed,
-            delimiter=self.delimiter,
-            encoding=self.encoding,
-            decimal=self.decimal,
-            quotes=self.quotes,
-            header=self.header,
-            skip_empty=self.skip_empty,
-            skip_broken=self.skip_broken,
-            query_prompt=self.query_prompt,
-            document_prompt=self.document_prompt,
-        )
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(TaskSettings)[1:]}
+        given |= {name: None if given[name] is None else str(given[name]) for name in ("validation", "test")}
+        columns = None if self.columns is None else tuple(part.strip() for part in self.columns.split(","))
+        return TaskSettings(source=source, **given | {"columns": columns, "score_range": two_numbers(self.score_range)})
 
     def load(self) -> Task:
         """Return the task."""

@@ -17,7 +17,7 @@ def _zero_shot(source: Source) -> LayerCurve:
     from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do without
 
     task, kind = source.labels, KINDS[source.labels.kind]
-    if (own := kind.load_untrained()) is not None:
+    if (own := kind.load("untrained")) is not None:
         options, progress = source.options, source.progress
         return _curve(own(source.checkpoint, task, split="validation", options=options, progress=progress))
     fit = kind.fitted_on

@@ -156,7 +156,7 @@ def score_method(scores: LayerScores, kind: str) -> str:
     title, rules = capitalised(metric_title(scores.primary)), KINDS[kind]
     if scores.method == "probe":
         frozen = "token states" if rules.zero_shot == "own" else "embeddings"
-        probe = rules.load_probe()
+        probe = rules.load("probe")
         fitted = f"{'a linear probe' if probe is None else probe.title} on the frozen {frozen}"
         return f"{title} on {split_title(scores.split)} of {fitted}, fitted on the train split."
     if rules.zero_shot == "own":

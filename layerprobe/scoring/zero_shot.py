@@ -71,7 +71,7 @@ def probed(
         MisalignedSamplesError: If a text was not embedded.
         DataError: If the kind has no probe, the task too few examples to fit it on, or a layer cannot be scored.
     """
-    probe: Probe | None = KINDS[task.kind].load_probe()
+    probe: Probe | None = KINDS[task.kind].load("probe")
     if probe is None:
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.probe is not None)
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
@@ -118,7 +118,7 @@ def score(
     split = split or task.scored
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     kind = KINDS[task.kind]
-    if (own := kind.load_untrained()) is not None:
+    if (own := kind.load("untrained")) is not None:
         scores: LayerScores = own(checkpoint, task, split=split, options=options, progress=progress)
         return scores, extract_split(checkpoint, task, split, options=options, progress=progress)
     fit = kind.fitted_on

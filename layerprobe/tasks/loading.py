@@ -113,7 +113,7 @@ def load_task(
     if (query_prompt or document_prompt) and (kind is None or not KINDS[kind].prompts):
         kinds = ", ".join(name for name, each in KINDS.usable().items() if each.prompts)
         raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
-    if kind is not None and (loader := KINDS[kind].load_loader()) is not None:
+    if kind is not None and (loader := KINDS[kind].load("loader")) is not None:
         if score_range is not None:
             raise TaskError(f"expected no score range for {kind}, got {score_range}")
         task: Task = loader(
@@ -166,7 +166,7 @@ def _recognised(source: object) -> str | None:
 def _unlabelled(path: Path) -> Any:
     """Return what loads the items of a file that are no texts; None where they are texts."""
     kinds = (kind for kind in KINDS.usable().values() if kind.unlabelled is not None)
-    return next((kind.load_unlabelled() for kind in kinds if kind.recognises(path)), None)
+    return next((kind.load("unlabelled") for kind in kinds if kind.recognises(path)), None)
 
 
 def load_texts(

@@ -31,7 +31,7 @@ class Items(abc.ABC):
     def class_of(cls, values: dict[str, Any]) -> tuple[type["Items"], dict[str, Any]]:
         """Return the class of items that has these fields, and the fields; DataError if no kind of task has one."""
         for kind in KINDS.usable().values():
-            items: type[Items] = kind.load_items()
+            items: type[Items] = kind.load("items")
             if issubclass(items, cls) and {field.name for field in dataclasses.fields(items)} == values.keys():
                 return items, values
         raise DataError(f"expected the items of a kind of task, got fields {', '.join(sorted(values))}")
@@ -191,7 +191,7 @@ class Task:
             raise DataError(f"expected {expected} for a task of kind {self.kind}, got {len(self.labels)} labels")
         if kind.classes and len(self.labels) != len(kind.classes):
             raise DataError(f"expected the {len(kind.classes)} labels of {self.kind}, got {len(self.labels)}")
-        expected_items = kind.load_items()
+        expected_items = kind.load("items")
         for split in typing.get_args(Split):
             items = self.split(split)
             if not isinstance(items, expected_items):

@@ -12,6 +12,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.serialisation import digest
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.kind import RETRIEVAL
+from layerprobe.names import some
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns, training_columns
 from layerprobe.tasks.discovery import data_files, split_role
 from layerprobe.tasks.examples import MIN_EXAMPLES
@@ -25,7 +26,6 @@ from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty, count
 from layerprobe.tasks.values import Task
 
 MOST_NEGATIVES = 100
-_SHOWN = 5
 
 Judgements = list[tuple[str, str, float]]
 """Query id, document id and gain."""
@@ -264,7 +264,7 @@ def _task(
     warnings = [*warnings, *collection.warnings, *dict.fromkeys(chain(*(task.warnings for task in tasks.values())))]
     judged = {query for task in tasks.values() for query in task.query_ids}
     if alone := [query for query in collection.queries if query not in judged]:
-        names = ", ".join(repr(name[:40]) for name in alone[:_SHOWN]) + (", ..." if len(alone) > _SHOWN else "")
+        names = some([repr(name[:40]) for name in alone])
         said = f"{len(alone):,} of {count(len(collection.queries), 'query')}"
         if not source.skip_empty:
             raise TaskError(

@@ -21,10 +21,11 @@ from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import Centrality, LayerScores, SummaryMethod, SummaryScores
+from layerprobe.scoring.zero_shot import layer_scores
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.values import Task, TextSplit, check_task
 
 Array = NDArray[np.float64]
 
@@ -68,7 +69,7 @@ def central_sentences(
     model: ModelLike,
     task: Task,
     *,
-    split: Split = "test",
+    split: TextSplit = "test",
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
 ) -> LayerScores:
@@ -76,16 +77,10 @@ def central_sentences(
     checkpoint, items = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code), _items(task, split)
     embeddings = extract_split(checkpoint, task, split, options=options, progress=progress)
     by_layer = [
-        evaluate_outputs(task.kind, _central(embeddings, layer, items, "degree"), items).metrics
+        evaluate_outputs(task.kind, _central(embeddings, layer, items, "degree"), items)
         for layer in range(embeddings.n_layers)
     ]
-    return LayerScores(
-        split=split,
-        method="centrality",
-        primary=task.primary,
-        metrics={name: tuple(each[name] for each in by_layer) for name in KINDS[task.kind].metrics},
-        first_layer=embeddings.first_layer,
-    )
+    return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer)
 
 
 def summarize(
@@ -154,7 +149,7 @@ def summarize(
     )
 
 
-def _items(task: Task, split: Split) -> SummaryItems:
+def _items(task: Task, split: TextSplit) -> SummaryItems:
     items = task.split(split)
     if not isinstance(items, SummaryItems):
         raise DataError(f"expected documents with summaries, got {task.name} of kind {task.kind}")
