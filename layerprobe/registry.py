@@ -38,6 +38,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self.group, self.kind, self.what = group, kind, what
         self._rows = own
         self._loaded: dict[str, T] = {}
+        self._broken = set[str]()
 
     @functools.cached_property
     def own(self) -> dict[str, EntryPoint]:
@@ -79,6 +80,17 @@ class Registry(Mapping[str, T], Generic[T]):
             self.check(name)
             self._loaded[name] = self._load(self._entries[name])
         return self._loaded[name]
+
+    def usable(self) -> dict[str, T]:
+        """Return all, but for those of other packages that cannot be loaded, which are left out with a warning."""
+        for name in self:
+            try:
+                self[name]
+            except DataError as error:
+                if name not in self._broken:
+                    logger.warning("%s: it is left out", error)
+                self._broken.add(name)
+        return {name: self._loaded[name] for name in self if name in self._loaded}
 
     def check(self, name: str) -> None:
         """Raise unless a name is registered; nothing is loaded.

@@ -20,7 +20,7 @@ QUICK = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
 TASK = ("electra", "-t", "pairs.csv")
 COMMANDS = {
     "predict": ("predict", *TASK, "-r", "bert"),
-    "score": ("score", *TASK),
+    "score": ("score", *TASK, "--split", "test"),
     "finetune": ("finetune", *TASK, "--layers", "1", "--save-models", *QUICK),
     "scan": ("scan", *TASK, *QUICK, "--seeds", "1"),
     "find": ("find", *TASK, "--budget", "30%", "--against-last", "1", *QUICK),

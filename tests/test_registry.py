@@ -35,7 +35,7 @@ def test_another_package_adds_to_it(registry: Registry[type], tmp_path: Path, mo
 
 
 def test_a_package_that_does_not_import(
-    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(monkeypatch, tmp_path, registry, "import not_there", {"a toy": "Toy"})
     with pytest.raises(
@@ -43,6 +43,9 @@ def test_a_package_that_does_not_import(
     ):
         registry["a toy"]
     assert registry["ordered"] is OrderedDict
+    for _ in range(2):
+        assert registry.usable() == {"ordered": OrderedDict}
+    assert caplog.text.count("cannot be loaded: No module named 'not_there': it is left out") == 1
 
 
 def test_own_names_are_not_taken(

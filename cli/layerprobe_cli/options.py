@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.model import Options
     from layerprobe.kinds.retrieval.items import RetrievalTask
-    from layerprobe.tasks.values import Task, TaskSettings
+    from layerprobe.tasks.values import Items, Task, TaskSettings
 
 Model = Annotated[
     str,
@@ -338,7 +338,7 @@ class TaskSource:
         None
     )
     test: Annotated[Path | None, option("Data", help="File with the test split.", show_default=False)] = None
-    split_seed: Annotated[int, option("Data", help="Seed of the split of what comes in one piece.")] = 0
+    split_seed: Annotated[int, option("Data", help="Seed of the split of data that has no predefined split.")] = 0
     delimiter: Annotated[
         str | None,
         option(
@@ -369,10 +369,14 @@ class TaskSource:
     skip_empty: Annotated[
         bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell, or what stands for one.")
     ] = False
-    query_prompt: Annotated[str, option("Data", help='Before every query of a retrieval task, such as "query: ".')] = ""
+    query_prompt: Annotated[
+        str | None,
+        option("Data", help='Before every query of a retrieval task, such as "query: ".', show_default="--prompt"),
+    ] = None
     document_prompt: Annotated[
-        str, option("Data", help='Before every document of a retrieval task, such as "passage: ".')
-    ] = ""
+        str | None,
+        option("Data", help='Before every document of one, such as "passage: ".', show_default="--prompt"),
+    ] = None
 
     @property
     def format(self) -> Format:
@@ -392,25 +396,10 @@ class TaskSource:
         """Return where a task is and how it is read."""
         from layerprobe.tasks.values import TaskSettings
 
-        return TaskSettings(
-            source=source,
-            kind=self.kind,
-            columns=None if self.columns is None else tuple(part.strip() for part in self.columns.split(",")),
-            merge=self.merge,
-            score_range=two_numbers(self.score_range),
-            validation=None if self.validation is None else str(self.validation),
-            test=None if self.test is None else str(self.test),
-            split_seed=self.split_seed,
-            delimiter=self.delimiter,
-            encoding=self.encoding,
-            decimal=self.decimal,
-            quotes=self.quotes,
-            header=self.header,
-            skip_empty=self.skip_empty,
-            skip_broken=self.skip_broken,
-            query_prompt=self.query_prompt,
-            document_prompt=self.document_prompt,
-        )
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(TaskSettings)[1:]}
+        given |= {name: None if given[name] is None else str(given[name]) for name in ("validation", "test")}
+        columns = None if self.columns is None else tuple(part.strip() for part in self.columns.split(","))
+        return TaskSettings(source=source, **given | {"columns": columns, "score_range": two_numbers(self.score_range)})
 
     def load(self) -> Task:
         """Return the task."""
@@ -473,7 +462,8 @@ class TextSource(TaskSource):
             )
         if self.texts is None:
             task = self.load()
-            return LoadedTexts(texts=task.texts(self.split), notes=task.notes, warnings=task.warnings, task=task)
+            items = task.split(self.split)
+            return LoadedTexts(texts=items.texts, items=items, notes=task.notes, warnings=task.warnings, task=task)
         file = load_texts(
             self.texts,
             columns=self.columns,
@@ -540,6 +530,8 @@ class LoadedTexts:
     """How they were understood."""
     task: Task | None = None
     """Where they come with scores."""
+    items: Items | None = None
+    """Likewise, those that they are of."""
     documents: dict[str, str] | None = None
     """Which document a text is from, where that is known."""
 

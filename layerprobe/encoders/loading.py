@@ -127,7 +127,9 @@ class Checkpoint:
         said: dict[str, Any] = {f.name: getattr(options, f.name) for f in fields(options)}
         said["pooling"] = recipe.pooling if options.pooling is None else options.pooling
         said["prompt"] = recipe.prompt if options.prompt is None else options.prompt
-        return Settled(**said)
+        configured = recipe.retrieval_prompts if options.prompt is None else None
+        query, document = configured or (said["prompt"],) * 2
+        return Settled(**said, query_prompt=query, document_prompt=document)
 
     def with_options(self, **changes: Any) -> "Checkpoint":
         """Return it with other options."""

@@ -116,6 +116,10 @@ class Settled(Options):
     """mean, cls, max or last: how token states become one embedding."""
     prompt: str = ""
     """Put before every text."""
+    query_prompt: str = ""
+    """Put before queries in its place, where their task has no prompt of its own for them."""
+    document_prompt: str = ""
+    """Likewise before documents."""
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ import collections
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +35,13 @@ from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.files.spooled import SpooledTexts
 from layerprobe.jobs.plan import HERE, Workers
-from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
 from layerprobe.settings import part
 from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Items, Task
+from layerprobe.tasks.values import Items, Task, TextSplit
 from layerprobe.versions import TOKENS_VERSION
 
 # Texts whose embeddings are in memory at a time where only their token states are measured.
@@ -64,6 +63,8 @@ class Embeddings:
     pooling: Pooling
     texts: Sequence[str]
     """The distinct texts, one a row: a tuple, or `SpooledTexts` where they are many."""
+    bare: Sequence[str]
+    """The same without prompts that the options or the model's configuration put before queries and documents."""
     stored: StoredEmbeddings
     store: Store
     """Where they are kept."""
@@ -134,9 +135,20 @@ class _RowOf:
         return ids[rows], rows
 
 
+class _Read(NamedTuple):
+    """Texts as a model reads them: those of queries and documents begin with their prompts already."""
+
+    texts: Sequence[str]
+    options: Settled
+    bare: Sequence[str]
+    """See `Embeddings`."""
+    prompts: tuple[str, ...] = ()
+    """Those that texts begin with."""
+
+
 def extract(
     model: ModelLike,
-    texts: Sequence[str],
+    texts: Sequence[str] | Items | Task,
     *,
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     ray: str | None = None,
@@ -147,7 +159,9 @@ def extract(
 
     Args:
         model: A name, a folder, a `ModelSpec`, or a checkpoint.
-        texts: Repeated ones are embedded once.
+        texts: Texts, or those of items or of a task; repeated ones are embedded once.
+        options: How to load and embed.
+        progress: Called with the tokens that are done, and all.
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
@@ -167,23 +181,33 @@ def extract(
         other = f"--backend {options.backend}" if ray is None else "--ray"
         raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
-    return _extracted(checkpoint, [distinct], on_plan, machines, blockwise=blockwise)
+    read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
+    return _extracted(checkpoint, read, on_plan=on_plan, workers=machines, blockwise=blockwise)
+
+
+def as_read(checkpoint: Checkpoint, data: Sequence[str] | Items | Task) -> _Read:
+    """Return texts as a model reads them, and the options for that: no prompt is put twice before a text."""
+    chosen = checkpoint.settled
+    if isinstance(data, Task):
+        data = data.split("all")
+    if not isinstance(data, Items):
+        return _Read(data, chosen, data)
+    items, chosen = _with_prompts(data, chosen)
+    texts, bare = items.texts, data.with_prompts("", "").texts
+    return _Read(texts, chosen, bare if len(bare) == len(texts) else texts, tuple(filter(None, items.prompts or ())))
 
 
 def _extracted(
     checkpoint: Checkpoint,
-    candidates: Sequence[Sequence[str]],
+    read: _Read,
+    *,
+    whole: Sequence[str] = (),
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     workers: Workers = HERE,
-    *,
     blockwise: bool = False,
-    prompts: Sequence[str] = (),
 ) -> Embeddings:
-    """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one.
-
-    Prompts are those that the texts already begin with.
-    """
-    options = checkpoint.settled
+    """Return the embeddings of texts, or those of the whole that they are of where these are in the store."""
+    options = read.options
     encoder = blocks = None
     found = kept_use(checkpoint)
     if found is None and blockwise:
@@ -192,7 +216,7 @@ def _extracted(
         found, encoder = first_use(checkpoint)
     found.check(checkpoint.label)
     store, stored = Store(options.cache_dir), None
-    for distinct in candidates:
+    for distinct in (whole, read.texts) if whole else (read.texts,):
         key = _store_key(checkpoint, distinct, options, found)
         if (stored := _open(store, key)) is not None:
             break
@@ -215,7 +239,7 @@ def _extracted(
     settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
-    notes = [note for each in prompts or (options.prompt,) for note in recipe.notes(options.pooling, each)]
+    notes = [note for each in read.prompts or (options.prompt,) for note in recipe.notes(options.pooling, each)]
     warnings += dict.fromkeys(f"{checkpoint.label} is read with {note}" for note in notes)
     if constant:
         warnings.append(left_out_layer(checkpoint.label, options.pooling))
@@ -224,6 +248,7 @@ def _extracted(
         model=from_dict(ModelDescription, {**stored.manifest.description["model"], **checkpoint.naming}),
         pooling=options.pooling,
         texts=distinct,
+        bare=read.bare if distinct is read.texts else distinct,
         stored=stored,
         store=store,
         fingerprint=key.fingerprint,
@@ -249,7 +274,7 @@ def _is_constant(stored: StoredEmbeddings) -> bool:
     return all((np.abs(rows[start : start + TEXTS_A_PASS] - one) <= floor).all() for start in starts)
 
 
-def extract_split(model: ModelLike, task: Task, split: Split) -> Embeddings:
+def extract_split(model: ModelLike, task: Task, split: TextSplit) -> Embeddings:
     """Return embeddings that hold the texts of a split: those of all of the task where they are in the store.
 
     Raises:
@@ -259,19 +284,16 @@ def extract_split(model: ModelLike, task: Task, split: Split) -> Embeddings:
     return extract_items(model, task.split(split), task=task)[1]
 
 
-def extract_items(
-    model: ModelLike, items: ItemsOf, *, task: Task | None = None, prompts: tuple[str | None, str | None] = (None, None)
-) -> tuple[ItemsOf, Embeddings]:
+def extract_items(model: ModelLike, items: ItemsOf, *, task: Task | None = None) -> tuple[ItemsOf, Embeddings]:
     """Return items as they are embedded, and embeddings that hold their texts.
 
-    Of queries and documents each has its prompt: the one given here or that the items have, else that of the
-    options, else that of the model's configuration.
+    Of queries and documents each has its prompt: that of the items, else that of the options, else that of the model's
+    configuration.
 
     Args:
         model: A name, a folder, a `ModelSpec`, or a checkpoint.
         items: Of a split of a task.
         task: The task; the embeddings are those of all of it where they are in the store.
-        prompts: Before queries and before documents; None for what the items, the options or the model say.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -279,35 +301,19 @@ def extract_items(
     """
     readable = readable_as(items.sides[0] if items.sides else ())
     checkpoint = resolve_checkpoint(model, items=readable)
-    read, chosen = _with_prompts(checkpoint, items, prompts)
-    splits = () if task is None else (task.train, task.validation, task.test)
-    of_splits = [_with_prompts(checkpoint, split, prompts)[0].texts for split in splits]
-    whole = tuple(dict.fromkeys(itertools.chain.from_iterable(of_splits)))
-    candidates = [whole, read.texts] if whole else [read.texts]
-    return read, _extracted(replace(checkpoint, options=chosen), candidates, prompts=_before(read))
+    whole = () if task is None else as_read(checkpoint, task).texts
+    read = as_read(checkpoint, items)
+    return _with_prompts(items, read.options)[0], _extracted(checkpoint, read, whole=whole)
 
 
-def _with_prompts(
-    checkpoint: Checkpoint, items: ItemsOf, prompts: tuple[str | None, str | None]
-) -> tuple[ItemsOf, Options]:
+def _with_prompts(items: ItemsOf, options: Settled) -> tuple[ItemsOf, Settled]:
     """Return items with the prompts of queries and of documents, and the options for them; the rest as it is."""
-    options = checkpoint.options
     if items.prompts is None:
         return items, options
-    configured = checkpoint.recipe.retrieval_prompts if options.prompt is None else None
-    usual = configured or (checkpoint.settled.prompt,) * 2
-    query, document = (
-        own or default if asked is None else asked
-        for asked, own, default in zip(prompts, items.prompts, usual, strict=True)
-    )
-    if query == document and not any(items.prompts):
+    query, document = options.query_prompt, options.document_prompt
+    if query == document and items.prompts == (None, None):
         return items, replace(options, prompt=query)
     return items.with_prompts(query, document), replace(options, prompt="")
-
-
-def _before(items: Items) -> tuple[str, ...]:
-    """Return the prompts that texts of items begin with."""
-    return items.prompts if items.prompts is not None and any(items.prompts) else ()
 
 
 def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
@@ -351,43 +357,51 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
     return metrics
 
 
-def distinct_texts(texts: Sequence[str]) -> Sequence[str]:
+def distinct_texts(texts: Sequence[str] | Items | Task) -> Sequence[str]:
     """Return every text once, in order: those of a list, of a task, or of a table with one column.
 
     Raises:
         DataError: If there are no texts, one is empty or no text, or a single text or a table of several columns stands
             where a list should.
     """
-    if isinstance(texts, str):
-        raise DataError(f"expected a list of texts, got the single text {texts[:60]!r}: put it into a list")
-    texts = _texts_in(texts)
-    if not isinstance(texts, SpooledTexts):
-        texts = tuple(texts)
+    listed = texts_in(texts)
+    texts = listed if isinstance(listed, SpooledTexts) else tuple(listed)
     if not texts:
         raise DataError("expected texts to embed, got none")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"expected texts, got {text!r} as number {number}: drop it, or make it a text")
         if not text:
-            raise DataError("expected texts with words in them, got an empty one: drop it")
+            raise DataError(f"expected texts with words in them, got an empty one as number {number}: drop it")
     rows = first_rows(texts, sample_ids(texts))
     return texts if len(rows) == len(texts) else _taken(texts, rows)
 
 
-def _texts_in(texts: Any) -> Any:
-    """Return the texts of a task or of the only column of a DataFrame, a data set or a mapping; else what was given."""
-    if isinstance(texts, Task):
-        return texts.texts()
-    columns = texts if isinstance(texts, Mapping) else getattr(texts, "columns", getattr(texts, "column_names", None))
-    if columns is None:
-        return texts
-    names = list(columns)
-    if len(names) != 1:
-        listed = ", ".join(map(str, names)) or "none"
-        raise DataError(
-            f"expected texts, got a table with the columns {listed}: choose one, or make a task of it with load_task"
-        )
-    return texts[names[0]]
+def texts_in(data: Any) -> Any:
+    """Return the texts of a task, of items, or of the only column of a table; else what was given.
+
+    Raises:
+        DataError: If it is a single text, a table of several columns, or nothing that can be gone through.
+    """
+    if isinstance(data, Task):
+        data = data.split("all")
+    if isinstance(data, Items):
+        return data.texts
+    if isinstance(data, str):
+        raise DataError(f"expected a list of texts, got the single text {data[:60]!r}: put it into a list")
+    # `columns` of an Arrow table are the cells
+    columns = data if isinstance(data, Mapping) else getattr(data, "column_names", getattr(data, "columns", None))
+    if columns is not None:
+        names = list(columns)
+        if len(names) != 1:
+            column = f": pass one, such as frame[{names[0]!r}], or load_task(frame)" if names else ""
+            raise DataError(
+                f"expected texts, got a table with columns {', '.join(map(str, names)) or 'of none'}{column}"
+            )
+        return texts_in(data[names[0]])
+    if not isinstance(data, Iterable):
+        raise DataError(f"expected a list of texts, got {data!r}")
+    return data.to_pylist() if hasattr(data, "to_pylist") else data
 
 
 def _taken(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:

@@ -298,7 +298,8 @@ def described(kind: Any, *, many: bool = False) -> str:
     if isinstance(kind, Reader):
         return kind.expected
     if origin in (types.UnionType, typing.Union):
-        return " or ".join(described(option, many=many) for option in arguments if option is not type(None))
+        kinds = (described(option, many=many) for option in arguments if option is not type(None))
+        return " or ".join(dict.fromkeys(kinds))
     if origin is Literal:
         return f"{'some' if many else 'one'} of {', '.join(map(str, arguments))}"
     if origin in (tuple, Sequence):

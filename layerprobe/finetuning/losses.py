@@ -237,5 +237,5 @@ class PairClasses(TextClasses):
 
 def criterion_of(task: Task, *, width: int) -> Criterion:
     """Return what a task trains, with a fresh head; DataError if what its kind names cannot be loaded."""
-    criterion: Criterion = KINDS[task.kind].load_loss()(width=width, n_labels=len(task.labels))
+    criterion: Criterion = KINDS[task.kind].load("loss")(width=width, n_labels=len(task.labels))
     return criterion

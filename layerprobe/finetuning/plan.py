@@ -19,7 +19,7 @@ from layerprobe.encoders.options import computed_on, load
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, with_prompt
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.progress import duration
@@ -98,7 +98,7 @@ def plan_tuning(
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     options = checkpoint.settled
     encoder = load(checkpoint)
-    prompted, n_blocks = with_prompt(task, options.prompt), encoder.n_layers - 1
+    prompted, n_blocks = with_prompts(task, options), encoder.n_layers - 1
     return TuningPlan(
         model=checkpoint.name,
         n_blocks=n_blocks,

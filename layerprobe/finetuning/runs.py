@@ -261,7 +261,7 @@ class RunWorker:
 
 def _warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     splits = (task.train, task.validation, task.test)
-    warning = KINDS[task.kind].load_loss().cut(encoder, splits, max_length=protocol.max_length)
+    warning = KINDS[task.kind].load("loss").cut(encoder, splits, max_length=protocol.max_length)
     if warning:
         logger.warning("%s", warning)
 

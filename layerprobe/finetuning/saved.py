@@ -104,7 +104,7 @@ def saving_model(directory: Path, encoder: Encoder, *, layer: int | None, task: 
             f"{encoder.description.architecture} does not run without a block, so layer 0 has no checkpoint to save: "
             "expected layers from 1 with --save-models"
         )
-    before_query, before_document = task.train.prompts or (prompt, prompt)
+    before_query, before_document = (each or "" for each in task.train.prompts or (prompt, prompt))
     alike = before_query == before_document
     origin = RunOrigin(
         model=encoder.description,

@@ -183,10 +183,10 @@ def train_layers(
     if encoder.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(encoder.device)
     train, validation, test = (
-        KINDS[task.kind].load_loss().prepare(encoder, items, max_length=protocol.max_length)
+        KINDS[task.kind].load("loss").prepare(encoder, items, max_length=protocol.max_length)
         for items in (task.train, task.validation, task.test)
     )
-    loss: type[Criterion] = KINDS[task.kind].load_loss()
+    loss: type[Criterion] = KINDS[task.kind].load("loss")
     loss.check_batch(train, protocol.batch_size)
     with _memory_errors(encoder, last_layer), seeded(seed, encoder.device):
         model = build()

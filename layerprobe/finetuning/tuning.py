@@ -9,7 +9,7 @@ from typing import cast
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Options, Settled
 from layerprobe.encoders.options import computed_on
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
@@ -106,7 +106,7 @@ def run_set(
     return RunSet(
         model=model,
         folder=run_folder(model.checkpoint, task, protocol),
-        task=with_prompt(task, model.options.prompt),
+        task=with_prompts(task, model.options),
         protocol=protocol,
         weighting=weighting,
         save_models=save_models,
@@ -158,7 +158,7 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol) -> RunFol
     return RunFolder.of(
         Store(options.cache_dir).root,
         checkpoint,
-        with_prompt(task, options.prompt),
+        with_prompts(task, options),
         protocol,
         computed_on=computed_on(options),
         batch_tokens=options.batch_tokens,
@@ -203,9 +203,13 @@ def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
         raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
 
 
-def with_prompt(task: Task, prompt: str) -> Task:
-    """Return the task with the prompt before every text, as extraction has it."""
-    if not prompt:
+def with_prompts(task: Task, options: Settled) -> Task:
+    """Return the task with the prompt before every text, or those of queries and documents, as extraction has it."""
+    splits = task.train, task.validation, task.test
+    if task.train.prompts is not None:
+        train, validation, test = (each.with_prompts(options.query_prompt, options.document_prompt) for each in splits)
+    elif options.prompt:
+        train, validation, test = (each.prompted(options.prompt) for each in splits)
+    else:
         return task
-    train, validation, test = (items.prompted(prompt) for items in (task.train, task.validation, task.test))
     return replace(task, train=train, validation=validation, test=test)

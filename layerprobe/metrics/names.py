@@ -10,6 +10,11 @@ from layerprobe.registry import Registry
 Split = Literal["train", "validation", "test"]
 
 
+def split_title(split: str) -> str:
+    """Return what sentences call a split, or all."""
+    return "all items" if split == "all" else f"the {split} split"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """What outputs are scored by."""

@@ -40,7 +40,7 @@ def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, 
     from layerprobe.comparison.compare import cluster_numbers, diagnostics  # loads torch, which rules do without
 
     values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers that have no rank
-    clusters = None if documents is None else cluster_numbers(embeddings.texts, documents)
+    clusters = None if documents is None else cluster_numbers(embeddings.bare, documents)
     key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
     kept = embeddings.store.load_result("ranks", key, LayerCurve)
     if kept is not None:

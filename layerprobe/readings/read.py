@@ -6,16 +6,17 @@ from dataclasses import replace
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import as_read
 from layerprobe.files.images import readable_as
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.source import Source
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Items, Task
 
 
 def read_curves(
     model: ModelLike,
-    texts: Sequence[str],
+    data: Sequence[str] | Items,
     names: Collection[str],
     *,
     task: Task | None = None,
@@ -25,8 +26,8 @@ def read_curves(
 ) -> dict[str, LayerCurve]:
     """Return numbers by layer of a model by name, with their errors where these are known.
 
-    Texts are for all that needs no labels, and repeated ones count once; of a task the validation split is scored.
-    Texts of one document, where documents are given, are not independent of each other.
+    Texts, or those of items, are for all that needs no labels, and repeated ones count once; of a task the validation
+    split is scored. Texts of one document, where documents are given, are not independent of each other.
 
     Returns:
         In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where
@@ -38,6 +39,7 @@ def read_curves(
     """
     for name in names:
         READINGS.check(name)
+    texts = data.texts if isinstance(data, Items) else data
     readings = {name: READINGS[name] for name in READINGS if name in names}
     if readable_as(texts) != "text":
         readings = {name: reading for name, reading in readings.items() if reading.needs not in ("two views", "views")}
@@ -53,9 +55,11 @@ def read_curves(
         views = replace(views, n_views=2)
     if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
         raise DataError("expected at least two texts to tell their views apart, got one")
+    checkpoint = resolve_checkpoint(model, items=readable_as(texts))
+    read = as_read(checkpoint, data)
     source = Source(
-        checkpoint=resolve_checkpoint(model, items=readable_as(texts)),
-        texts=texts,
+        checkpoint=replace(checkpoint, options=read.options),
+        texts=read.texts,
         task=task,
         level=level,
         documents=documents,

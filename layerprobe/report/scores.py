@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.files.serialisation import to_json
 from layerprobe.kinds.retrieval.values import RetrievalScores
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.names import distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
@@ -78,7 +78,7 @@ def _course(scores: Sequence[float], first: int = 0) -> str:
 
 def _best(scores: LayerScores) -> str:
     best, last, title = scores.best_layer, len(scores.scores) - 1, metric_title(scores.primary)
-    said = f"on the {scores.split} split without fine-tuning"
+    said = f"on {split_title(scores.split)} without fine-tuning"
     if best == last:
         return f"The last layer, {last}, scores best {said}: {title} {numbers.number(scores.scores[last])}."
     ahead = numbers.number(scores.scores[best] - scores.scores[last])

@@ -3,7 +3,7 @@
 import re
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import short_name, short_names
 from layerprobe.prediction.sentence import highest_and_last
@@ -156,14 +156,16 @@ def score_method(scores: LayerScores, kind: str) -> str:
     title, rules = capitalised(metric_title(scores.primary)), KINDS[kind]
     if scores.method == "probe":
         frozen = "token states" if rules.zero_shot == "own" else "embeddings"
-        probe = rules.load_probe()
+        probe = rules.load("probe")
         fitted = f"{'a linear probe' if probe is None else probe.title} on the frozen {frozen}"
-        return f"{title} on the {scores.split} split of {fitted}, fitted on the train split."
+        return f"{title} on {split_title(scores.split)} of {fitted}, fitted on the train split."
     if rules.zero_shot == "own":
-        return f"{title} by the {scores.method} of frozen embeddings on the {scores.split} split."
+        return f"{title} by the {scores.method} of frozen embeddings on {split_title(scores.split)}."
     if rules.threshold is None:
-        return f"{title} correlation of cosine and gold score on the {scores.split} split."
-    return f"{title} of the cosine on the {scores.split} split, at the threshold that is best on the validation split."
+        return f"{title} correlation of cosine and gold score on {split_title(scores.split)}."
+    return (
+        f"{title} of the cosine on {split_title(scores.split)}, at the threshold that is best on the validation split."
+    )
 
 
 def search_finding(finding: Finding) -> str:

@@ -213,7 +213,7 @@ def _of_sums(across: Array, of_first: Array, of_second: Array) -> Array:
 
 def _by_probe(embedded: Mapping[Split, Embeddings], task: Task) -> Outputs:
     """Return outputs by the probe of the kind, fitted on the train split; those of the last mean are kept."""
-    probe: Probe = KINDS[task.kind].load_probe()
+    probe: Probe = KINDS[task.kind].load("probe")
     sides = {split: _layers(embedded[split], task.examples(split)) for split in get_args(Split)}
     targets, n = np.array(task.examples("train").targets), len(task.validation)
 

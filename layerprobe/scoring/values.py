@@ -8,7 +8,7 @@ from typing import Literal
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import check_primary, metric_title
+from layerprobe.metrics.names import check_primary, metric_title, split_title
 from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
@@ -28,7 +28,7 @@ class LayerScores(Shown):
     """How well untrained embeddings do a task, layer by layer."""
 
     split: str
-    """validation or test."""
+    """validation, test, or all."""
     method: ScoreMethod
     """cosine of the two embeddings of a pair; probe: a linear model fitted on the embeddings of the train split; or
     centrality of sentences in their document."""
@@ -78,7 +78,7 @@ class LayerScores(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        what = f"{metric_title(self.primary)} x 100 by {self.method} on {self.split}"
+        what = f"{metric_title(self.primary)} x 100 by {self.method} on {split_title(self.split)}"
         return f"{what}, best at layer {self.best_layer}: {brief(from_layer(self.first_layer, self.scores))}"
 
 

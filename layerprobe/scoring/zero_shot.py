@@ -11,17 +11,16 @@ from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.settings import report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Examples, Task, check_task
+from layerprobe.tasks.values import Examples, Task, TextSplit, check_task
 
 
 def zero_shot(
-    embeddings: Embeddings, task: Task, *, split: Split = "test", fitted: Embeddings | None = None
+    embeddings: Embeddings, task: Task, *, split: TextSplit = "test", fitted: Embeddings | None = None
 ) -> LayerScores:
     """Return how well the pretrained embeddings do the task, layer by layer; no model is needed.
 
@@ -51,7 +50,7 @@ def zero_shot(
 
 
 def probed(
-    embeddings: Embeddings, task: Task, *, split: Split = "test", fitted: Embeddings | None = None
+    embeddings: Embeddings, task: Task, *, split: TextSplit = "test", fitted: Embeddings | None = None
 ) -> LayerScores:
     """Return what the probe of the task's kind scores, layer by layer; from the store, or fitted now.
 
@@ -61,9 +60,9 @@ def probed(
         MisalignedSamplesError: If a text was not embedded.
         DataError: If the kind has no probe, the task too few examples to fit it on, or a layer cannot be scored.
     """
-    probe: Probe | None = KINDS[task.kind].load_probe()
+    probe: Probe | None = KINDS[task.kind].load("probe")
     if probe is None:
-        kinds = ", ".join(name for name, kind in KINDS.items() if kind.probe is not None)
+        kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.probe is not None)
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
@@ -87,8 +86,10 @@ def probed(
     return scores
 
 
-def score(model: ModelLike, task: Task, *, split: Split = "test") -> tuple[LayerScores, Embeddings]:
+def score(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
     """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
+
+    By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -96,9 +97,10 @@ def score(model: ModelLike, task: Task, *, split: Split = "test") -> tuple[Layer
         StoreError: If the store cannot be written.
     """
     check_task(task)
+    split = split or task.scored
     checkpoint = resolve_checkpoint(model, items=task.readable)
     kind = KINDS[task.kind]
-    if (own := kind.load_untrained()) is not None:
+    if (own := kind.load("untrained")) is not None:
         scores: LayerScores = own(checkpoint, task, split=split)
         return scores, extract_split(checkpoint, task, split)
     fit = kind.fitted_on
@@ -107,7 +109,7 @@ def score(model: ModelLike, task: Task, *, split: Split = "test") -> tuple[Layer
 
 
 def layer_scores(
-    task: Task, split: Split, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
+    task: Task, split: TextSplit, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
 ) -> LayerScores:
     """Return the scores of every layer as a result."""
     return LayerScores(
@@ -131,7 +133,7 @@ def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
 
 
 def _cosines(
-    embeddings: Embeddings, layer: int, task: Task, split: Split, *, threshold: float | None = None
+    embeddings: Embeddings, layer: int, task: Task, split: TextSplit, *, threshold: float | None = None
 ) -> Evaluation:
     examples = task.examples(split)
     u, v = _sides(embeddings, layer, examples)

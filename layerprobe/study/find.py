@@ -151,7 +151,7 @@ class _Search:
         self.folds = [runs.task for runs in self.sets]
         self.crew = crew_of(RunWorker, tuple(self.sets))
         self.own_folder = run_folder(checkpoint, task, protocol)
-        read = read_curves(checkpoint, task.texts(), _readings(task))
+        read = read_curves(checkpoint, task.split("all"), _readings(task))
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []

@@ -14,7 +14,7 @@ from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
 from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import distinct_texts, extract
+from layerprobe.extraction.embeddings import distinct_texts, extract, texts_in
 from layerprobe.extraction.readability import data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
@@ -34,7 +34,7 @@ from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.quality import TokenQuality
-from layerprobe.tasks.values import Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextSplit
 
 # Chosen by DropBench and by models that were kept out of it; the README has both tables.
 DEFAULT_RULE = "fall of InfoNCE"
@@ -80,13 +80,14 @@ def predict(
         LayerProbeError: If the model cannot be loaded, or its layers not be compared.
     """
     check_level(level)
-    task = data if isinstance(data, Task) else None
-    texts = data.texts(split) if isinstance(data, Task) else distinct_texts(data)
+    task, data = (data, data) if isinstance(data, Task) else (None, texts_in(data))
+    items = data.split(split) if isinstance(data, Task) else distinct_texts(data)
+    texts = items.texts if isinstance(items, Items) else items
     references = as_models(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
     checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
     quality = data_quality(checkpoint, data, split=split)
-    embedded, *others = (extract(each, texts) for each in (checkpoint, *bases))
+    embedded, *others = (extract(each, items) for each in (checkpoint, *bases))
     compared = compare_all(
         embedded,
         others or [embedded],
@@ -103,7 +104,7 @@ def predict(
         label_warnings = scored.warnings
     curves = read_curves(
         checkpoint,
-        texts,
+        items,
         [name for name in rule_curves(rule) if name != CKA],
         task=task,
         level=level,

@@ -124,7 +124,7 @@ def run(
 
         further = at(checkpoint, layers)
         contrast = at(bases[0], reference_layers) if bases else ()
-    scored = [score(each, task) for each in (checkpoint, *bases[:1])]
+    scored = [score(each, task, split="test") for each in (checkpoint, *bases[:1])]
     comparison = prediction.comparison
     return Study(
         comparison=comparison,

@@ -203,7 +203,7 @@ def _known_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
     if texts is None and (kind is None or not kind.pairs):
         single = _named(table.header, TEXT_NAMES)
         texts = None if single is None else (single,)
-    kinds = KINDS.values() if kind is None else (kind,)
+    kinds = KINDS.usable().values() if kind is None else (kind,)
     names = [name for each in kinds if texts and each.pairs == (len(texts) == 2) for name in each.target_columns]
     target = _named(table.header, names)
     if texts is None or target is None:

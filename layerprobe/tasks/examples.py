@@ -9,12 +9,11 @@ from layerprobe.tasks.columns import Columns, task_columns
 from layerprobe.tasks.kind import KINDS, detect_kind
 from layerprobe.tasks.labels import class_names
 from layerprobe.tasks.scores import check_range, parse_score, scale
-from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.texts import Cleaner, EmptyCells, count
 from layerprobe.tasks.values import Examples, Task
 
-SPLITS = ("train", "validation", "test")
 MIN_EXAMPLES = 4
 _SHOWN = 5
 
@@ -119,7 +118,13 @@ def task_of(
         TaskError: If a split has too few examples, or all of one score or label; if a score is out of the range, or
             fits no usual range; if there are too many classes, or another split has one that the train split lacks.
     """
-    splits, drawn = _with_all_splits(kind, splits, ratios, seed)
+    unit, whole = KINDS[kind].unit, splits["train"]
+    copies = f"copies of {'an' if unit[0] in 'aeiou' else 'a'} {unit}"
+    if whole and whole[0].second is not None:
+        copies += ", turned round or not,"
+    one_piece = len(splits) == 1
+    keys = [row.pair for row in whole]
+    splits, drawn = with_all_splits(splits, keys, ratios, seed=seed, unit=unit, together=copies)
     for role in SPLITS:
         _check_split(kind, role, splits[role])
     labels: tuple[str, ...] = ()
@@ -137,27 +142,10 @@ def task_of(
         test=test,
         labels=labels,
         score_range=score_range,
+        one_piece=one_piece,
         notes=(*notes, *drawn, scale_note),
         warnings=(*warnings, *_overlap(train, test)),
     )
-
-
-def _with_all_splits(
-    kind: str, splits: Mapping[str, list[Row]], ratios: Sequence[float], seed: int
-) -> tuple[Mapping[str, list[Row]], list[str]]:
-    drawn = [role for role in SPLITS if role == "train" or role not in splits]
-    if drawn == ["train"]:
-        return splits, []
-    train = splits["train"]
-    shares = [ratio for role, ratio in zip(SPLITS, ratios, strict=True) if role in drawn]
-    parts = split_by_ratio([row.pair for row in train], shares, seed=seed)
-    filled = {**splits, **{role: [train[i] for i in part] for role, part in zip(drawn, parts, strict=True)}}
-    sizes = ", ".join(f"{len(filled[role])} {role}" for role in drawn)
-    pairs, unit = bool(train) and train[0].second is not None, KINDS[kind].unit
-    equal = f"copies of a {unit}, turned round or not, are in one split"
-    if not pairs:
-        equal = f"copies of {'an' if unit[0] in 'aeiou' else 'a'} {unit} are in one split"
-    return filled, [f"split {len(train)} {unit}s at random with seed {seed} into {sizes}; {equal}"]
 
 
 def _check_split(kind: str, role: str, rows: Sequence[Row]) -> None:

@@ -127,63 +127,18 @@ class Kind:
             return "train"
         return "validation" if self.threshold is not None else None
 
-    def load_loss(self) -> Any:
-        """Return the class that is trained.
+    @property
+    def fits(self) -> bool:
+        """Whether zero-shot scores need another split, for a probe or a threshold."""
+        return self.fitted_on is not None or (self.zero_shot == "own" and self.probe is not None)
+
+    def load(self, field: str) -> Any:
+        """Return what a field such as loss, items or untrained names; None where it names nothing.
 
         Raises:
             DataError: If it cannot be loaded.
         """
-        return _load(self.loss)
-
-    def load_items(self) -> Any:
-        """Return the class of a split's items.
-
-        Raises:
-            DataError: If it cannot be loaded.
-        """
-        return _load(self.items)
-
-    def load_loader(self) -> Any:
-        """Return what loads a task of this kind; None where files of it are tables.
-
-        Raises:
-            DataError: If it cannot be loaded.
-        """
-        return None if self.loader is None else _load(self.loader)
-
-    def load_unlabelled(self) -> Any:
-        """Return what loads items without targets; None where they are texts.
-
-        Raises:
-            DataError: If it cannot be loaded.
-        """
-        return None if self.unlabelled is None else _load(self.unlabelled)
-
-    def load_merged(self) -> Any:
-        """Return what loads several data sets as one task.
-
-        Raises:
-            DataError: If it cannot be loaded, or this kind has none.
-        """
-        if self.merged is None:
-            raise DataError(f"expected a kind of task whose data sets can be merged, got {self.name}")
-        return _load(self.merged)
-
-    def load_untrained(self) -> Any:
-        """Return what scores frozen embeddings; None where cosines or the probe do.
-
-        Raises:
-            DataError: If it cannot be loaded.
-        """
-        return None if self.untrained is None else _load(self.untrained)
-
-    def load_probe(self) -> Any:
-        """Return the probe; None where there is none.
-
-        Raises:
-            DataError: If it cannot be loaded.
-        """
-        return None if self.probe is None else _load(self.probe)
+        return None if (reference := getattr(self, field)) is None else _load(reference)
 
 
 def _load(reference: str) -> Any:
@@ -204,5 +159,5 @@ def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
         ('paraphrase', 'sts', 'entailment')
     """
     distinct = {label_cell(cell).lower() for cell in targets} - {""}
-    kinds = [KINDS[name] for name in (*(name for name in KINDS if name not in KINDS.own), *KINDS.own)]
+    kinds = sorted(KINDS.usable().values(), key=lambda kind: kind.name in KINDS.own)
     return next(kind.name for kind in kinds if kind.pairs == pairs and kind.detects(distinct))

@@ -11,12 +11,12 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.spooled import spooled
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
-from layerprobe.tasks.examples import SPLITS, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.examples import kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.memory import table_of, tables_of
-from layerprobe.tasks.splitting import check_ratios
+from layerprobe.tasks.splitting import SPLITS, check_ratios
 from layerprobe.tasks.tables import (
     Table,
     check_file,
@@ -46,8 +46,8 @@ class TaskSource:
     format: Format
     skip_empty: bool = False
     skip_broken: bool = False
-    query_prompt: str = ""
-    document_prompt: str = ""
+    query_prompt: str | None = None
+    document_prompt: str | None = None
 
 
 DATA = "data"
@@ -67,8 +67,8 @@ def load_task(
     format: Format | None = None,
     skip_empty: bool = False,
     skip_broken: bool = False,
-    query_prompt: str = "",
-    document_prompt: str = "",
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
     name: str | None = None,
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
@@ -96,7 +96,7 @@ def load_task(
         format: How files are written, where that is not to be found out; the task's notes say what was.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
         skip_broken: Leave images out that do not open; otherwise they are an error.
-        query_prompt: Put before every query of a retrieval task, such as "query: ".
+        query_prompt: Put before every query of a retrieval task, such as "query: "; by default as options or model say.
         document_prompt: Put before every document of one, such as "passage: ".
         name: What the task is called; by default the source, or `data`.
 
@@ -111,9 +111,9 @@ def load_task(
     name = name or (str(source) if isinstance(source, (str, Path)) else DATA)
     kind = kind or _recognised(source)
     if (query_prompt or document_prompt) and (kind is None or not KINDS[kind].prompts):
-        kinds = ", ".join(name for name, each in KINDS.items() if each.prompts)
+        kinds = ", ".join(name for name, each in KINDS.usable().items() if each.prompts)
         raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
-    if kind is not None and (loader := KINDS[kind].load_loader()) is not None:
+    if kind is not None and (loader := KINDS[kind].load("loader")) is not None:
         if score_range is not None:
             raise TaskError(f"expected no score range for {kind}, got {score_range}")
         task: Task = loader(
@@ -160,13 +160,13 @@ def _recognised(source: object) -> str | None:
     if not isinstance(source, (str, Path)) or is_on_hub(source):
         return None
     path = from_home(source)
-    return next((name for name, kind in KINDS.items() if kind.loader and kind.recognises(path)), None)
+    return next((name for name, kind in KINDS.usable().items() if kind.loader and kind.recognises(path)), None)
 
 
 def _unlabelled(path: Path) -> Any:
     """Return what loads the items of a file that are no texts; None where they are texts."""
-    kinds = (kind for kind in KINDS.values() if kind.unlabelled is not None)
-    return next((kind.load_unlabelled() for kind in kinds if kind.recognises(path)), None)
+    kinds = (kind for kind in KINDS.usable().values() if kind.unlabelled is not None)
+    return next((kind.load("unlabelled") for kind in kinds if kind.recognises(path)), None)
 
 
 def load_texts(

@@ -1,8 +1,11 @@
 """Where a task is and how it is read -> the task. Knows which loader takes the settings."""
 
+from dataclasses import fields
+
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.values import MERGED_KIND, Task, TaskSettings
+from layerprobe.tasks.values import Task, TaskSettings
 
 
 def load_settings(settings: TaskSettings) -> Task:
@@ -12,21 +15,11 @@ def load_settings(settings: TaskSettings) -> Task:
         TaskError: If it is not what it should be.
     """
     if settings.merge:
-        merged: Task = KINDS[MERGED_KIND].load_merged()(
+        kind = next(kind for name, kind in KINDS.usable().items() if kind.merged and settings.kind in (None, name))
+        merged: Task = kind.load("merged")(
             settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty
         )
         return merged
-    return load_task(
-        settings.source,
-        columns=settings.columns,
-        kind=settings.kind,
-        score_range=settings.score_range,
-        validation=settings.validation,
-        test=settings.test,
-        seed=settings.split_seed,
-        format=settings.format,
-        skip_empty=settings.skip_empty,
-        skip_broken=settings.skip_broken,
-        query_prompt=settings.query_prompt,
-        document_prompt=settings.document_prompt,
-    )
+    read = {"source", "merge", "split_seed", *(field.name for field in fields(Format))}
+    given = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in read}
+    return load_task(settings.source, seed=settings.split_seed, format=settings.format, **given)

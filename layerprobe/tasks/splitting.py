@@ -2,11 +2,16 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from layerprobe.errors import DataError, TaskError
+from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Items, Task
+
+SPLITS = ("train", "validation", "test")
+Whole = TypeVar("Whole", bound=Items | list[Any])
 
 
 def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
@@ -39,6 +44,34 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
     return [sorted(indices) for indices in splits]
 
 
+def with_all_splits(
+    splits: Mapping[str, Whole],
+    keys: Iterable[tuple[str, str]],
+    ratios: Sequence[float],
+    *,
+    seed: int,
+    unit: str,
+    together: str = "",
+) -> tuple[dict[str, Whole], list[str]]:
+    """Return splits with those that are missing drawn from the train split, and a note of that.
+
+    Training items whose keys are alike, see `split_by_ratio`, stay together, as the note says.
+    """
+    drawn = [role for role in SPLITS if role == "train" or role not in splits]
+    if drawn == ["train"]:
+        return dict(splits), []
+    train = splits["train"]
+    shares = [ratio for role, ratio in zip(SPLITS, ratios, strict=True) if role in drawn]
+    parts: list[Any] = [
+        train.take(rows) if isinstance(train, Items) else [train[i] for i in rows]
+        for rows in split_by_ratio(list(keys), shares, seed=seed)
+    ]
+    sizes = ", ".join(f"{len(part):,} {role}" for role, part in zip(drawn, parts, strict=True))
+    said = f"split {count(len(train), unit)} at random with seed {seed} into {sizes}"
+    filled = {**splits, **dict(zip(drawn, parts, strict=True))}
+    return filled, [f"{said}; {together} are in one split" if together else said]
+
+
 def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Task:
     """Return a task with at most so many training, validation and test examples, drawn at random and in their order.
 
@@ -63,8 +96,7 @@ def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
     Raises:
         DataError: If a size is not positive, or no example would be left to test.
     """
-    splits = task.train, task.validation, task.test
-    whole = splits[0].join(splits[1]).join(splits[2])
+    whole = task.split("all")
     pairs = [(item[0], item[-1]) for item in zip(*whole.sides, strict=True)]
     rest = len(pairs) - train - validation
     if min(train, validation, rest) < 1:

@@ -48,7 +48,8 @@ def source_from(folder: Path | None, name: str) -> str:
 def _columns(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(","))
-    columns: tuple[str, ...] = from_dict(tuple[str, ...], [str(part) if type(part) is int else part for part in value])
+    parts = [str(part) if type(part) is int else part for part in from_dict(tuple[Any, ...], value)]
+    columns: tuple[str, ...] = from_dict(tuple[str, ...], parts)
     return columns
 
 

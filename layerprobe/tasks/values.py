@@ -18,8 +18,6 @@ from layerprobe.tasks.kind import KINDS, Kind
 
 TextSplit = Literal["all", "train", "validation", "test"]
 """Whose texts: of one split, or of all."""
-MERGED_KIND = "sts"
-"""Of the task that files of scored word pairs are merged into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +30,8 @@ class Items(abc.ABC):
     @classmethod
     def class_of(cls, values: dict[str, Any]) -> tuple[type["Items"], dict[str, Any]]:
         """Return the class of items that has these fields, and the fields; DataError if no kind of task has one."""
-        for kind in KINDS.values():
-            items: type[Items] = kind.load_items()
+        for kind in KINDS.usable().values():
+            items: type[Items] = kind.load("items")
             if issubclass(items, cls) and {field.name for field in dataclasses.fields(items)} == values.keys():
                 return items, values
         raise DataError(f"expected the items of a kind of task, got fields {', '.join(sorted(values))}")
@@ -74,12 +72,12 @@ class Items(abc.ABC):
         return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
 
     @property
-    def prompts(self) -> tuple[str, str] | None:
-        """What stands before queries and before documents; None where items are no such."""
+    def prompts(self) -> tuple[str | None, str | None] | None:
+        """Their own before queries and before documents, None for none; None where items are no such."""
         return None
 
-    def with_prompts(self, query: str, document: str) -> Self:
-        """Return queries and documents with these prompts in the place of theirs; other items as they are."""
+    def with_prompts(self, query: str | None, document: str | None) -> Self:
+        """Return queries and documents with these prompts where they have none; other items as they are."""
         return self
 
     @property
@@ -179,6 +177,8 @@ class Task:
     """Names of the classes in the order of their numbers; empty where targets are scores."""
     score_range: tuple[float, float] | None = None
     """What scores of 0 and 1 were in the source; None where several sources had their own."""
+    one_piece: bool = False
+    """Whether the data has no predefined split: where nothing is fitted, all of it is scored."""
     notes: tuple[str, ...] = ()
     """How the data was understood, in plain words."""
     warnings: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ class Task:
             raise DataError(f"expected {expected} for a task of kind {self.kind}, got {len(self.labels)} labels")
         if kind.classes and len(self.labels) != len(kind.classes):
             raise DataError(f"expected the {len(kind.classes)} labels of {self.kind}, got {len(self.labels)}")
-        expected_items = kind.load_items()
+        expected_items = kind.load("items")
         for split in typing.get_args(Split):
             items = self.split(split)
             if not isinstance(items, expected_items):
@@ -205,13 +205,13 @@ class Task:
         sizes = ", ".join(f"{len(self.split(name)):,} {name}" for name in typing.get_args(Split))
         return f"<Task {self.name}: {self.kind}; {sizes}>"
 
-    def split(self, name: Split) -> Items:
-        """Return the items of a split."""
-        items: Items = getattr(self, name)
+    def split(self, name: TextSplit) -> Items:
+        """Return the items of a split, or of all."""
+        items: Items = self.train.join(self.validation).join(self.test) if name == "all" else getattr(self, name)
         return items
 
-    def examples(self, name: Split) -> Examples:
-        """Return the items of a split as texts or pairs with a number each; DataError if the kind has others."""
+    def examples(self, name: TextSplit) -> Examples:
+        """Return the items of a split, or all, as texts or pairs with a number each; DataError for other kinds."""
         items = self.split(name)
         if not isinstance(items, Examples):
             raise DataError(
@@ -221,13 +221,17 @@ class Task:
 
     def texts(self, split: TextSplit = "all") -> tuple[str, ...]:
         """Return the distinct texts of one split, or of all, in order of first appearance."""
-        splits: tuple[Split, ...] = typing.get_args(Split) if split == "all" else (split,)
-        return tuple(dict.fromkeys(text for name in splits for text in self.split(name).texts))
+        return self.split(split).texts
 
     @property
     def readable(self) -> Readable:
         """What its items are."""
         return readable_as(self.train.sides[0] if self.train.sides else ())
+
+    @property
+    def scored(self) -> TextSplit:
+        """What is scored without fine-tuning where nobody says: the test split, or all where no split is needed."""
+        return "all" if self.one_piece and not KINDS[self.kind].fits else "test"
 
     @property
     def primary(self) -> str:
@@ -294,7 +298,7 @@ class TaskSettings:
     test: str | None = None
     """A file with the test split."""
     split_seed: int = 0
-    """Of the split of what comes in one piece."""
+    """Of the split of data that has no predefined split."""
     delimiter: str | None = None
     """Between the fields of a text file, by name or itself; detected by default."""
     encoding: str | None = None
@@ -309,10 +313,10 @@ class TaskSettings:
     """Whether rows with an empty cell are left out; they are an error otherwise."""
     skip_broken: bool = False
     """Whether images that do not open are left out; they are an error otherwise."""
-    query_prompt: str = field(default="", metadata=RARE)
-    """Put before every query of a retrieval task."""
-    document_prompt: str = field(default="", metadata=RARE)
-    """Put before every document of one."""
+    query_prompt: str | None = field(default=None, metadata=RARE)
+    """Put before every query of a retrieval task; by default what the options or the model say."""
+    document_prompt: str | None = field(default=None, metadata=RARE)
+    """Put before every document of one; likewise."""
 
     @property
     def format(self) -> Format:
@@ -332,7 +336,8 @@ class TaskSettings:
             KINDS.check(self.kind)
         _ = self.format  # which checks its fields
         others = (self.columns, self.score_range, self.validation, self.test)
-        if self.merge and (self.kind not in (None, MERGED_KIND) or any(other is not None for other in others)):
+        merged = [name for name, kind in KINDS.usable().items() if kind.merged] if self.merge else []
+        if self.merge and (self.kind not in (None, *merged) or any(other is not None for other in others)):
             raise DataError(
-                f"expected no columns, score_range, validation or test, and no kind but {MERGED_KIND}, with merge"
+                f"expected no columns, score_range, validation or test, and no kind but {', '.join(merged)}, with merge"
             )

@@ -89,7 +89,7 @@ def test_texts_of_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, model: 
 
 @pytest.mark.usefixtures("crowded")
 def test_an_empty_text_among_many_is_refused() -> None:
-    with pytest.raises(DataError, match="expected texts with words in them, got an empty one: drop it"):
+    with pytest.raises(DataError, match="expected texts with words in them, got an empty one as number"):
         distinct_texts(spooled.spooled(["a", "", "b"]))
 
 

@@ -31,7 +31,7 @@ U, V = rng.normal(size=(2, 5, 3)).astype(np.float32)
 
 
 def loss_for(kind: str, *, n_labels: int = 0) -> Loss:
-    criterion: Loss = KINDS[kind].load_loss()(width=3, n_labels=n_labels)
+    criterion: Loss = KINDS[kind].load("loss")(width=3, n_labels=n_labels)
     return criterion
 
 
@@ -206,10 +206,11 @@ def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
 
 
 def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:
-    from layerprobe.finetuning.tuning import with_prompt
+    from layerprobe.encoders.model import Settled
+    from layerprobe.finetuning.tuning import with_prompts
 
     task = toy_task_of("classification")
-    prompted = with_prompt(task, "a ")
+    prompted = with_prompts(task, Settled(prompt="a "))
     assert prompted.test.second is None
     assert prompted.test.first == tuple("a " + text for text in task.test.first)
     assert dataclasses.replace(prompted.test, first=task.test.first) == task.test

@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import layerprobe as lp
@@ -75,11 +77,15 @@ def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: tuple[
         ("one string", "expected a list of texts, got the single text 'one string': put it into a list"),
         (
             pd.DataFrame({"title": ["a b"], "body": ["c d"]}),
-            "expected texts, got a table with the columns title, body: choose one, or make a task of it with load_task",
+            r"expected texts, got a table with columns title, body: pass one, such as frame\['title'\], or load_task",
         ),
+        (pa.table({"title": ["a b"], "body": ["c d"]}), "got a table with columns title, body: pass one"),
+        (datasets.Dataset.from_dict({"title": ["a b"], "body": ["c d"]}), "got a table with columns title, body"),
+        (pd.DataFrame({"text": ["a b", None]}), "expected texts, got (None|nan) as number 1"),
+        (5, "expected a list of texts, got 5"),
         (["a b", None], "expected texts, got None as number 1: drop it, or make it a text"),
         ([3.0], "expected texts, got 3.0 as number 0"),
-        (["a", ""], "got an empty one: drop it"),
+        (["a", ""], "got an empty one as number 1: drop it"),
         ([], "expected texts to embed, got none"),
     ],
 )
@@ -93,8 +99,12 @@ def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: tuple[
     task, options = lp.embedded_task(train=8, validation=8, test=8), Options(cache_dir=tmp_path)
     texts = list(task.texts())
     expected = lp.extract(given(pair[0], options), texts).fingerprint
+    arrow = pa.table({"text": texts})
     tables: list[Any] = [task, pd.DataFrame({"text": texts}), pd.Series(texts), {"text": texts}]
-    assert [lp.extract(given(pair[0], options), given).fingerprint for given in tables] == [expected] * 4
+    tables += [arrow, arrow["text"], datasets.Dataset(arrow)]
+    assert [lp.extract(given(pair[0], options), table).fingerprint for table in tables] == [expected] * 7
+    several = [lp.predict(given(pair[0], options), table) for table in (texts, *tables[1:])]
+    assert all(to_json(prediction) == to_json(several[0]) for prediction in several)
 
 
 def test_a_task_that_was_not_loaded_is_refused(pair: tuple[Path, Path]) -> None:

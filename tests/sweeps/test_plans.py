@@ -225,6 +225,10 @@ WRONG = {
         f"{SMALL}[[models]]\nid = 'org/name'",
         "expected at least one model, and each of them once, got 2",
     ),
+    "a table of columns": (
+        f"{SMALL}columns = {{a = 1}}",
+        'expected columns to be a text such as s1,s2,score or a list of names or numbers, got {"a": 1}',
+    ),
     "a merged task with columns": (
         f"{SMALL}merge = true\ncolumns = 'a,b,c'",
         "tasks 1: expected no columns, score_range",

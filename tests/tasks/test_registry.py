@@ -31,21 +31,21 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # ---- what each says ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if KINDS[name].load_items() is Examples])
+@pytest.mark.parametrize("name", [name for name in OWN if KINDS[name].load("items") is Examples])
 def test_a_kind_holds_together(name: str) -> None:
     kind = KINDS[name]
     assert kind.name == name
     assert all(metric_title(metric) for metric in kind.metrics)
-    assert issubclass(kind.load_loss(), Criterion)
-    assert (kind.zero_shot == "own") == (kind.load_untrained() is not None)
+    assert issubclass(kind.load("loss"), Criterion)
+    assert (kind.zero_shot == "own") == (kind.load("untrained") is not None)
     assert kind.zero_shot != "probe" or kind.probe is not None
-    assert isinstance(kind.load_probe(), Probe | None)
+    assert isinstance(kind.load("probe"), Probe | None)
 
 
 @pytest.mark.parametrize("name", OF_EXAMPLES)
 def test_perfect_outputs_score_1(name: str) -> None:
     kind = KINDS[name]
-    assert issubclass(kind.load_loss(), Loss)
+    assert issubclass(kind.load("loss"), Loss)
     assert kind.pairs or kind.zero_shot == "probe"
     classes = kind.labelled and kind.threshold is None
     perfect = (np.eye(3), np.arange(3.0)) if classes else (np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0]))
@@ -74,7 +74,7 @@ def test_kinds_from_outside_are_asked_first(toy: None) -> None:
 
 def test_a_loss_that_is_not_there(toy: None) -> None:
     with pytest.raises(DataError, match=r"toy_plugin:Missing cannot be loaded: .*has no attribute 'Missing'"):
-        KINDS["broken"].load_loss()
+        KINDS["broken"].load("loss")
 
 
 # ---- nothing else names a kind -------------------------------------------------------------------------
@@ -82,7 +82,6 @@ def test_a_loss_that_is_not_there(toy: None) -> None:
 DEFAULTS = {
     "cli/layerprobe_cli/commands/retrieve.py",  # a key of what it prints, and below an anchor of its page
     "layerprobe/report/scores.py",
-    "layerprobe/tasks/values.py",  # what files of scored word pairs are merged into
     "layerprobe/embedded/pair.py",  # the task of the embedded pair
 }
 

@@ -94,8 +94,8 @@ def compare(
         settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
     with output.progress():
-        tested = extract(extraction.resolve(model), data.texts)
-        bases = [extract(each, data.texts) for each in checkpoints]
+        tested = extract(extraction.resolve(model), data.items or data.texts)
+        bases = [extract(each, data.items or data.texts) for each in checkpoints]
         measured = [
             compare_all(
                 tested,

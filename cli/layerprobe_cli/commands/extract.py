@@ -44,7 +44,7 @@ def extract(
     with output.progress():
         embeddings = extract_layers(
             extraction.resolve(model),
-            data.texts,
+            data.items or data.texts,
             ray=ray,
             workers=workers,
             blockwise=blockwise,

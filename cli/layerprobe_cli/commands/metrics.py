@@ -55,7 +55,7 @@ def metrics(
     with output.progress():
         curves = read_curves(
             extraction.resolve(model),
-            data.texts,
+            data.items or data.texts,
             reading or alone(),
             task=data.task,
             documents=data.documents,

@@ -15,7 +15,12 @@ def score(
     extraction: Extraction,
     report: Report,
     output: Output,
-    split: Annotated[Literal["validation", "test"], typer.Option(help="What is scored.")] = "test",
+    split: Annotated[
+        Literal["validation", "test", "all"] | None,
+        typer.Option(
+            help="What is scored.", show_default="test; all of data without a predefined split where nothing is fitted"
+        ),
+    ] = None,
     layer_means: Annotated[
         bool,
         typer.Option(
@@ -33,9 +38,10 @@ def score(
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
     """
-    if layer_means and split != "test":
+    if layer_means and split not in (None, "test"):
         raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
     task = source.load()
+    split = "test" if layer_means else split
 
     # only now: an error in the data needs no torch
     from layerprobe.scoring.layer_means import layer_means as average_layers

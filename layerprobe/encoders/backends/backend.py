@@ -99,4 +99,4 @@ def check_backend(name: str) -> None:
 
 def engines() -> dict[str, Engine]:
     """Return the backends that run graphs, by name."""
-    return {name: backend for name, backend in BACKENDS.items() if isinstance(backend, Engine)}
+    return {name: backend for name, backend in BACKENDS.usable().items() if isinstance(backend, Engine)}

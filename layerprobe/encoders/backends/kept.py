@@ -1,4 +1,4 @@
-"""Graphs of encoders on disk: made once, read again, and held against torch whenever one is opened.
+"""Graphs of encoders on disk: made once, read again, and compared with torch whenever one is opened.
 
 root/results/graphs/<key>/ has the library's own files and SHA256SUMS.
 """
@@ -36,12 +36,12 @@ Opened = tuple[Graph, tuple[float, ...]]
 
 
 def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Opened:
-    """Return the graph of an encoder from the store, where it is made first if need be.
+    """Return the graph of an encoder from the store; it is made first if it is not there.
 
-    Another process that makes the same one is waited for; a damaged one is made again.
+    Waits for another process that is making the same graph; makes a damaged one again.
 
     Raises:
-        ModelError: If the library makes no graph of it, or one that computes something else than torch.
+        ModelError: If the library cannot convert it, or the graph does not compute what torch does.
         StoreError: If the graph cannot be written.
     """
     root = Store(options.cache_dir).root
@@ -50,16 +50,16 @@ def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options
     with store_errors("lock", root / "locks"), FileLock(root / "locks" / f"{folder.name}.lock"):
         problems = list(folder_problems(folder))
         for problem in problems:
-            logger.warning("%s: the graph is made again", problem)
+            logger.warning("%s: making the graph again", problem)
         if problems or not (folder / SUMS).is_file():
             _make(engine, encoder, options, folder)
     return _compiled(engine, encoder, options, folder)
 
 
 def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled, root: Path) -> Path:
-    """Return where the graph of an encoder is kept: under a name of all that it depends on.
+    """Return the folder of the graph of an encoder, named by all that it depends on.
 
-    One graph does for float32 and bfloat16, for all tokenizers that give the same features, and for all processors.
+    One graph serves float32 and bfloat16, all tokenizers that give the same features, and all processors.
     """
     key = digest(
         {
@@ -83,28 +83,28 @@ def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: S
 def _make(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> None:
     """Make a graph with the encoder's own attention, or else with plain one, and keep the first that equals torch.
 
-    OpenVINO's fused attention gives NaN where a token has nothing to look at, as padding beside windows has.
+    OpenVINO's fused attention gives NaN where a token can attend to nothing, such as padding beside windows.
     """
     make_directory(folder.parent)
     if encoder.model.config._attn_implementation != PLAIN:
         try:
             return _make_one(engine, encoder, options, folder)
         except ModelError as error:
-            logger.info("%s; it is tried with plain attention", error)
+            logger.info("%s; trying plain attention", error)
     return _make_one(engine, encoder, options, folder, plain=True)
 
 
 def _make_one(engine: Engine, encoder: Encoder, options: Settled, folder: Path, *, plain: bool = False) -> None:
     advice = "choose another folder with --cache-dir"
     with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
-        logger.info("making a graph of %s for %s", encoder.description.name, engine.name)
-        with _one_line(engine, encoder, "be made a graph of"):
+        logger.info("converting %s to %s", encoder.description.name, engine.name)
+        with _one_line(engine, encoder, "be converted to"):
             engine.write(exported(encoder, options.pooling, plain=plain), new)
         _compiled(engine, encoder, options, new)
 
 
 def _compiled(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> Opened:
-    """Compile the graph of a folder, and hold it against torch."""
+    """Compile the graph of a folder, and compare it with torch."""
     dtype, name = dtype_name(options), encoder.description.name
     with _one_line(engine, encoder, "be run by"):
         graph = engine.compile(folder, dtype)
@@ -112,7 +112,7 @@ def _compiled(engine: Engine, encoder: Encoder, options: Settled, folder: Path) 
     wrong = [layer for layer, difference in enumerate(found) if not difference <= TOLERANCES[dtype]]  # NaN is wrong
     if wrong:
         raise ModelError(
-            f"{engine.name} computes something else than torch for {name}: layer {wrong[0]} differs by "
+            f"{engine.name} does not compute what torch does for {name}: layer {wrong[0]} differs by "
             f"{found[wrong[0]]:.1e} of its largest feature, expected at most {TOLERANCES[dtype]:.0e}; "
             "take --backend torch"
         )

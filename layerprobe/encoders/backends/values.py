@@ -64,7 +64,7 @@ class BackendSurvey:
 
     @property
     def table(self) -> Table:
-        """A row a backend: how fast it is, and what was found."""
+        """One row per backend: how fast it is, and what was found."""
         return Table(
             columns=(
                 Column("backend", [each.backend for each in self.findings]),

@@ -20,10 +20,10 @@ from layerprobe.kinds.answers.items import Answer, Questions, is_in
 from layerprobe.kinds.answers.kind import QUESTION_ANSWERING
 from layerprobe.names import some
 from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits, split_role
-from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
+from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.loading import TaskSource
-from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import check_size, read_lines
 from layerprobe.tasks.texts import Cleaner, count
 from layerprobe.tasks.values import Task
@@ -86,7 +86,14 @@ def load_questions(source: TaskSource) -> Task:
     records, notes = _records(source)
     warnings: list[str] = []
     splits = {role: _questions(name, each, source.skip_empty, warnings) for role, (name, each) in records.items()}
-    splits, drawn = _with_all_splits(splits, source)
+    splits, drawn = with_all_splits(
+        splits,
+        [(context, "") for context in splits["train"].contexts],
+        source.split_ratios,
+        seed=source.seed,
+        unit="question",
+        together="the questions about one context",
+    )
     for role in SPLITS:
         if len(splits[role]) < MIN_EXAMPLES:
             raise TaskError(
@@ -118,22 +125,6 @@ def _said(splits: Mapping[str, Questions]) -> str:
         unanswerable = f", {without:,} without an answer" if without else ""
         parts.append(f"{len(items):,} about {count(len(set(items.contexts)), 'context')}{unanswerable} in {role}")
     return f"read as {KIND}; questions: {'; '.join(parts)}"
-
-
-def _with_all_splits(splits: Mapping[str, Questions], source: TaskSource) -> tuple[dict[str, Questions], list[str]]:
-    drawn = [role for role in SPLITS if role == "train" or role not in splits]
-    if drawn == ["train"]:
-        return dict(splits), []
-    train = splits["train"]
-    shares = [ratio for role, ratio in zip(SPLITS, source.split_ratios, strict=True) if role in drawn]
-    contexts = [(context, context) for context in train.contexts]
-    parts = split_by_ratio(contexts, shares, seed=source.seed)
-    filled = {**splits, **{role: train.take(rows) for role, rows in zip(drawn, parts, strict=True)}}
-    said = (
-        f"split {len(train):,} questions about {count(len(set(contexts)), 'context')} at random with seed "
-        f"{source.seed} into {', '.join(drawn)}; the questions about one context are in one split"
-    )
-    return filled, [said]
 
 
 # ---- sources --------------------------------------------------------------------------------------------

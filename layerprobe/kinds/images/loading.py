@@ -22,11 +22,12 @@ from layerprobe.kinds.images.kind import IMAGE_CLASSIFICATION
 from layerprobe.names import some
 from layerprobe.tasks.columns import Columns, named_column
 from layerprobe.tasks.discovery import split_role
-from layerprobe.tasks.examples import SPLITS, Row, task_of
+from layerprobe.tasks.examples import Row, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS
 from layerprobe.tasks.labels import label_cell
 from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import read_table
 from layerprobe.tasks.texts import Cleaner, count
 from layerprobe.tasks.values import Task, TextFile

@@ -25,10 +25,10 @@ class RetrievalItems(Items):
     """By query, its examples: the numbers of a positive and of its hard negatives, as many in all."""
     own: tuple[int, ...]
     """By query, the number of the document that is the query itself and is not ranked for it; -1 for none."""
-    query_prompt: str = ""
-    """Put before every query."""
-    document_prompt: str = ""
-    """Put before every document."""
+    query_prompt: str | None = None
+    """Put before every query; None for what the options or the model say."""
+    document_prompt: str | None = None
+    """Put before every document; likewise."""
 
     def __post_init__(self) -> None:
         lengths = [len(each) for each in (self.queries, self.relevance, self.trained, self.own)]
@@ -64,19 +64,19 @@ class RetrievalItems(Items):
         return (self.queries,)
 
     @property
-    def prompts(self) -> tuple[str, str]:
+    def prompts(self) -> tuple[str | None, str | None]:
         """What stands before queries and before documents."""
         return self.query_prompt, self.document_prompt
 
     @property
     def query_texts(self) -> tuple[str, ...]:
         """The queries as they are embedded."""
-        return tuple(self.query_prompt + text for text in self.queries)
+        return tuple((self.query_prompt or "") + text for text in self.queries)
 
     @property
     def document_texts(self) -> tuple[str, ...]:
         """The documents as they are embedded."""
-        return tuple(self.document_prompt + text for text in self.documents)
+        return tuple((self.document_prompt or "") + text for text in self.documents)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -109,10 +109,7 @@ class RetrievalItems(Items):
 
     def join(self, other: "RetrievalItems") -> "RetrievalItems":
         """Return these queries and then the others; DataError if their documents or prompts are not the same."""
-        if self.documents != other.documents or (self.query_prompt, self.document_prompt) != (
-            other.query_prompt,
-            other.document_prompt,
-        ):
+        if (self.documents, self.prompts) != (other.documents, other.prompts):
             raise DataError("expected queries that are asked of the same documents with the same prompts")
         return replace(
             self,
@@ -124,11 +121,15 @@ class RetrievalItems(Items):
 
     def prompted(self, prompt: str) -> "RetrievalItems":
         """Return the items with the prompt before queries, and before documents, that have none of their own."""
-        return self.with_prompts(self.query_prompt or prompt, self.document_prompt or prompt)
+        return self.with_prompts(prompt, prompt)
 
-    def with_prompts(self, query: str, document: str) -> "RetrievalItems":
-        """Return the items with these prompts in the place of theirs."""
-        return replace(self, query_prompt=query, document_prompt=document)
+    def with_prompts(self, query: str | None, document: str | None) -> "RetrievalItems":
+        """Return the items with these prompts where they have none of their own."""
+        return replace(
+            self,
+            query_prompt=query if self.query_prompt is None else self.query_prompt,
+            document_prompt=document if self.document_prompt is None else self.document_prompt,
+        )
 
     def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
         """Raise DataError unless there are two documents to rank, and no text is empty."""
@@ -149,9 +150,13 @@ class RetrievalTask:
     query_ids: tuple[str, ...]
     """Distinct, in the order of the items."""
     items: RetrievalItems
-    digest: str
-    """A sha256 of all ids, texts and gains."""
+    digest: str = ""
+    """A sha256 of all ids, texts and gains, of what `load_retrieval` returns."""
     notes: tuple[str, ...] = ()
     """How the data was understood, in plain words."""
     warnings: tuple[str, ...] = ()
     """What was changed in the data or left out, with counts."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.query_ids)) < len(self.items):
+            raise DataError(f"expected {len(self.items)} distinct query ids, got {len(set(self.query_ids))}")

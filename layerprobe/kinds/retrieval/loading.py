@@ -12,24 +12,27 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.serialisation import digest
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.kind import RETRIEVAL
+from layerprobe.names import some
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns, training_columns
 from layerprobe.tasks.discovery import data_files, split_role
-from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
+from layerprobe.tasks.examples import MIN_EXAMPLES
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
 from layerprobe.tasks.loading import TaskSource, source_tables
 from layerprobe.tasks.scores import parse_score
-from layerprobe.tasks.splitting import split_by_ratio
-from layerprobe.tasks.tables import Table, read_table
+from layerprobe.tasks.splitting import SPLITS, with_all_splits
+from layerprobe.tasks.tables import Table, check_format, read_table
 from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty, count
 from layerprobe.tasks.values import Task
 
 MOST_NEGATIVES = 100
-_SHOWN = 5
 
 Judgements = list[tuple[str, str, float]]
 """Query id, document id and gain."""
 Gains = dict[tuple[str, str], float]
 """By query id and document id, above 0."""
+Prompts = tuple[str | None, str | None]
+"""Before queries and before documents."""
 Trained = Mapping[str, list[tuple[str, ...]]]
 """By query id, the document ids of a positive and its hard negatives."""
 
@@ -81,8 +84,7 @@ def load_retrieval(
         raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
     path = from_home(source)
     if path.is_dir():
-        if columns is not None:
-            raise TaskError(f"expected no columns with the folder {path}: its files have _id, text, query-id, ...")
+        _check_bare(f"the folder {path}", columns)
         tables = _folder_tables(path, split)
     elif is_on_hub(source):
         tables = hub_retrieval_tables(str(source), split)
@@ -96,7 +98,8 @@ def load_retrieval(
     notes = tuple(note for table in tables.values() for note in table.notes)
     warnings = tuple(warning for table in tables.values() for warning in table.warnings)
     warnings += collection.warnings
-    return dataclasses.replace(task, notes=(*notes, *task.notes), warnings=(*warnings, *task.warnings))
+    digest = _digest(collection, task.query_ids, _gains(collection, judgements, relevant_from)[0])
+    return dataclasses.replace(task, digest=digest, notes=(*notes, *task.notes), warnings=(*warnings, *task.warnings))
 
 
 def _of_pairs(table: Table, columns: Columns | None) -> tuple[Collection, Judgements]:
@@ -150,6 +153,7 @@ def load_retrieval_task(source: TaskSource) -> Task:
     if path is not None and path.is_dir() and not _is_of_tables(path):
         collection, splits, notes, warnings = _of_folder(path, source)
     elif isinstance(source.source, (str, Path)) and is_on_hub(source.source):
+        _check_bare(str(source.source), source.columns, source.format)
         collection, splits, notes, warnings = _of_hub(str(source.source))
     else:
         return _of_tables(source)
@@ -160,7 +164,15 @@ def _is_of_tables(folder: Path) -> bool:
     return not {"corpus", "queries"} & {file.stem for file in data_files(folder)}
 
 
+def _check_bare(name: str, columns: Columns | None, format: Format | None = None) -> None:
+    """Raise TaskError where columns or a format are given for files whose layout is that of BEIR."""
+    if columns is not None:
+        raise TaskError(f"expected no columns with {name}: its files have _id, text, query-id, ...")
+    check_format(name, format or Format(), ())
+
+
 def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, Judgements], list[str], list[str]]:
+    _check_bare(f"the folder {folder}", source.columns, source.format)
     qrels = folder / "qrels"
     found = [(split_role(file.stem), file) for file in (data_files(qrels) if qrels.is_dir() else [])]
     files = {role: file for role, file in found if role is not None}
@@ -180,7 +192,11 @@ def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, 
     splits = {role: _judgements(table) for role, table in {"train": tables["qrels"], **read}.items()}
     every = [*tables.values(), *read.values()]
     notes = [note for table in every for note in table.notes]
-    notes += [] if whole else [f"judgements: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
+    notes += (
+        []
+        if whole or not files
+        else [f"judgements: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
+    )
     return collection, splits, notes, [warning for table in every for warning in table.warnings]
 
 
@@ -246,10 +262,9 @@ def _task(
         for role, judgements in splits.items()
     }
     warnings = [*warnings, *collection.warnings, *dict.fromkeys(chain(*(task.warnings for task in tasks.values())))]
-    notes = list(notes)
     judged = {query for task in tasks.values() for query in task.query_ids}
     if alone := [query for query in collection.queries if query not in judged]:
-        names = ", ".join(repr(name[:40]) for name in alone[:_SHOWN]) + (", ..." if len(alone) > _SHOWN else "")
+        names = some([repr(name[:40]) for name in alone])
         said = f"{len(alone):,} of {count(len(collection.queries), 'query')}"
         if not source.skip_empty:
             raise TaskError(
@@ -257,15 +272,14 @@ def _task(
                 "--skip-empty (skip_empty=True)"
             )
         warnings.append(f"left out {said} without a relevant document ({names})")
-    items = {role: task.items for role, task in tasks.items()}
-    drawn = [role for role in SPLITS if role == "train" or role not in items]
-    if drawn != ["train"]:
-        whole = items["train"]
-        ratios = [ratio for role, ratio in zip(SPLITS, source.split_ratios, strict=True) if role in drawn]
-        parts = split_by_ratio([(query, "") for query in whole.queries], ratios, seed=source.seed)
-        items |= {role: whole.take(part) for role, part in zip(drawn, parts, strict=True)}
-        sizes = ", ".join(f"{len(items[role])} {role}" for role in drawn)
-        notes.append(f"split {len(whole)} queries at random with seed {source.seed} into {sizes}")
+    items, drawn = with_all_splits(
+        {role: task.items for role, task in tasks.items()},
+        [(query, "") for query in tasks["train"].items.queries],
+        source.split_ratios,
+        seed=source.seed,
+        unit="query",
+    )
+    notes = [*notes, *drawn]
     for role in SPLITS:
         if len(items[role]) < MIN_EXAMPLES:
             raise TaskError(f"the {role} split has {len(items[role])} queries, expected at least {MIN_EXAMPLES}")
@@ -285,6 +299,7 @@ def _task(
         train=items["train"],
         validation=items["validation"],
         test=items["test"],
+        one_piece=len(splits) == 1,
         notes=tuple(notes),
         warnings=tuple(warnings),
     )
@@ -358,7 +373,7 @@ def searched(
     *,
     relevant_from: float | None = None,
     trained: Trained | None = None,
-    prompts: tuple[str, str] = ("", ""),
+    prompts: Prompts = (None, None),
 ) -> RetrievalTask:
     """Keep what can be scored, and count the rest; TaskError where too little is left.
 
@@ -384,7 +399,6 @@ def searched(
         name=name,
         query_ids=tuple(kept),
         items=items,
-        digest=_digest(source, kept, gains),
         notes=tuple(notes),
         warnings=tuple(_left_out(unknown, own, equal)),
     )
@@ -407,7 +421,7 @@ def _gains(source: Collection, judgements: Judgements, relevant_from: float | No
 
 
 def _items(
-    source: Collection, kept: Sequence[str], gains: Gains, trained: Trained | None, prompts: tuple[str, str]
+    source: Collection, kept: Sequence[str], gains: Gains, trained: Trained | None, prompts: Prompts
 ) -> RetrievalItems:
     """Return the queries that are kept as items, the documents in the order of ties: the highest id first."""
     order = sorted(source.documents, reverse=True)

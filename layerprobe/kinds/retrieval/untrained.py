@@ -1,5 +1,6 @@
 """Frozen embeddings of queries and documents -> how well every layer finds the one from the other."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,18 +13,18 @@ from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.metrics import float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
-from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, Split
+from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.settings import report
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.tasks.evaluation import Evaluation
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, TextSplit
 
 Values = NDArray[np.float64]
 
 
-def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
+def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
     """Return how well every layer finds the relevant documents of a split's queries, by cosine, as `retrieve` does.
 
     Raises:
@@ -33,7 +34,7 @@ def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: Split) -> 
     assert isinstance(items, RetrievalItems)
     scores = score_queries(embeddings, items)
     by_layer = [
-        Evaluation(metrics={metric: float(scores[metric][layer].mean()) for metric in LISTED_METRICS})
+        Evaluation(metrics={metric: _mean_of(scores[metric][layer]) for metric in LISTED_METRICS})
         for layer in range(embeddings.n_layers)
     ]
     return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
@@ -71,8 +72,8 @@ def retrieve(
     check_choice(ranking, Ranking, name="ranking")
     check_level(level)
     checkpoint = resolve_checkpoint(model)
-    prompts = query_prompt, document_prompt
-    items, embeddings = extract_items(checkpoint, task.items, prompts=prompts)
+    items = task.items.with_prompts(query_prompt, document_prompt)
+    items, embeddings = extract_items(checkpoint, items)
     by_query = score_queries(embeddings, items, ranking=ranking)
     settings = dict(embeddings.settings)
     before = items.prompts if any(items.prompts) else (settings.get("prompt", ""),) * 2
@@ -130,8 +131,13 @@ def score_queries(
 # ---- intervals over queries ---------------------------------------------------------------------------
 
 
+def _mean_of(values: Values) -> float:
+    """Return the mean, which no order of the queries changes."""
+    return math.fsum(values) / len(values)
+
+
 def _mean(values: Values, level: float) -> Interval:
-    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    mean, error = _mean_of(values), float(values.std(ddof=1) / np.sqrt(len(values)))
     half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
     return Interval(value=mean, standard_error=error, lower=mean - half, upper=mean + half, level=level)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
+from layerprobe.kinds.sentences.sts import STS
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
@@ -18,7 +19,7 @@ from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.texts import check_empty
-from layerprobe.tasks.values import MERGED_KIND, Task
+from layerprobe.tasks.values import Task
 
 
 def load_word_similarity(
@@ -50,12 +51,12 @@ def load_word_similarity(
     notes: list[str] = []
     warnings: list[str] = []
     tables = {file: read_table(file, format) for file in _files(source)}
-    read = {file: read_rows(table, _columns(table), MERGED_KIND) for file, table in tables.items()}
+    read = {file: read_rows(table, _columns(table), STS.name) for file, table in tables.items()}
     warnings.extend(check_empty([each.empty for each in read.values()], skip=skip_empty))
     for file, table in tables.items():
         notes.extend(table.notes)
         warnings.extend(table.warnings)
-        scored = parsed(MERGED_KIND, file.name, read[file].rows)
+        scored = parsed(STS.name, file.name, read[file].rows)
         low, high = detect_range([row.score for row in scored])
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
         notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
@@ -67,7 +68,7 @@ def load_word_similarity(
         notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} pairs that had come before")
     task = task_of(
         str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source)),
-        MERGED_KIND,
+        STS.name,
         {"train": list(distinct.values())},
         ratios=split_ratios,
         seed=seed,
@@ -92,7 +93,7 @@ def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
 def _columns(table: Table) -> list[int] | None:
     """Return the first two columns of words and the only one of numbers, where a file without a header has these."""
     try:
-        task_columns(table, None, MERGED_KIND)
+        task_columns(table, None, STS.name)
     except TaskError:
         numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
         words = [i for i in range(table.width) if all(_is_word(row[i]) for row in table.rows)]

@@ -9,16 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.metrics import greedy_oracle, readable
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
-from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.texts import Cleaner, count
 from layerprobe.tasks.values import Task
 
@@ -26,10 +23,7 @@ if TYPE_CHECKING:
     from layerprobe.tasks.columns import Columns
     from layerprobe.tasks.loading import TaskSource
 
-Array = NDArray[np.float64]
-
 COLUMNS = ("document", "summary")
-SPLITS = ("train", "validation", "test")
 MIN_DOCUMENTS = 4
 Document = tuple[tuple[str, ...], tuple[str, ...]]
 """Its sentences, and those of its summary."""
@@ -46,9 +40,6 @@ def sentences_of(text: str) -> tuple[str, ...]:
         ('It rained .', 'Why?', 'Nobody knew.')
     """
     return tuple(part.strip() for part in _BETWEEN.split(text) if any(map(str.isalnum, part)))
-
-
-# ---- scores ---------------------------------------------------------------------------------------------
 
 
 # ---- files ----------------------------------------------------------------------------------------------
@@ -84,13 +75,15 @@ def load_summaries(source: TaskSource, *, kind: str) -> Task:
     for role, data in _data(source, notes).items():
         rows[role], said = _documents(data, names, f"{source.name} {role}", skip_empty=source.skip_empty)
         warnings += said
-    missing = [role for role in SPLITS[1:] if role not in rows]
-    if missing:
-        ratios = [source.split_ratios[0], *(source.split_ratios[SPLITS.index(role)] for role in missing)]
-        whole = rows["train"]
-        parts = split_by_ratio([("\n".join(each[0]), "") for each in whole], ratios, seed=source.seed)
-        rows |= {role: [whole[i] for i in part] for role, part in zip(("train", *missing), parts, strict=True)}
-        notes.append(f"split {count(len(whole), 'document')} at random into {_sizes(rows)}")
+    one_piece = len(rows) == 1
+    rows, drawn = with_all_splits(
+        rows,
+        [("\n".join(document), "") for document, _ in rows["train"]],
+        source.split_ratios,
+        seed=source.seed,
+        unit="document",
+    )
+    notes += drawn
     for role in SPLITS:
         if len(rows[role]) < MIN_DOCUMENTS:
             raise TaskError(
@@ -108,6 +101,7 @@ def load_summaries(source: TaskSource, *, kind: str) -> Task:
         train=train,
         validation=validation,
         test=test,
+        one_piece=one_piece,
         notes=tuple(notes),
         warnings=tuple(warnings),
     )
@@ -208,7 +202,3 @@ def _items(rows: Sequence[Document], keep: int) -> SummaryItems:
     documents, summaries = zip(*rows, strict=True)
     oracle = (greedy_oracle(document, summary, keep=keep) for document, summary in rows)
     return SummaryItems(documents=documents, summaries=summaries, oracle=tuple(oracle), keep=keep)
-
-
-def _sizes(rows: Mapping[str, Sequence[Document]]) -> str:
-    return ", ".join(f"{len(rows[role]):,} {role}" for role in SPLITS)

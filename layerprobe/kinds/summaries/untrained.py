@@ -19,11 +19,12 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import Centrality, LayerScores, SummaryMethod, SummaryScores
+from layerprobe.scoring.zero_shot import layer_scores
 from layerprobe.settings import report
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.values import Task, TextSplit, check_task
 
 Array = NDArray[np.float64]
 
@@ -63,21 +64,15 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
     return cosines
 
 
-def central_sentences(model: ModelLike, task: Task, *, split: Split = "test") -> LayerScores:
+def central_sentences(model: ModelLike, task: Task, *, split: TextSplit = "test") -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training; the arguments are those of `score`."""
     checkpoint, items = resolve_checkpoint(model), _items(task, split)
     embeddings = extract_split(checkpoint, task, split)
     by_layer = [
-        evaluate_outputs(task.kind, _central(embeddings, layer, items, "degree"), items).metrics
+        evaluate_outputs(task.kind, _central(embeddings, layer, items, "degree"), items)
         for layer in range(embeddings.n_layers)
     ]
-    return LayerScores(
-        split=split,
-        method="centrality",
-        primary=task.primary,
-        metrics={name: tuple(each[name] for each in by_layer) for name in KINDS[task.kind].metrics},
-        first_layer=embeddings.first_layer,
-    )
+    return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer)
 
 
 def summarize(model: ModelLike, task: Task, *, level: float = LEVEL) -> SummaryScores:
@@ -137,7 +132,7 @@ def summarize(model: ModelLike, task: Task, *, level: float = LEVEL) -> SummaryS
     )
 
 
-def _items(task: Task, split: Split) -> SummaryItems:
+def _items(task: Task, split: TextSplit) -> SummaryItems:
     items = task.split(split)
     if not isinstance(items, SummaryItems):
         raise DataError(f"expected documents with summaries, got {task.name} of kind {task.kind}")

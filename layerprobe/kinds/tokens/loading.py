@@ -11,13 +11,13 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.tokens.conll import SUFFIXES, Sentence, first_cells, read_sentences, sentences_of
 from layerprobe.kinds.tokens.items import TaggedSentences
 from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits
-from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
+from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.labels import class_names
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.memory import columns_of, is_data_set, splits_of
-from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import check_format
 from layerprobe.tasks.texts import Cleaner, count
 from layerprobe.tasks.values import Task
@@ -45,7 +45,14 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
     read, notes = _sources(source, kind)
     warnings: list[str] = []
     splits = {role: _tagged(source, role, sentences, kind, warnings) for role, sentences in read.items()}
-    splits, drawn = _with_all_splits(splits, source)
+    splits, drawn = with_all_splits(
+        splits,
+        [(" ".join(sentence.words), "") for sentence in splits["train"]],
+        source.split_ratios,
+        seed=source.seed,
+        unit="sentence",
+        together="copies of a sentence",
+    )
     for role in SPLITS:
         if len(splits[role]) < MIN_EXAMPLES:
             raise TaskError(
@@ -186,19 +193,6 @@ def _without_begin(sentence: Tagged) -> int:
     """Return how many runs of I- of one type have neither B- nor I- of it before them."""
     before = (OUTSIDE, *sentence.tags)
     return sum(tag.startswith("I-") and last[1:] != tag[1:] for last, tag in zip(before, sentence.tags, strict=False))
-
-
-def _with_all_splits(splits: dict[str, list[Tagged]], source: TaskSource) -> tuple[dict[str, list[Tagged]], list[str]]:
-    drawn = [role for role in SPLITS if role == "train" or role not in splits]
-    if drawn == ["train"]:
-        return splits, []
-    train = splits["train"]
-    shares = [ratio for role, ratio in zip(SPLITS, source.split_ratios, strict=True) if role in drawn]
-    parts = split_by_ratio([(" ".join(sentence.words), "") for sentence in train], shares, seed=source.seed)
-    filled = {**splits, **{role: [train[i] for i in part] for role, part in zip(drawn, parts, strict=True)}}
-    sizes = ", ".join(f"{len(filled[role])} {role}" for role in drawn)
-    said = f"split {count(len(train), 'sentence')} at random with seed {source.seed} into {sizes}"
-    return filled, [f"{said}; copies of a sentence are in one split"]
 
 
 def _labels(kind: Kind, splits: Mapping[str, list[Tagged]], warnings: list[str]) -> tuple[tuple[str, ...], str]:

@@ -4,9 +4,9 @@ from layerprobe.errors import TaskError
 from layerprobe.kinds.triplets.items import Triplets
 from layerprobe.kinds.triplets.kind import TRIPLETS
 from layerprobe.tasks.columns import training_columns
-from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
+from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.loading import TaskSource, source_tables
-from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.splitting import with_all_splits
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
 from layerprobe.tasks.values import Task
@@ -24,28 +24,26 @@ def load_triplets(source: TaskSource) -> Task:
     warnings += check_empty([empty for _, empty, _ in read.values()], skip=source.skip_empty)
     warnings += [warning for _, _, changed in read.values() for warning in changed]
     splits = {role: triplets for role, (triplets, _, _) in read.items()}
-    drawn = [role for role in SPLITS if role == "train" or role not in splits]
-    if drawn != ["train"]:
-        whole = splits["train"]
-        ratios = [ratio for role, ratio in zip(SPLITS, source.split_ratios, strict=True) if role in drawn]
-        keys = [(anchor, positive) for anchor, positive in zip(whole.anchors, whole.positives, strict=True)]
-        parts = split_by_ratio(keys, ratios, seed=source.seed)
-        splits |= {role: whole.take(part) for role, part in zip(drawn, parts, strict=True)}
-        sizes = ", ".join(f"{len(splits[role])} {role}" for role in drawn)
-        notes.append(
-            f"split {len(whole)} triplets at random with seed {source.seed} into {sizes}; those of an anchor and a "
-            "positive are in one split"
-        )
-    for role in SPLITS:
-        if len(splits[role]) < MIN_EXAMPLES:
-            raise TaskError(f"the {role} split has {len(splits[role])} triplets, expected at least {MIN_EXAMPLES}")
+    whole = splits["train"]
+    filled, drawn = with_all_splits(
+        splits,
+        zip(whole.anchors, whole.positives, strict=True),
+        source.split_ratios,
+        seed=source.seed,
+        unit="triplet",
+        together="those of an anchor and a positive",
+    )
+    for role, triplets in filled.items():
+        if len(triplets) < MIN_EXAMPLES:
+            raise TaskError(f"the {role} split has {len(triplets)} triplets, expected at least {MIN_EXAMPLES}")
     return Task(
         name=source.name,
         kind=TRIPLETS.name,
-        train=splits["train"],
-        validation=splits["validation"],
-        test=splits["test"],
-        notes=tuple(notes),
+        train=filled["train"],
+        validation=filled["validation"],
+        test=filled["test"],
+        one_piece=len(splits) == 1,
+        notes=(*notes, *drawn),
         warnings=tuple(warnings),
     )
 

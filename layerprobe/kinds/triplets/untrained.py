@@ -3,14 +3,13 @@
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.metrics.names import Split
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.tasks.evaluation import evaluate_outputs
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, TextSplit
 
 
-def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
+def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
     """Return the share of triplets whose anchor is closer to the positive, by cosine.
 
     Raises:

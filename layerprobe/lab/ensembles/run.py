@@ -269,7 +269,7 @@ def _check_kind(kind: str) -> str:
     """Return how outputs of a kind are averaged; DataError where they are not."""
     how = KINDS[kind].averages
     if how is None:
-        kinds = ", ".join(name for name, each in KINDS.items() if each.averages is not None)
+        kinds = ", ".join(name for name, each in KINDS.usable().items() if each.averages is not None)
         raise DataError(f"expected runs of a task whose outputs have a mean, of kind {kinds}, got one of kind {kind}")
     return how
 

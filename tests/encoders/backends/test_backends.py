@@ -126,7 +126,7 @@ def test_padding_that_has_nothing_to_look_at_is_no_nan(tiny: Loaded, store: Path
 def test_architectures(tiny: Loaded, tmp_path: Path, name: str, backend: str) -> None:
     checkpoint, encoder = tiny(name)
     if (name, backend) in {("xlm", "openvino"), ("fnet", "openvino")}:
-        with pytest.raises(ModelError, match=r"cannot be made a graph of openvino: .*aten\..*; take --backend torch"):
+        with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten\..*; take --backend torch"):
             graph_of(encoder, checkpoint, options_of(tmp_path, backend))
         return
     graph = graph_of(encoder, checkpoint, options_of(tmp_path, backend))
@@ -187,10 +187,10 @@ def test_a_graph_is_made_once_and_again_when_damaged(
     (folder,) = graphs(tmp_path)
     (folder / "graph.toy").write_bytes(b"a grapf")
     graph_of(encoder, checkpoint, options)
-    assert "graph.toy: its checksum is not the one that was written down: the graph is made again" in caplog.text
+    assert "graph.toy: its checksum is not the one that was written down: making the graph again" in caplog.text
     (folder / "graph.toy").unlink()
     graph_of(encoder, checkpoint, options)
-    assert "graph.toy: the file is missing: the graph is made again" in caplog.text
+    assert "graph.toy: the file is missing: making the graph again" in caplog.text
     (folder / "SHA256SUMS").unlink()
     graph_of(encoder, checkpoint, options)
     assert len(made) == 4
@@ -269,7 +269,7 @@ def test_backends_say_what_they_are_for(tiny: Loaded, tmp_path: Path) -> None:
 @needs("openvino")
 def test_a_model_that_does_not_export_is_refused_with_the_reason(tiny: Loaded, tmp_path: Path) -> None:
     checkpoint, encoder = tiny("fnet")
-    with pytest.raises(ModelError, match=r"cannot be made a graph of openvino: .*aten.*; take --backend torch"):
+    with pytest.raises(ModelError, match=r"cannot be converted to openvino: .*aten.*; take --backend torch"):
         graph_of(encoder, checkpoint, options_of(tmp_path, "openvino"))
     assert graphs(tmp_path) == []
 
@@ -292,7 +292,7 @@ def test_a_graph_that_computes_something_else_is_refused(
 
     toy = dataclasses.replace(engines()["onnx"], compile=shifted)
     monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
-    with pytest.raises(ModelError, match=r"onnx computes something else than torch .* layer 2 differs by 1\.0e-02"):
+    with pytest.raises(ModelError, match=r"onnx does not compute what torch does for .* layer 2 differs by 1\.0e-02"):
         graph_of(encoder, checkpoint, options_of(tmp_path, "onnx"))
     assert len(made) == 2  # the second of the plain attention
     assert graphs(tmp_path) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable
@@ -12,9 +13,11 @@ import datasets
 import pandas
 import pytest
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds.retrieval.items import RetrievalTask
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.loading import load_task
 
 CORPUS = [
     {"_id": "d1", "title": "Apples", "text": "grow on trees"},
@@ -264,6 +267,16 @@ def test_a_bad_table_is_one_clear_line(
 def test_columns_do_not_go_with_a_folder(beir: Path) -> None:
     with pytest.raises(TaskError, match="expected no columns with the folder"):
         load_retrieval(beir, columns="0,1")
+    with pytest.raises(TaskError, match="expected no columns with the folder"):
+        load_task(beir, columns="0,1")
+    with pytest.raises(TaskError, match="expected no delimiter with the folder"):
+        load_task(beir, format=Format(delimiter=","))
+
+
+def test_ids_of_queries_are_distinct(beir: Path) -> None:
+    task = load_retrieval(beir)
+    with pytest.raises(DataError, match="expected 4 distinct query ids, got 1"):
+        dataclasses.replace(task, query_ids=task.query_ids[:1] * 4)
 
 
 @pytest.mark.parametrize("source", ["no.tsv", "no/such/folder/here"])

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layerprobe.comparison.compare import compare_all
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, TaskError
 from layerprobe.export.run import export_model
+from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
+from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
@@ -30,6 +33,7 @@ from layerprobe.report.page import study_page
 from layerprobe.results.page import render
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
+from layerprobe.study.predict import predict
 from layerprobe.study.run import run
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.folds import folds_of
@@ -209,6 +213,19 @@ def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, s
     return scores
 
 
+def test_all_queries_of_a_lone_file_of_judgements_are_scored(tmp_path: Path, model: str, options: Options) -> None:
+    folder = collection(tmp_path / "lone", splits=(48,))
+    scores = same_digits(model, folder, options)
+    assert scores.split == "all"
+    assert score(given(model, options), load_task(folder), split="test")[0] != scores
+    loose = tmp_path / "loose"
+    shutil.copytree(folder, loose)
+    (loose / "qrels" / "test.tsv").rename(loose / "qrels.tsv")
+    (loose / "qrels").rmdir()
+    assert not any(note.startswith("judgements") for note in load_task(loose).notes)
+    assert same_digits(model, loose, options).metrics == scores.metrics
+
+
 def with_copies(folder: Path) -> Path:
     """A folder whose documents are there twice, one of them relevant, and some of which are their query itself."""
     collection(folder)
@@ -247,6 +264,21 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
     assert other == same_digits(model, folder, options, {"query_prompt": "d ", "document_prompt": "b c "})
     alike = same_digits(str(configured), folder, dataclasses.replace(options, prompt=""))
     assert alike == same_digits(model, folder, options)
+    off = {"query_prompt": "", "document_prompt": ""}
+    assert same_digits(str(configured), folder, options, off) == alike
+    task = load_task(folder)
+    chosen = resolve_checkpoint(configured, like=options).settled
+    read, embeddings = extract_items(given(configured, options), task.test)
+    assert with_prompts(task, chosen).test.prompts == read.prompts == ("a ", "b c ")
+    assert with_prompts(load_task(folder, query_prompt=""), chosen).test.prompts == ("", "b c ")
+    whole = extract(given(configured, options), task)
+    assert set(embeddings.texts) < set(whole.texts)
+    assert whole.bare == task.split("all").texts
+    reference = extract(given(model, options), task)
+    (compared,) = compare_all(whole, [reference]).comparisons
+    assert compared.map.n_samples == len(whole.texts)
+    (predicted,) = predict(given(str(configured), options), task, reference=model).comparisons
+    assert predicted == compared
 
 
 def test_score_and_retrieve_give_the_same_digits_on_cranfield(
