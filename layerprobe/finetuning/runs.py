@@ -181,9 +181,9 @@ class RunSet:
         remove_leftovers(directory)
         try:
             run, outputs = self._trained(job, directory, encoder, progress)
-        except InsufficientMemoryError:
-            raise  # no mark: what else is in the memory does not follow from the run
         except TrainingError as error:
+            if not is_marked(error):
+                raise
             failed = FailedRun(
                 layer=encoder.n_layers - 1 if job.scan else job.layer,
                 seed=job.seed,
@@ -221,6 +221,11 @@ class RunSet:
             if job.scan:
                 return fine_tune_jointly(encoder, self.task, weighting=self.weighting, **common)
             return fine_tune(encoder, job.layer, self.task, **common)
+
+
+def is_marked(error: Exception) -> bool:
+    """Return whether an error is of one run alone, which is marked as failed: memory may be there another time."""
+    return isinstance(error, TrainingError) and not isinstance(error, InsufficientMemoryError)
 
 
 class RunWorker:

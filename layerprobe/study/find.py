@@ -20,11 +20,11 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.errors import InsufficientMemoryError, LayerProbeError, TrainingError
+from layerprobe.errors import LayerProbeError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
-from layerprobe.finetuning.runs import Run, RunJob, RunWorker, runs_plan
+from layerprobe.finetuning.runs import Run, RunJob, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
@@ -188,7 +188,11 @@ class _Search:
         jobs = [RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan) for run in planned]
         costs = {job: float(run.cost) for job, run in zip(jobs, planned, strict=True)}
         plan = runs_plan(self.sets, costs)
-        made = {job: outcome for job, outcome in execute(plan, self.crew, progress=progress)}  # noqa: C416
+        made: dict[RunJob, Run | LayerProbeError] = {}
+        for job, outcome in execute(plan, self.crew, progress=progress):
+            if isinstance(outcome, LayerProbeError) and not is_marked(outcome):
+                raise outcome
+            made[job] = outcome
         for job in jobs:  # whichever ended first
             self._add(job, made[job])
         self._join_evidence()
@@ -196,10 +200,8 @@ class _Search:
     def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
         """Add what a run scores, or that it failed, at the layers that it is of."""
         what = "the scan" if job.scan else f"layer {job.layer}"
-        if isinstance(outcome, TrainingError) and not isinstance(outcome, InsufficientMemoryError):
+        if isinstance(outcome, LayerProbeError):
             self.failures.append(f"{what} failed: {outcome}")
-        elif isinstance(outcome, LayerProbeError):
-            raise outcome
         for layer in self.evidence.choices if job.scan else (job.layer,):
             self._score(job, layer, _at(outcome, layer))
         if isinstance(outcome, JointRun):
