@@ -234,7 +234,8 @@ class RunWorker:
     def __init__(self, sets: Sequence[RunSet], share: Share) -> None:
         self.sets = sets
         self.model: SharedModel | None = None
-        self.warned: set[tuple[int, str, str]] = set()
+        self.checked: set[tuple[SharedModel, str, frozenset[str]]] = set()
+        self.advice = "" if share.device is None else "fewer workers, "
         for runs in sets:
             runs.model.take_over(share)
 
@@ -251,7 +252,7 @@ class RunWorker:
             if not is_out_of_memory(error):
                 raise
             raise InsufficientMemoryError(
-                "out of memory: use fewer workers, a smaller batch or a lower maximum length"
+                f"out of memory: use {self.advice}a smaller batch or a lower maximum length"
             ) from error
 
     def _load(self, number: int) -> Encoder:
@@ -259,8 +260,9 @@ class RunWorker:
         if self.model is not None and self.model is not runs.model:
             self.model.forget()
         self.model = runs.model
-        if (of := (id(runs.model), runs.task.name, runs.task.kind)) not in self.warned:
-            self.warned.add(of)
+        of = runs.model, runs.task.kind, frozenset(runs.task.texts())  # which all folds of a task share
+        if of not in self.checked:
+            self.checked.add(of)
             _warn_of_cut_texts(runs.model.encoder, runs.task, runs.protocol)
         return runs.model.encoder
 

@@ -304,6 +304,15 @@ def test_what_ends_the_search_ends_it_at_once(
     assert len(tried) == 1
 
 
+def test_texts_that_are_cut_are_reported_once_for_all_folds(
+    six: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = dataclasses.replace(QUICK, max_length=3)
+    options = Options(device="cpu", cache_dir=tmp_path)
+    assert find(str(six), TASK, protocol=short, options=options, budget=0.25).n_folds == 5
+    assert caplog.text.count("were cut at 3 tokens in fine-tuning") == 1
+
+
 def test_a_budget_too_small_for_a_run_says_what_one_costs(six: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the first one costs 7, so give at least 5\.0%"):
         found(six, tmp_path, budget=0.01, scan=True)
