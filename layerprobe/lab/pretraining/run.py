@@ -11,6 +11,7 @@ import torch
 
 from layerprobe.checks import check_seeds
 from layerprobe.embedded.language import Language
+from layerprobe.embedded.pair import LANGUAGE_SEED
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
@@ -18,7 +19,7 @@ from layerprobe.lab.pretraining.folder import FOLDER
 from layerprobe.lab.pretraining.models import count, save_models
 from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.lab.pretraining.training import Run, prepare
-from layerprobe.lab.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
+from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingPlan, PretrainingProtocol
 from layerprobe.progress import Progress, notebook_bar
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.folder import check_intervals
@@ -29,8 +30,7 @@ from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, 
 CHECKPOINT_EVERY = 250
 # Between two evaluations, unless asked for: with fewer, evaluation takes longer than training.
 FEWEST_STEPS = 50
-LANGUAGE = "language"
-LANGUAGE_SEED, SENTENCES_SEED = 0, 1
+SENTENCES_SEED = 1
 # Sentences of the language at most: what is read beyond them are the same ones again.
 MOST_SENTENCES = 2_000_000
 
