@@ -1,6 +1,6 @@
 """Fine-tuning runs as directories: never repeated, safe between processes.
 
-Knows where a run's result lies; knows nothing of how it was trained.
+Knows where a run lies and when it is made; how it is trained is in `tmft` and `joint`.
 """
 
 from __future__ import annotations

@@ -86,16 +86,16 @@ def find(
     Args:
         model: A name, a folder, or a `ModelSpec`.
         task: What to learn.
-        tolerance: Points of the primary metric x 100 that another layer is not worth.
+        tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
-        level: How surely the best layer must be within the tolerance, and of all intervals.
+        level: Confidence that the best layer must have to be within the tolerance, and of all intervals.
         cross_validation: Whether each seed has a fold of its own; by default where there are fewer than 1,000
             validation examples.
         start: The layer to begin with; by default the one of the highest InfoNCE, or the middle.
         scan: Begin with a scan, one run with a loss at every layer, which draws a curve of its own.
-        against_last: Seeds with which the layer to keep and the last one are held against each other on the test split
+        against_last: Seeds with which the layer to keep and the last one are compared on the test split
             in the end; that is beyond the budget.
         protocol: How to fine-tune; the paper's by default.
         options: How to load and embed.

@@ -1,4 +1,4 @@
-"""A sweep -> its runs, in a pool of processes; finished runs are read, not repeated.
+"""A sweep -> its runs, in several processes or on a Ray cluster; finished runs are read, not repeated.
 
 A run is the directory that `finetune` has for the same model, task, layer and seed: they share it.
 """

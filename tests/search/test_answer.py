@@ -112,7 +112,7 @@ def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
     assert said.endswith("; it is settled.")
     alone = search_sentence(replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None))
     assert "It is the best layer with a chance of over 99%." in alone
-    assert "That layer 5 is within 0.5 points of the best has a chance of " in alone
+    assert "The chance that layer 5 is within 0.5 points of the best is " in alone
     assert "No smaller layer is within 0.5 points of it" in search_sentence(replace(settled, smallest_sufficient=5))
     assert "smaller" not in search_sentence(replace(settled, best_layer=0, smallest_sufficient=0))
     whole = search_sentence(replace(settled, best_layer=8))
