@@ -108,7 +108,7 @@ def doubt_sentence(answer: SearchAnswer) -> str:
         wanted.append("more items" if doubt.items_needed is None else f"about {_rounded(doubt.items_needed):,} items")
     if answer.decision.stop != "gain" and (doubt.seed_error is None or reach * doubt.seed_error > tolerance):
         wanted.append("more runs there")
-    return f"{said}. To tell {points(tolerance)} takes {' and '.join(wanted)}." if wanted else f"{said}."
+    return f"{said}. Resolving {points(tolerance)} would need {' and '.join(wanted)}." if wanted else f"{said}."
 
 
 def _rounded(number: int) -> int:

@@ -171,7 +171,7 @@ class AgainstLast:
         told = {
             "confirmed": "so the last layer is lower",
             "refuted": "so the last layer is higher",
-            "undecided": f"which decides nothing; {each.visible:.1f} points or more would have been seen",
+            "undecided": f"inconclusive: only differences of {each.visible:.1f} points or more are detectable here",
         }
         return (
             f"On the test split layer {self.layer} scores {each.value:+.2f} {metric_title(self.primary)} x 100 against "
@@ -257,7 +257,7 @@ class Finding(Shown):
         low, high = each.interval
         if verdict == "undecided":
             bounds = f"{each.level:.0%} interval {low:+.1f} to {high:+.1f}"
-            return f"not shown to differ from the whole model ({each.value:+.1f} points, {bounds})"
+            return f"no significant difference from the whole model ({each.value:+.1f} points, {bounds})"
         side = "above" if verdict == "confirmed" else "below"
         near, far = sorted((abs(low), abs(high)))
         bounds = f"{each.level:.0%} interval {near:.1f} to {far:.1f}"

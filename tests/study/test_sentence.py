@@ -58,7 +58,7 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
 @pytest.mark.parametrize(
     ("value", "interval", "said"),
     [
-        (0.5, (-1.0, 2.0), "not shown to differ from the whole model (+0.5 points, 95% interval -1.0 to +2.0)"),
+        (0.5, (-1.0, 2.0), "no significant difference from the whole model (+0.5 points, 95% interval -1.0 to +2.0)"),
         (-2.0, (-3.5, -1.0), "2.0 points below the whole model (95% interval 1.0 to 3.5)"),
     ],
 )
