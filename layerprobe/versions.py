@@ -37,7 +37,7 @@ FINETUNING_VERSION = 3
 ADAPTATION_VERSION = 1
 """Of masked language modelling on texts of one's own."""
 PRETRAINING_VERSION = 1
-"""Of encoders that are pretrained from nothing."""
+"""Of encoders that are pretrained from scratch."""
 PRETRAINING_TEXTS_VERSION = 2
 """The same for texts alone: the language has no unknown words, so its numbers stayed when [UNK] began to be masked."""
 LAB_VERSION = 2

@@ -1,6 +1,6 @@
 """Fine-tuning runs as directories: never repeated, safe between processes.
 
-Knows where a run's result lies; knows nothing of how it was trained.
+Knows where a run lies and when it is made; how it is trained is in `tmft` and `joint`.
 """
 
 from __future__ import annotations
@@ -181,9 +181,9 @@ class RunSet:
         remove_leftovers(directory)
         try:
             run, outputs = self._trained(job, directory, encoder)
-        except InsufficientMemoryError:
-            raise  # no mark: what else is in the memory does not follow from the run
         except TrainingError as error:
+            if not is_marked(error):
+                raise
             failed = FailedRun(
                 layer=encoder.n_layers - 1 if job.scan else job.layer,
                 seed=job.seed,
@@ -222,13 +222,19 @@ class RunSet:
             return fine_tune(encoder, job.layer, self.task, **common)
 
 
+def is_marked(error: Exception) -> bool:
+    """Return whether an error is of one run alone, which is marked as failed: memory may be there another time."""
+    return isinstance(error, TrainingError) and not isinstance(error, InsufficientMemoryError)
+
+
 class RunWorker:
     """Makes runs of some sets, one after another, and keeps the model of the last one."""
 
     def __init__(self, sets: Sequence[RunSet], share: Share) -> None:
         self.sets = sets
         self.model: SharedModel | None = None
-        self.warned: set[tuple[int, str, str]] = set()
+        self.checked: set[tuple[SharedModel, str, frozenset[str]]] = set()
+        self.advice = "" if share.device is None else "fewer workers, "
         for runs in sets:
             runs.model.take_over(share)
 
@@ -245,7 +251,7 @@ class RunWorker:
             if not is_out_of_memory(error):
                 raise
             raise InsufficientMemoryError(
-                "out of memory: use fewer workers, a smaller batch or a lower maximum length"
+                f"out of memory: use {self.advice}a smaller batch or a lower maximum length"
             ) from error
 
     def _load(self, number: int) -> Encoder:
@@ -253,8 +259,9 @@ class RunWorker:
         if self.model is not None and self.model is not runs.model:
             self.model.forget()
         self.model = runs.model
-        if (of := (id(runs.model), runs.task.name, runs.task.kind)) not in self.warned:
-            self.warned.add(of)
+        of = runs.model, runs.task.kind, frozenset(runs.task.texts())  # which all folds of a task share
+        if of not in self.checked:
+            self.checked.add(of)
             _warn_of_cut_texts(runs.model.encoder, runs.task, runs.protocol)
         return runs.model.encoder
 

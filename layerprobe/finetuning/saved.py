@@ -60,7 +60,7 @@ class SavedRun:
     path: Path
     """The Hugging Face checkpoint."""
     run: FineTuningRun
-    """Of a joint run, what it says of the layer that was asked for."""
+    """Of a joint run, what it says of the requested layer."""
     origin: RunOrigin
     joint: bool = False
     """Whether the checkpoint is the whole model of a joint run, to be truncated at the layer."""

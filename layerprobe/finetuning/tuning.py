@@ -1,4 +1,4 @@
-"""Fine-tuning at many layers with many seeds, and what it says of a prediction; finished runs are read."""
+"""Fine-tuning at many layers with many seeds, and scans of all layers; finished runs are read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

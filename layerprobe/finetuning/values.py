@@ -74,7 +74,7 @@ class RunsOrigin:
     """What all runs of a folder are of: one model and one task."""
 
     model: ModelSpec
-    """The pretrained model as it was asked for."""
+    """The pretrained model as it was requested."""
     model_digest: str
     """Of what its numbers depend on."""
     task: str
@@ -408,7 +408,7 @@ class Confirmation(Shown):
     verdict: Verdict
     """confirmed, refuted or undecided."""
     compared_layers: tuple[int, int]
-    """The recommended layer and the layer it is held against."""
+    """The recommended layer and the layer it is compared with."""
     primary: str
     """What the effect is measured in."""
     effect: float

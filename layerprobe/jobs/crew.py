@@ -6,6 +6,7 @@ decided in `layerprobe.jobs.execute`.
 
 import abc
 import logging
+import pkgutil
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -108,12 +109,8 @@ class Crew(abc.ABC):
 
 
 def crew_of(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
-    """Return those who do jobs; nothing is begun before there is one.
-
-    Raises:
-        DataError: If there is no such executor.
-    """
-    return cast(Crew, EXECUTORS[workers.executor](workers, begin, setting, most=most))
+    """Return those who do jobs; nothing is begun before there is one."""
+    return cast(Crew, pkgutil.resolve_name(EXECUTORS[workers.executor])(workers, begin, setting, most=most))
 
 
 class Here(Crew):

@@ -68,7 +68,7 @@ class Processes(Crew):
         self.unready = 0 if worker.ready else self.unready + 1
         if self.unready == _STARTS:
             raise LayerProbeError(
-                f"the worker processes end before they are ready (exit code {exit_code}): in a script, begin the sweep "
+                f"the worker processes end before they are ready (exit code {exit_code}): in a script, make the call "
                 'under `if __name__ == "__main__":`'
             )
 

@@ -1,6 +1,6 @@
 """Workers in processes of a Ray cluster, as `layerprobe.jobs.processes` has them on one machine.
 
-Knows nodes and what they have, not what a job is. Ray is imported when the first process is asked for. A process, or a
+Knows nodes and what they have, not what a job is. Ray is imported when the first process is needed. A process, or a
 whole node, that is killed costs the jobs it was at, which are begun again elsewhere; a node whose store fails, or that
 sees other files, is left out with one line. The whole cluster may be in other hands, too: what is not free is waited
 for, and nodes that join, or come back, take part.
@@ -352,7 +352,7 @@ class RayProcesses(Crew):
 
 
 def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0) -> int:
-    """Return how many processors each job gets, so that as many as are asked for, by default one a node, find room.
+    """Return how many processors each job gets, so that as many as are requested, by default one a node, find room.
 
     Examples:
         >>> processors_a_job([8, 8], None), processors_a_job([8, 4], 3), processors_a_job([8, 8], 40)

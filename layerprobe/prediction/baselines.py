@@ -1,4 +1,4 @@
-"""What one would do without CKA, and what a prediction is held against. Knows depths only."""
+"""What one would do without CKA, and what a prediction is compared with. Knows depths only."""
 
 import math
 from collections.abc import Mapping

@@ -33,8 +33,8 @@ class FittedRule:
     """A rule with its parameters, as a file holds it."""
 
     name: str
-    readings: tuple[str, ...]
-    """That it needs of a model."""
+    curves: tuple[str, ...]
+    """The readings that it needs of a model."""
     labelled: bool
     """Whether it needs labels."""
     parameters: dict[str, Any]
@@ -81,6 +81,9 @@ def fitted_parameters() -> FittedParameters:
         DataError: If the file is missing or damaged.
     """
     try:
-        return parsed_as(FittedParameters, FILE.read_bytes())[0]
+        found, checksum = parsed_as(FittedParameters, FILE.read_bytes())
+        if checksum is None:
+            raise DataError("it has no checksum")
+        return found
     except (OSError, DataError) as error:
         raise DataError(f"cannot read the rules that come with layerprobe ({error}): install it again") from error

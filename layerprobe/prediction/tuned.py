@@ -75,9 +75,7 @@ def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
 
 def rule_curves(name: str) -> tuple[str, ...]:
     """Return the names of the readings that a rule needs; raise DataError if there is no such rule."""
-    if name in fitted_parameters().by_name:
-        return fitted_parameters().by_name[name].readings
-    return _outside_rule(name).curves
+    return (fitted_parameters().by_name.get(name) or _outside_rule(name)).curves
 
 
 @functools.cache
@@ -90,11 +88,14 @@ def tuned_rule(name: str) -> TunedRule:
     if name not in fitted_parameters().by_name:
         rule = _outside_rule(name)
         if "zoos" not in FITTERS:
-            raise DataError(f"expected layerprobe as an installed package to fit the rule {name!r}: pip install it")
+            raise DataError(
+                f"the rule {name!r} cannot be fitted: the entry point 'zoos' of layerprobe.fitters is missing; install "
+                "layerprobe again"
+            )
         tuned: TunedRule = FITTERS["zoos"](rule)
         return tuned
     row = fitted_parameters().by_name[name]
-    rules = rules_for({reading: reading_of(reading) for reading in row.readings})
+    rules = rules_for({reading: reading_of(reading) for reading in row.curves})
     rule = next(rule for rule in rules if rule.name == name)
     assert isinstance(rule.fit, Fit)  # else it had no parameters to write down
     return TunedRule(rule=rule, predict=rule.fit.make(**row.parameters), record=row.record)
@@ -112,6 +113,6 @@ def _outside() -> dict[str, Rule]:
     """Return the rules of other packages that read what rules of the file read."""
     if RULES.keys() <= RULES.own.keys():
         return {}
-    readings = dict.fromkeys(reading for rule in fitted_parameters().rules for reading in rule.readings)
+    readings = dict.fromkeys(reading for rule in fitted_parameters().rules for reading in rule.curves)
     rules = rules_for({name: reading_of(name) for name in readings})
     return {rule.name: rule for rule in rules if rule.curves and rule.name not in fitted_parameters().by_name}

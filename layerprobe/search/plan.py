@@ -21,7 +21,7 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
     """Decide what to do next.
 
     1. Models of up to 4 blocks: every layer once.
-    2. Others: a scan, where one is asked for; without it, or where it tells nothing, the layer to begin with.
+    2. Others: a scan, where one is requested; without it, or where it tells nothing, the layer to begin with.
     3. The layer that seems the best, if it has had no run of its own.
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
        of equals.

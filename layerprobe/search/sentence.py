@@ -11,7 +11,7 @@ from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
     """Return why a search is over."""
     reasons: dict[StopReason, str] = {
-        "settled": f"the best layer is within {points(settings.tolerance)}, as surely as asked for",
+        "settled": f"the best layer is within {points(settings.tolerance)}, with the requested confidence",
         "gain": "further seeds would not improve the choice",
         "seeds": f"every layer that may be the best has all {settings.seeds} seeds",
         "budget": "the next run would exceed the budget",
@@ -74,7 +74,7 @@ def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
         smallest = f"{answer.smallest_sufficient}{gains and f' ({gains})'}"
         return f"The smallest layer that is within {near} of the best, {level} sure: {smallest}."
     within = percents(answer.layers[answer.best_layer].chance_within)
-    return f"That layer {answer.best_layer} is within {near} of the best has a chance of {within}."
+    return f"The chance that layer {answer.best_layer} is within {near} of the best is {within}."
 
 
 def spent_sentence(answer: SearchAnswer, *, proof: int = 0) -> str:
@@ -83,7 +83,7 @@ def spent_sentence(answer: SearchAnswer, *, proof: int = 0) -> str:
         f"{answer.spent} block-steps, {answer.share:.1%} of a sweep of every layer with {answer.settings.seeds} seeds"
     )
     if proof:
-        spent += f", {proof} of them to hold it against the last layer"
+        spent += f", {proof} of them to compare it with the last layer"
     if answer.decision.stop is None:
         return f"Spent so far: {spent}; next, {answer.decision.why}."
     return f"Spent: {spent}; {answer.decision.why}."
@@ -108,7 +108,7 @@ def doubt_sentence(answer: SearchAnswer) -> str:
         wanted.append("more items" if doubt.items_needed is None else f"about {_rounded(doubt.items_needed):,} items")
     if answer.decision.stop != "gain" and (doubt.seed_error is None or reach * doubt.seed_error > tolerance):
         wanted.append("more runs there")
-    return f"{said}. To tell {points(tolerance)} takes {' and '.join(wanted)}." if wanted else f"{said}."
+    return f"{said}. Resolving {points(tolerance)} would need {' and '.join(wanted)}." if wanted else f"{said}."
 
 
 def _rounded(number: int) -> int:

@@ -11,7 +11,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import Matrix
 
 StopReason = Literal["settled", "gain", "seeds", "budget"]
-"""settled: the best layer is within the tolerance, as surely as asked for; gain: no number of further seeds would
+"""settled: the best layer is within the tolerance, with the requested confidence; gain: further seeds would not
 noticeably improve the choice; seeds: all layers that may be the best have all their seeds; budget: the next run would
 exceed it."""
 
@@ -122,7 +122,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """What is asked for, and what it may cost."""
+    """What is requested, and what it may cost."""
 
     tolerance: float = TOLERANCE
     """Points of the metric x 100 that do not matter."""
@@ -189,7 +189,7 @@ class LayerBelief:
     mean: float
     """Expected score over new items and seeds, x 100."""
     interval: tuple[float, float]
-    """Of that score, at the level that was asked for."""
+    """Of that score, at the requested level."""
     chance_best: float
     """To be the best layer."""
     chance_within: float
@@ -200,7 +200,7 @@ class LayerBelief:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """How surely the best layer can be told from the likeliest other one."""
+    """Confidence that the best layer differs from the likeliest other one."""
 
     rival: int
     """The layer with the largest chance after the best one."""

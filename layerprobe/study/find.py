@@ -19,11 +19,11 @@ from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.errors import InsufficientMemoryError, LayerProbeError, TrainingError
+from layerprobe.errors import LayerProbeError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
-from layerprobe.finetuning.runs import Run, RunJob, RunWorker, runs_plan
+from layerprobe.finetuning.runs import Run, RunJob, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
@@ -83,16 +83,16 @@ def find(
     Args:
         model: A name, a folder, or a `ModelSpec`.
         task: What to learn.
-        tolerance: Points of the primary metric x 100 that another layer is not worth.
+        tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
-        level: How surely the best layer must be within the tolerance, and of all intervals.
+        level: Confidence that the best layer must have to be within the tolerance, and of all intervals.
         cross_validation: Whether each seed has a fold of its own; by default where there are fewer than 1,000
             validation examples.
         start: The layer to begin with; by default the one of the highest InfoNCE, or the middle.
         scan: Begin with a scan, one run with a loss at every layer, which draws a curve of its own.
-        against_last: Seeds with which the layer to keep and the last one are held against each other on the test split
+        against_last: Seeds with which the layer to keep and the last one are compared on the test split
             in the end; that is beyond the budget.
         protocol: How to fine-tune; the paper's by default.
         save_models: Keep the checkpoint of every run.
@@ -174,7 +174,11 @@ class _Search:
         jobs = [RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan) for run in planned]
         costs = {job: float(run.cost) for job, run in zip(jobs, planned, strict=True)}
         plan = runs_plan(self.sets, costs)
-        made = {job: outcome for job, outcome in execute(plan, self.crew)}  # noqa: C416
+        made: dict[RunJob, Run | LayerProbeError] = {}
+        for job, outcome in execute(plan, self.crew):
+            if isinstance(outcome, LayerProbeError) and not is_marked(outcome):
+                raise outcome
+            made[job] = outcome
         for job in jobs:  # whichever ended first
             self._add(job, made[job])
         self._join_evidence()
@@ -182,10 +186,8 @@ class _Search:
     def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
         """Add what a run scores, or that it failed, at the layers that it is of."""
         what = "the scan" if job.scan else f"layer {job.layer}"
-        if isinstance(outcome, TrainingError) and not isinstance(outcome, InsufficientMemoryError):
+        if isinstance(outcome, LayerProbeError):
             self.failures.append(f"{what} failed: {outcome}")
-        elif isinstance(outcome, LayerProbeError):
-            raise outcome
         for layer in self.evidence.choices if job.scan else (job.layer,):
             self._score(job, layer, _at(outcome, layer))
         if isinstance(outcome, JointRun):

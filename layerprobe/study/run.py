@@ -72,7 +72,7 @@ def run(
         alignment: same-index, relative-depth or best-match.
         split: Whose texts models are compared on: train, validation, test, or all.
         save_models: Keep the weights of the runs of the search, for `export_model`.
-        command: How this study was asked for; kept in its provenance.
+        command: How this study was requested; kept in its provenance.
         finetune_command: The command line that fine-tunes so, likewise; from Python there is none.
 
     Raises:

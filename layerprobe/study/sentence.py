@@ -30,12 +30,12 @@ def summary(study: Study) -> str:
 
 
 def proof_sentence(finding: Finding) -> str:
-    """Return what holding the layer to keep against the last one on the test split showed, or that it was not done."""
+    """Return what comparing the layer to keep with the last one on the test split showed, or that it was not done."""
     best, last = finding.best_layer, len(finding.parameters) - 1
     if finding.against_last is not None:
         return finding.against_last.sentence
     if best == last:
-        return "The layer to keep is the last one: there is no other to hold it against."
+        return "The layer to keep is already the last one: there is nothing to compare it with."
     return f"That layer {best} scores higher than the last, {last}, was not tested on the test split."
 
 
@@ -95,7 +95,7 @@ def _of_layer(finding: Finding, expected: int) -> str:
     if expected == best:
         return f"layer {expected} is the one to keep"
     if expected in finding.answer.candidates:
-        return f"layer {expected} cannot be told from the best, {best}"
+        return f"layer {expected} is statistically tied with the best, {best}"
     less = layers[best].mean - layers[expected].mean
     return f"layer {expected} scores {less:.1f} points less than layer {best}"
 
@@ -105,7 +105,7 @@ def _of_drop(finding: Finding, flagged: tuple[int, ...]) -> str:
     if found:
         alone = " alone" if set(found) < set(flagged) else ""
         return "the drop is as expected" if found == flagged else f"a drop was found at {layer_span(found)}{alone}"
-    return "none was found" if _no_drop(finding) else "whether the last layer drops is open"
+    return "none was found" if _no_drop(finding) else "it is unclear whether the last layer drops"
 
 
 def _no_drop(finding: Finding) -> bool:

@@ -40,7 +40,7 @@ class Provenance:
     created: str
     """ISO 8601, UTC."""
     command: str
-    """What was asked for, as one line."""
+    """What was requested, as one line."""
     settings: dict[str, str]
     """Options that were not left at their default, by name."""
     task: str
@@ -94,7 +94,7 @@ class Prediction(Shown):
 
     @property
     def drop(self) -> DropPrediction:
-        """Which layers are expected to drop, by the rule that was asked for."""
+        """Which layers are expected to drop, by the requested rule."""
         return self.drops[0]
 
     @property
@@ -171,7 +171,7 @@ class AgainstLast:
         told = {
             "confirmed": "so the last layer is lower",
             "refuted": "so the last layer is higher",
-            "undecided": f"which decides nothing; {each.visible:.1f} points or more would have been seen",
+            "undecided": f"inconclusive: only differences of {each.visible:.1f} points or more are detectable here",
         }
         return (
             f"On the test split layer {self.layer} scores {each.value:+.2f} {metric_title(self.primary)} x 100 against "
@@ -202,7 +202,7 @@ class Finding(Shown):
     outcomes: tuple[LayerOutcome, ...] = ()
     """The runs of truncated models put together by layer, ascending."""
     against_last: AgainstLast | None = None
-    """None where that was not asked for, or the last layer is the one to keep."""
+    """None where that was not requested, or the last layer is the one to keep."""
     proof_cost: int = 0
     """Of what was spent, in block-steps: runs that were made for it alone, when the search was over."""
     weights: Weights | None = None
@@ -257,7 +257,7 @@ class Finding(Shown):
         low, high = each.interval
         if verdict == "undecided":
             bounds = f"{each.level:.0%} interval {low:+.1f} to {high:+.1f}"
-            return f"not shown to differ from the whole model ({each.value:+.1f} points, {bounds})"
+            return f"no significant difference from the whole model ({each.value:+.1f} points, {bounds})"
         side = "above" if verdict == "confirmed" else "below"
         near, far = sorted((abs(low), abs(high)))
         bounds = f"{each.level:.0%} interval {near:.1f} to {far:.1f}"
@@ -367,9 +367,9 @@ class Study(Shown):
     confirmation: Confirmation | None = None
     """Of studies that fine-tuned two layers instead."""
     reference_outcomes: tuple[LayerOutcome, ...] = ()
-    """The reference fine-tuned at its own layers, where that was asked for."""
+    """The reference fine-tuned at its own layers, where that was requested."""
     further_outcomes: tuple[LayerOutcome, ...] = ()
-    """The model fine-tuned at other layers, where that was asked for."""
+    """The model fine-tuned at other layers, where that was requested."""
     further_comparisons: tuple[Comparison, ...] = ()
     """The model against other references, where more than one was given; the prediction is from the first."""
     further_predictions: tuple[DropPrediction, ...] = ()

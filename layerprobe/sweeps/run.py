@@ -1,4 +1,4 @@
-"""A sweep -> its runs, in a pool of processes; finished runs are read, not repeated.
+"""A sweep -> its runs, in several processes or on a Ray cluster; finished runs are read, not repeated.
 
 A run is the directory that `finetune` has for the same model, task, layer and seed: they share it.
 """
@@ -16,10 +16,10 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.encoders.workers import SharedModel, workers_of
-from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, LostWorkerError, TrainingError
+from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, TrainingError
 from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker
+from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked
 from layerprobe.finetuning.tuning import agreed, check_layers, run_set
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
@@ -221,7 +221,7 @@ class _SweepProgress:
 
     def _failure(self, job: RunJob, error: Exception) -> FailedRun:
         """Return why there is no run: what its mark says where it has one; only what follows from its numbers has."""
-        if isinstance(error, TrainingError) and not isinstance(error, InsufficientMemoryError):
+        if is_marked(error):
             marked = self.loaded.sets[job.of].folder.load_failure(job.layer, job.seed)
             if marked is not None:
                 return marked

@@ -147,7 +147,7 @@ def test_find_prints_the_table_and_the_answer(
     assert finding.kept.split(", ")[0] in lines[0]  # how fast it is differs from time to time
     best = finding.best_layer
     assert lines[10] == (
-        "The layer to keep is the last one: there is no other to hold it against."
+        "The layer to keep is already the last one: there is nothing to compare it with."
         if best == 3
         else f"That layer {best} scores higher than the last, 3, was not tested on the test split."
     )

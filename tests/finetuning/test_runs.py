@@ -24,13 +24,14 @@ from layerprobe.files import atomic as files
 from layerprobe.files.checked_json import warn_of_older
 from layerprobe.files.serialisation import CHECKSUM, to_dict, unsealed
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
+from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs import execute
+from layerprobe.jobs.plan import Share
 from layerprobe.settings import settings
 from layerprobe.versions import versions
 from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
-from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, one_run, runs_of, sweep
+from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, Loaded, folder_of, one_run, runs_of, sweep
 from tests.toy_task import toy_task
 
 JOBS = [(layer, seed) for seed in SEEDS for layer in LAYERS]
@@ -568,6 +569,35 @@ def test_a_run_without_memory_is_not_marked(
             sweep(folder, tmp_path)
     assert list(tmp_path.rglob(FAILED)) == []
     assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
+
+
+def test_texts_that_are_cut_are_reported_for_each_task(
+    encoder: Encoder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where two tasks have one name, as those of one file have."""
+    short, model = dataclasses.replace(PROTOCOL, max_length=3), Loaded(lambda: encoder)
+    tasks = [toy_task(train=n) for n in (16, 24, 24)]
+    sets = [
+        RunSet(model=model, folder=RunFolder(path=tmp_path / str(n)), task=task, protocol=short)
+        for n, task in enumerate(tasks)
+    ]
+    worker = RunWorker(sets, Share())
+    for number in range(len(sets)):
+        worker(RunJob(1, 0, number))
+    assert caplog.text.count("were cut at 3 tokens in fine-tuning") == 2
+
+
+def test_only_one_of_several_workers_is_told_to_use_fewer(
+    encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(RunSet, "make", full)
+    runs = runs_of(lambda: encoder, RunFolder(path=tmp_path), TASK, PROTOCOL)
+    for share, advice in ((Share(), "a smaller batch"), (Share(threads=1, device="cpu"), "fewer workers, a smaller")):
+        with pytest.raises(InsufficientMemoryError, match=f"^out of memory: use {advice}"):
+            RunWorker((runs,), share)(RunJob(1, 0))
 
 
 def test_a_mark_of_other_versions_is_none(finished: RunFolder) -> None:

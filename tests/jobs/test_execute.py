@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.jobs import processes
-from layerprobe.jobs.crew import Crew, Message, Worker, crew_of
+from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute, results
-from layerprobe.jobs.plan import HERE, Plan, Share, Workers
+from layerprobe.jobs.plan import Plan, Share, Workers
 from layerprobe.jobs.processes import shares
-from layerprobe.jobs.registry import EXECUTORS
 from layerprobe.settings import report, settings
 from tests.jobs import pool_jobs
 
@@ -100,37 +98,3 @@ def test_processors_and_devices_are_divided(monkeypatch: pytest.MonkeyPatch) -> 
 def test_workers_are_counted_from_one() -> None:
     with pytest.raises(DataError, match="expected at least one worker, got 0"):
         Workers(count=0)
-    with pytest.raises(DataError, match="expected a way to do jobs, one of here, processes, ray, got 'rya'"):
-        crew_of(Upper, {}, Workers(executor="rya"))
-
-
-class Backwards(Crew):
-    """A way to do jobs that another package brings: it is called, and nothing else."""
-
-    tries = 1
-
-    def hire(self, n_jobs: int) -> None:
-        if not self.workers:
-            self.workers = [Worker()]
-            self.workers[0].ready = True
-
-    def give(self, worker: Worker, job: str, part: object) -> None:
-        self.job = job
-
-    def messages(self, seconds: float | None) -> Iterator[Message]:
-        yield Message(worker=self.workers[0], kind="answer", value=self.job[::-1])
-
-    def close(self) -> None:
-        self.workers = []
-
-
-def test_another_package_brings_a_way_to_do_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(EXECUTORS, "own", dict(EXECUTORS.own))
-    EXECUTORS.add({"backwards": "tests.jobs.test_execute:Backwards"})
-    try:
-        with crew_of(Upper, {}, Workers(executor="backwards")) as crew:
-            assert results(Plan(jobs=COSTS), crew) == {job: job[::-1] for job in COSTS}
-    finally:
-        monkeypatch.undo()
-        EXECUTORS.reload()
-    assert HERE.executor in EXECUTORS

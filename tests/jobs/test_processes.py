@@ -126,7 +126,7 @@ def test_a_disk_that_fails_ends_all(jobs: list[str]) -> None:
 
 
 def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:
-    with pytest.raises(LayerProbeError, match=r"\(exit code 3\): in a script, begin the sweep under `if __name__"):
+    with pytest.raises(LayerProbeError, match=r"\(exit code 3\): in a script, make the call under `if __name__"):
         list(done(pool_jobs.unstartable, "a", ["job"]))
 
 

@@ -16,7 +16,7 @@ from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.prediction import tuned
 from layerprobe.prediction.registry import RULES, rules_for
-from layerprobe.prediction.rule import ModelCurves
+from layerprobe.prediction.rule import ModelCurves, Rule, fixed, truncated
 from layerprobe.prediction.tuned import rule_names, tuned_rule
 from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
@@ -74,6 +74,19 @@ def test_it_is_tuned_and_has_a_record() -> None:
     assert tuned_rule(name)(model).recommended_layer == 3
     assert tuned_rule(name).record.models == tuned_rule("fall of effective rank").record.models
     assert tuned_rule("either end")(model).recommended_layer == 4, "expected a layer chosen on the zoos"
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_fitter_is_missing_where_the_package_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned, "FITTERS", {})
+    with pytest.raises(DataError, match=r"the entry point 'zoos' of .* is missing; install"):
+        tuned_rule("lowest effective rank")
+
+
+def test_a_rule_that_cannot_be_fitted_says_why() -> None:
+    rule = Rule(name="odd", curves=("unheard of",), fit=fixed(lambda model: (truncated(0, model),)))
+    with pytest.raises(DataError, match=r"the rule 'odd' cannot be fitted .*: no model has unheard of"):
+        rules.fitted_rule(rule)
 
 
 @pytest.mark.usefixtures("toy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import CHECKSUM
 from layerprobe.prediction import parameters
 from layerprobe.prediction.parameters import fitted_parameters
 from layerprobe.prediction.redraws import redraw
@@ -35,13 +37,19 @@ def test_what_is_no_rule_is_reported() -> None:
 
 def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = tmp_path / "rules.json"
-    damaged.write_text(parameters.FILE.read_text().replace('"threshold": 0.01', '"threshold": 0.02', 1))
+    whole = parameters.FILE.read_text()
+    without = {key: value for key, value in json.loads(whole).items() if key != CHECKSUM}
     monkeypatch.setattr(parameters, "FILE", damaged)
-    for problem in ("its checksum is not that of its content", "No such file"):
+    for text, problem in (
+        (None, "No such file"),
+        (whole.replace('"threshold": 0.01', '"threshold": 0.02', 1), "its checksum is not that of its content"),
+        (json.dumps(without), "it has no checksum"),
+    ):
         fitted_parameters.cache_clear()
+        if text is not None:
+            damaged.write_text(text)
         with pytest.raises(DataError, match=f"cannot read the rules .*{problem}.*: install it again"):
             fitted_parameters()
-        damaged.unlink(missing_ok=True)
     fitted_parameters.cache_clear()
 
 

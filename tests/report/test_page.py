@@ -300,7 +300,7 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
         "Layer 9 is expected to score 81.",
         "✓ confirmed",
         finding.against_last.sentence,
-        "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds, 26 of them to hold it against the last",
+        "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds, 26 of them to compare it with the last",
         "Against layer 12+7.50Spearman\u00a0×\u00a0100 on test; 95\u00a0% [5.40, 9.60]",
         "Parameters saved20\u00a0%",
         "Speed1.5\u00a0×",

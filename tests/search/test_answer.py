@@ -112,7 +112,7 @@ def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
     assert said.endswith("; it is settled.")
     alone = search_sentence(replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None))
     assert "It is the best layer with a chance of over 99%." in alone
-    assert "That layer 5 is within 0.5 points of the best has a chance of " in alone
+    assert "The chance that layer 5 is within 0.5 points of the best is " in alone
     assert "No smaller layer is within 0.5 points of it" in search_sentence(replace(settled, smallest_sufficient=5))
     assert "smaller" not in search_sentence(replace(settled, best_layer=0, smallest_sufficient=0))
     whole = search_sentence(replace(settled, best_layer=8))
@@ -128,15 +128,16 @@ def test_what_is_left_to_doubt_is_said(result: SearchAnswer) -> None:
     pair = " and ".join(map(str, sorted((layer, doubt.rival))))
     assert search_sentence(replace(stopped, doubt=doubt)).endswith(
         f"Layers {pair} lie 0.3 points apart, known to ±2.0 over items and to ±0.2 over seeds. "
-        "To tell 0.5 points takes about 6,100 items."
+        "Resolving 0.5 points would need about 6,100 items."
     )
     layers = tuple(replace(belief, runs=int(belief.layer != doubt.rival)) for belief in result.layers)
     bare = replace(stopped, layers=layers, doubt=replace(doubt, item_error=0.1, seed_error=None))
     assert search_sentence(bare).endswith(
-        f"known to ±0.2 over items; {doubt.rival} had no run of its own. To tell 0.5 points takes more runs there."
+        f"known to ±0.2 over items; {doubt.rival} had no run of its own. "
+        "Resolving 0.5 points would need more runs there."
     )
     spent = replace(stopped, decision=replace(stopped.decision, stop="gain"), doubt=replace(doubt, items_needed=None))
-    assert search_sentence(spent).endswith("takes more items.")
+    assert search_sentence(spent).endswith("would need more items.")
 
 
 # ---- what cannot be -------------------------------------------------------------------------------------

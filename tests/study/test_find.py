@@ -12,7 +12,7 @@ import pytest
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Options
-from layerprobe.errors import DataError, TrainingError
+from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import read_outputs
@@ -284,6 +284,32 @@ def test_a_run_that_fails_is_reported_and_the_search_goes_on(
     finding = found(six, tmp_path, budget=0.25)
     assert f"layer {tried[0]} failed: the loss became nan" in finding.failures
     assert set(tried) - {tried[0]}
+
+
+def test_what_ends_the_search_ends_it_at_once(
+    six: Path, cache: Path, finding: Finding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof has six more runs to make; after the first one without memory there is no second."""
+    tried = []
+
+    def full(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
+        tried.append(layer)
+        raise InsufficientMemoryError("no memory is left")
+
+    monkeypatch.setattr(runs, "fine_tune", full)
+    assert finding.best_layer != 6
+    with pytest.raises(InsufficientMemoryError, match="no memory is left"):
+        found(six, cache, budget=0.3, scan=True, against_last=5)
+    assert len(tried) == 1
+
+
+def test_texts_that_are_cut_are_reported_once_for_all_folds(
+    six: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    short = dataclasses.replace(QUICK, max_length=3)
+    options = Options(device="cpu", cache_dir=tmp_path)
+    assert find(given(str(six), options), TASK, protocol=short, budget=0.25).n_folds == 5
+    assert caplog.text.count("were cut at 3 tokens in fine-tuning") == 1
 
 
 def test_a_budget_too_small_for_a_run_says_what_one_costs(six: Path, tmp_path: Path) -> None:

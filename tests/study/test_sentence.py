@@ -58,7 +58,7 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
 @pytest.mark.parametrize(
     ("value", "interval", "said"),
     [
-        (0.5, (-1.0, 2.0), "not shown to differ from the whole model (+0.5 points, 95% interval -1.0 to +2.0)"),
+        (0.5, (-1.0, 2.0), "no significant difference from the whole model (+0.5 points, 95% interval -1.0 to +2.0)"),
         (-2.0, (-3.5, -1.0), "2.0 points below the whole model (95% interval 1.0 to 3.5)"),
     ],
 )
@@ -116,13 +116,13 @@ def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:
 def test_the_whole_model_saves_nothing() -> None:
     finding = finding_of(found(study(drop=(), recommended=12), peak=12))
     assert finding.kept == "Keep all 12 layers: 78.0 (Spearman x 100 on test)."
-    assert proof_sentence(finding) == "The layer to keep is the last one: there is no other to hold it against."
+    assert proof_sentence(finding) == "The layer to keep is already the last one: there is nothing to compare it with."
 
 
 def test_what_the_proof_cost_is_told_apart(searched: Study) -> None:
     finding = finding_of(searched)
     said = "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds"
-    assert finding.spent.startswith(f"{said}, 26 of them to hold it against the last layer; ")
+    assert finding.spent.startswith(f"{said}, 26 of them to compare it with the last layer; ")
     assert dataclasses.replace(finding, proof_cost=0).spent.startswith(f"{said}; ")
 
 
@@ -163,11 +163,12 @@ def test_one_layer_drops() -> None:
     ("recommended", "drop", "said"),
     [
         (9, (10, 11, 12), "agrees: layer 9 is the one to keep, and the drop is as expected."),
-        (8, (10, 11, 12), "agrees: layer 8 cannot be told from the best, 9, and the drop is as expected."),
+        (8, (10, 11, 12), "agrees: layer 8 is statistically tied with the best, 9, and the drop is as expected."),
         (9, (12,), "agrees in part: layer 9 is the one to keep, and a drop was found at layers 10 to 12."),
         (
             *(8, (9, 10, 11, 12)),
-            "agrees in part: layer 8 cannot be told from the best, 9, and a drop was found at layers 10 to 12 alone.",
+            "agrees in part: layer 8 is statistically tied with the best, 9, and a drop was found at layers 10 to 12 "
+            "alone.",
         ),
         (12, (), "disagrees: layer 12 scores 11.3 points less than layer 9, and a drop was found at layers 10 to 12."),
     ],
@@ -183,7 +184,7 @@ def test_where_training_disagrees_is_said(searched: Study, recommended: int, dro
     ("chance_within", "drop", "said"),
     [
         (0.96, (), "agrees: layer 9 is the one to keep, and none was found."),
-        (0.4, (), "agrees in part: layer 9 is the one to keep, and whether the last layer drops is open."),
+        (0.4, (), "agrees in part: layer 9 is the one to keep, and it is unclear whether the last layer drops."),
         (0.96, (12,), "agrees in part: layer 9 is the one to keep, and none was found."),
     ],
 )

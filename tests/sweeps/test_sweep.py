@@ -306,7 +306,7 @@ def test_a_model_that_does_not_fit_is_a_failed_run(
     monkeypatch.setattr(RunSet, "make", full)
     result = run_sweep(plan_of(inputs, tmp_path))
     assert result.n_failed == N_RUNS
-    assert result.curves[0].failed[0].message.startswith("out of memory: use fewer workers")
+    assert result.curves[0].failed[0].message == "out of memory: use a smaller batch or a lower maximum length"
 
 
 class Lossy(Crew):

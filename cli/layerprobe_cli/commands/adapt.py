@@ -59,7 +59,7 @@ def adapt(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapted model at OUT.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Go on with masked language modelling on your own texts.
+    """Continue masked-language-model pretraining on texts.
 
     This is domain-adaptive pretraining. The folder is an ordinary checkpoint of the encoder: give it to any other
     command as the model.

@@ -28,7 +28,7 @@ def chain(
     r"""Train in steps, and say what the first ones add.
 
     Trainings are done one after the other, at each layer; finished steps are not repeated. The file names a model
-    and \[\[step]] tables: adapt = "texts.txt" goes on with masked language modelling, finetune = "stsb" fine-tunes
+    and \[\[step]] tables: adapt = "texts.txt" continues masked-language-model pretraining, finetune = "stsb" fine-tunes
     truncated models. A step has the options of `layerprobe adapt` or `finetune` as keys, with underscores. Beside
     model there are layers, seeds, reference, control, baseline and cka.
 

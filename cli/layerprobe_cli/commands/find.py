@@ -41,7 +41,7 @@ def find(
     """Find the layer to keep, for a small share of a full sweep.
 
     InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
-    are fine-tuned. It says which layer is best and how surely, which others cannot be told from it, the smallest layer
+    are fine-tuned. It reports the best layer with its confidence, those statistically tied with it, the smallest layer
     that will do, what was spent, and what more it would take. Finished runs are not repeated.
 
     Example:  [bold]layerprobe find google/electra-base-discriminator -t stsb --tolerance 0.5 --budget 15%[/bold]

@@ -107,7 +107,7 @@ def pretrain(
         bool, typer.Option("--dry-run", help="Print parameters, tokens and time; train and write nothing.")
     ] = False,
 ) -> None:
-    """Pretrain a small encoder from nothing.
+    """Pretrain a small encoder from scratch.
 
     The objective is that of BERT, of ELECTRA, one between them, or one of your own package. With one seed and corpus
     all objectives begin with the same weights and see the same batches with the same tokens masked. The folder is an

@@ -23,7 +23,7 @@ def card(adaptation: Adaptation) -> str:
     return model_card(
         ("masked-language-modelling", "domain-adaptation"),
         "# An encoder adapted to a domain",
-        "The model below went on with masked language modelling on other texts. It is loaded as the model was.",
+        "The model below after continued masked-language-model pretraining on other texts; loaded as that model is.",
         as_block(f"{key:<17} {value}" for key, value in about.items()),
         "Masked tokens of texts that were held out, before, during and after:",
         as_block(adaptation.table.text().splitlines()),

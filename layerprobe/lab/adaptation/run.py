@@ -1,4 +1,4 @@
-"""A model and texts -> the same model, gone on with masked language modelling on them."""
+"""A model and texts -> the same model after continued masked-language-model pretraining on them."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ from layerprobe.training.values import check_protocol, masking_in_range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptationProtocol:
-    """How a model goes on with masked language modelling; the defaults are those of arXiv 2402.13130."""
+    """How masked-language-model pretraining is continued; the defaults are those of arXiv 2402.13130."""
 
     learning_rate: float = 2e-5
     """Peak of AdamW's linear schedule."""
@@ -94,7 +94,7 @@ class AdaptationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
-    """A model that went on with masked language modelling on one's own texts, and what that gave."""
+    """A model with continued masked-language-model pretraining on one's own texts, and what that gave."""
 
     model: ModelDescription
     """As it was before."""

@@ -94,7 +94,7 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
     loss = [numbers.number(each.held_out_loss, 3) for each in (done.metrics[0], done.metrics[-1])]
     files = ", ".join(Path(text).name for text in step.texts)
     return (
-        f"The whole model goes on with masked language modelling on {files}: {done.n_texts:,} texts, {done.steps} steps"
+        f"Masked-language-model pretraining is continued on {files}: {done.n_texts:,} texts, {done.steps} steps"
         f" of {done.protocol.batch_size * done.protocol.accumulation} texts; the held-out loss goes from {loss[0]} to"
         f" {loss[1]}."
     )

@@ -33,7 +33,7 @@ LISTED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptStep:
-    """The whole model goes on with masked language modelling; all layers and seeds that follow share the result."""
+    """Continued masked-language-model pretraining; all layers and seeds that follow share the result."""
 
     texts: tuple[str, ...]
     """Files as `load_corpus` takes them."""
@@ -336,7 +336,7 @@ class ChainResult(Shown):
     trail: ChainTrail
     """The chain itself."""
     direct: tuple[LayerOutcome, ...]
-    """The last step straight from the start, by layer; empty where that was not asked for."""
+    """The last step straight from the start, by layer; empty where that was not requested."""
     effects: tuple[ChainEffect, ...]
     """By layer; empty where `direct` is."""
     controls: tuple[ChainTrail, ...]

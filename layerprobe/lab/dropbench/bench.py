@@ -63,7 +63,7 @@ def bench_predictors(
 
     By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
     same draws. Beside the rules, strategies that train are played on the recorded runs, all by default, see `contest`,
-    and it is said what tells a drop, see `detectors`.
+    and it is said what detects a drop, see `detectors`.
 
     Raises:
         DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.

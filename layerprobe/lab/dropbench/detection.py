@@ -77,7 +77,7 @@ def alikeness(
 ) -> tuple[CurveScores, ...]:
     """Score how alike each curve is to the mean test scores of TMFT: Spearman's correlation within a model.
 
-    The seed of the one-seed sweep is left out of the scores that it is held against.
+    The seed of the one-seed sweep is left out of the scores that it is compared with.
     """
     scored = []
     for name, (needs, _, curve) in curves.items():
@@ -94,7 +94,7 @@ def alikeness(
 
 
 def joint_scores(models: Sequence[Recorded], counts: Array, *, level: float) -> tuple[JointScores, ...]:
-    """Hold the models of scans against TMFT at the same layers, the means over seeds of both."""
+    """Compare the models of scans with TMFT at the same layers, the means over seeds of both."""
     scored = []
     for weighting in get_args(Weighting):
         differences, there = [], []

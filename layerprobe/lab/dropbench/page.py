@@ -14,7 +14,7 @@ from layerprobe.results.values import Figure, Page, Part, Section
 
 
 def bench_page(bench: Bench) -> Page:
-    """Return the page of DropBench: strategies, what tells a drop, and scans against TMFT, by budget."""
+    """Return the page of DropBench: strategies, what detects a drop, and scans against TMFT, by budget."""
     return Page(
         title="DropBench: what finding the best layer costs",
         overline="layerprobe · DropBench",
@@ -72,7 +72,7 @@ def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
         table_of(strategies_table(shown)),
     )
     titled = (part for each in detection_tables(budget) for part in (element("p", each.title), table_of(each)))
-    yield section(f"drops-{name}", f"What tells a drop, budget {name}", *titled)
+    yield section(f"drops-{name}", f"What detects a drop, budget {name}", *titled)
 
 
 def _sources(bench: Bench) -> Part:

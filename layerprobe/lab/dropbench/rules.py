@@ -38,9 +38,11 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
     """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to.
 
     Raises:
-        DataError: If there is no such budget, or no model that the rule can be fitted to.
+        DataError: If there is no such budget, or the rule cannot be fitted to the zoos.
     """
     models = _models(budget)
+    if reason := obstacle(rule, models):
+        raise DataError(f"the rule {rule.name!r} cannot be fitted to the models of DropBench: {reason}")
     outcomes = outcomes_of(rule, models)
     regrets = [outcome.regret for outcome in outcomes]
     record = Record(
@@ -100,7 +102,7 @@ def _row(rule: Rule) -> FittedRule:
     assert isinstance(rule.fit, Fit)  # those that come with layerprobe can be written down
     return FittedRule(
         name=rule.name,
-        readings=rule.curves,
+        curves=rule.curves,
         labelled=rule.labelled,
         parameters=dict(rule.fit.choose([known for known in _models(BUDGET) if rule.reads(known.model)])),
         record=fitted_rule(rule).record,

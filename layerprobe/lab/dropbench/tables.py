@@ -47,13 +47,13 @@ def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strateg
 
 
 def detection_tables(budget: BudgetScores, most: int | None = None) -> list[Table]:
-    """Return what tells a drop, what looks like the test scores, both by so many curves, and scans against TMFT."""
+    """Return what detects a drop, what looks like the test scores, both by so many curves, and scans against TMFT."""
     tables = detectors_table(budget.detectors[:most]), curves_table(budget.curves[:most]), joint_table(budget.joint)
     return [table for table in tables if len(table)]
 
 
 def detectors_table(detectors: Sequence[DetectorScores]) -> Table:
-    """Return how well the fall of each curve to the last layer tells a drop."""
+    """Return how well the fall of each curve to the last layer detects a drop."""
     column, score = columns_of(detectors), _scores_of(detectors)
     return Table(
         columns=(
@@ -66,7 +66,7 @@ def detectors_table(detectors: Sequence[DetectorScores]) -> Table:
             *score("recall"),
             column("effect", title="with effect", form=".2f", meaning="Correlation."),
         ),
-        title="What tells a drop, by its fall to the last layer",
+        title="How well a fall to the last layer detects a drop",
     )
 
 

@@ -19,7 +19,7 @@ from layerprobe.results.table import Column, Table
 from layerprobe.similarity.values import Matrix
 
 TWIN: Literal["mlm"] = "mlm"
-"""The objective that all others are held against."""
+"""The objective that all others are compared with."""
 SAME_SEED, OTHER_SEED = "mlm twin, same seed", "mlm twin, other seed"
 """References of CKA; the second one is all that an MLM model itself has, and so the noise floor."""
 
@@ -430,7 +430,7 @@ class BudgetScores:
     strategies: tuple[StrategyScores, ...] = ()
     """Ways to choose a layer, the rules among them; the cheapest first."""
     detectors: tuple[DetectorScores, ...] = ()
-    """What tells a drop, the best first."""
+    """What detects a drop, the best first."""
     curves: tuple[CurveScores, ...] = ()
     """What looks like the test scores, the best first."""
     joint: tuple[JointScores, ...] = ()

@@ -73,7 +73,7 @@ def ensemble(
     profile: bool = False,
     options: Options = DEFAULT_OPTIONS,
 ) -> Ensemble:
-    """Average the outputs of two or more finished runs of one task, and hold that against the best single one.
+    """Average the outputs of two or more finished runs of one task, and compare that with the best single one.
 
     The weights are at least 0, add up to 1, and have the highest primary metric on the validation split, in the mean
     over seeds: of two runs on a line, of more by forward selection. A run of `scan` brings all its layers; without
@@ -189,7 +189,7 @@ class _Averages:
 
 
 def _read(paths: Iterable[str | Path], layers: Sequence[int] | None) -> Iterable[_Run]:
-    """Yield the runs of directories, those of joint runs by layer, of the layers that were asked for."""
+    """Yield the runs of directories, those of joint runs by layer, of the requested layers."""
     directories = [directory for path in paths for directory in _directories(Path(os.path.realpath(path)))]
     found: set[int] = set()
     for directory in dict.fromkeys(directories):

@@ -53,7 +53,7 @@ class EnsembleCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Ensemble(Shown):
-    """A weighted average of the outputs of runs of one task, held against the best single one."""
+    """A weighted average of the outputs of runs of one task, compared with the best single one."""
 
     task: str
     kind: str
@@ -65,7 +65,7 @@ class Ensemble(Shown):
     members: tuple[Member, ...]
     """All that were given, those of weight 0 too."""
     best: int
-    """Number of the member with the highest mean validation score, which the ensemble is held against."""
+    """Number of the member with the highest mean validation score, which the ensemble is compared with."""
     validation: dict[str, tuple[float, ...]]
     """Of the ensemble by metric and seed, x 100."""
     test: dict[str, tuple[float, ...]]

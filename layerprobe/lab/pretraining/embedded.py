@@ -53,7 +53,7 @@ def _make_in_process(name: str, directory: Path) -> None:
 
 def main() -> None:
     """Pretrain both models side by side."""
-    parser = argparse.ArgumentParser(prog="python -m layerprobe.embedded.pair", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m layerprobe.lab.pretraining.embedded", description=main.__doc__)
     parser.add_argument("directory", type=Path, help="where the checkpoints mlm and rtd are written")
     directory = parser.parse_args().directory
     with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:

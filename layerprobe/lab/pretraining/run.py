@@ -1,4 +1,4 @@
-"""Texts and an objective -> a small encoder, pretrained from nothing."""
+"""Texts and an objective -> a small encoder, pretrained from scratch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,6 +11,7 @@ import torch
 
 from layerprobe.checks import check_seeds
 from layerprobe.embedded.language import Language
+from layerprobe.embedded.pair import LANGUAGE_SEED
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
@@ -18,7 +19,7 @@ from layerprobe.lab.pretraining.folder import FOLDER
 from layerprobe.lab.pretraining.models import count, save_models
 from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.lab.pretraining.training import Run, prepare
-from layerprobe.lab.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
+from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingPlan, PretrainingProtocol
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.folder import check_intervals
 from layerprobe.training.loop import seconds_a_step, train
@@ -26,10 +27,9 @@ from layerprobe.training.run_directory import RunDirectory
 from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
 
 CHECKPOINT_EVERY = 250
-# Between two evaluations, unless asked for: with fewer, evaluation takes longer than training.
+# Between two evaluations, unless requested: with fewer, evaluation takes longer than training.
 FEWEST_STEPS = 50
-LANGUAGE = "language"
-LANGUAGE_SEED, SENTENCES_SEED = 0, 1
+SENTENCES_SEED = 1
 # Sentences of the language at most: what is read beyond them are the same ones again.
 MOST_SENTENCES = 2_000_000
 
@@ -71,7 +71,7 @@ def pretrain(
     device is auto, cpu, cuda, cuda:1 or mps; the dtype float32, bfloat16 (autocast over float32 weights), or auto:
     bfloat16 on CUDA, float32 elsewhere. Held-out sequences are evaluated every so many steps, by default a twentieth of
     all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
-    progress is called with the steps that are done, with the loss and the tokens a second.
+    progress is called with the steps that are done, with the loss and the tokens per second.
 
     Raises:
         DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.

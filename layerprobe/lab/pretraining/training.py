@@ -56,7 +56,7 @@ def prepare(
     Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
     same batches in the same order with the same positions masked.
 
-    The texts are distinct; where they are `endless`, as many as are needed, all sequences that are asked for are held
+    The texts are distinct; where they are `endless`, as many as are needed, all requested sequences are held
     out. With `autocast` None the models compute in float32. The progress is called with the texts that are tokenised.
 
     Raises:

@@ -11,6 +11,9 @@ from layerprobe.progress import duration
 from layerprobe.results.table import Table, columns_of
 from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 
+LANGUAGE = "language"
+"""Names the embedded language as a corpus or a task."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderSize:

@@ -16,7 +16,7 @@ Measured = Literal["drop", "score", "CKA"]
 
 
 def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> tuple[ObjectiveEffect, ...]:
-    """Hold each model against its MLM twin, which began with the same weights and saw the same batches.
+    """Compare each model with its MLM twin, which began with the same weights and saw the same batches.
 
     difference = value of the model - value of its twin; the mean over seeds has Student's t interval of the paired
     differences. Values are the drop (see `truth`), the mean test score at each layer, and CKA of each layer with the

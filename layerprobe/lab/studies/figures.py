@@ -23,7 +23,7 @@ _LOOKS = (
     ),
     Look(colour=INK, symbol="triangle-up", dash="dot"),
 )
-"""By objective; masked language modelling, which all are held against, is grey."""
+"""By objective; masked language modelling, which all are compared with, is grey."""
 _SIZES = ("circle", "diamond", "square", "cross", "x")
 _DODGE = 0.22
 

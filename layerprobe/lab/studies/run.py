@@ -43,18 +43,9 @@ from layerprobe.lab.dropbench.values import Zoo, ZooEntry, ZooProvenance
 from layerprobe.lab.dropbench.zoo import write_zoo
 from layerprobe.lab.pretraining.folder import RECORD
 from layerprobe.lab.pretraining.run import pretrain, texts_of
-from layerprobe.lab.pretraining.values import Pretraining
+from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
 from layerprobe.lab.studies.effects import objective_effects
-from layerprobe.lab.studies.values import (
-    LANGUAGE,
-    LabFailure,
-    LabModel,
-    LabPlan,
-    LabResult,
-    LabStudy,
-    LabTask,
-    PlannedModel,
-)
+from layerprobe.lab.studies.values import LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
 from layerprobe.settings import labelled
 from layerprobe.store.store import Store
 from layerprobe.tasks.corpus import load_corpus

@@ -7,8 +7,8 @@ from typing import Any
 from layerprobe.files.serialisation import Reader, from_dict
 from layerprobe.files.toml import SEEDS, Keys, read_toml, texts
 from layerprobe.finetuning.values import Protocol, Weighting
-from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
-from layerprobe.lab.studies.values import LANGUAGE, LabStudy, LabTask
+from layerprobe.lab.pretraining.values import LANGUAGE, SIZES, EncoderSize, PretrainingProtocol
+from layerprobe.lab.studies.values import LabStudy, LabTask
 from layerprobe.tasks.toml import source_from, taken_task
 
 

@@ -12,13 +12,11 @@ from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
+from layerprobe.lab.pretraining.values import LANGUAGE, EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.tasks.values import TaskSettings
 
-LANGUAGE = "language"
-"""Names the embedded language as a corpus or a task."""
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
 
 

@@ -1,4 +1,4 @@
-"""What tells a drop and what looks like the test scores: by hand, and against scikit-learn."""
+"""What detects a drop and what looks like the test scores: by hand, and against scikit-learn."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.lab.dropbench.values import TunedLayers, Zoo, ZooEntry, ZooProvenance
 from layerprobe.lab.dropbench.zoo import put_together, read_kept_out, read_searched, read_zoo, write_zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.studies.toml import load_lab
-from layerprobe.lab.studies.values import LANGUAGE
 from layerprobe.readings.values import LayerCurve
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE
 
