@@ -11,6 +11,7 @@ import functools
 import inspect
 import itertools
 import math
+import os
 import shlex
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -35,9 +36,18 @@ if TYPE_CHECKING:
     from layerprobe.kinds.retrieval.items import RetrievalTask
     from layerprobe.tasks.values import Task, TaskSettings
 
+
+def _no_file(model: str) -> str:
+    """Return the name of a model; a file there is data, in the wrong place."""
+    if os.path.isfile(model):  # noqa: PTH113 - of any name, too long ones as well
+        raise typer.BadParameter(f"expected the model first, got the file {model}: give data with --task or --texts")
+    return model
+
+
 Model = Annotated[
     str,
     typer.Argument(
+        callback=_no_file,
         help="Hub id, id@revision, or a local folder. Of CLIP and its kin, images go to the image tower and texts to "
         "the text tower; an ending :image or :text chooses.",
         show_default=False,

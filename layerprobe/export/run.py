@@ -61,13 +61,13 @@ def export_model(
     out = Path(out)
     source = _folder_of(model)
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
-    check_target(out, overwrite=overwrite, source=source)
     query_prompt = document_prompt = ""
     notes: list[str] = []
     if saved is None:
         if layer is None:
             raise DataError("expected a layer to truncate at: give --layer, 0 for the embeddings alone")
-        checkpoint = _resolved(model)
+        checkpoint = _resolved(model, out)
+        check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint, Options(device="cpu"))
         check_layer(encoder.model.config, layer)
         # on the CPU in float32: the folder is for any device, and compared to 1e-5
@@ -83,6 +83,7 @@ def export_model(
             for tower in others
         ]
     else:
+        check_target(out, overwrite=overwrite, source=source)
         random_init = model.random_init if isinstance(model, ModelSpec) else None
         _check_options_agree(
             saved, layer=layer, pooling=pooling, max_length=max_length, prompt=prompt, random_init=random_init
@@ -93,7 +94,7 @@ def export_model(
                 "expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own"
             )
         # what was appended in training is in the tokenizer that was saved
-        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False)), Options(device="cpu"))
+        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False), out), Options(device="cpu"))
         protocol = saved.run.protocol
         options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
@@ -153,13 +154,15 @@ def _folder_of(model: ModelLike) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _resolved(model: ModelLike) -> Checkpoint:
-    """Return the checkpoint of a model that needs no code of its own."""
+def _resolved(model: ModelLike, out: Path) -> Checkpoint:
+    """Return the checkpoint of a model that needs no code of its own; an error says if `out` looks like the model."""
     try:
         checkpoint = resolve_checkpoint(model)
     except ModelError as error:
         if "trust_remote_code" in str(error.__cause__):
             raise _needs_code(model.full_name if isinstance(model, ModelSpec) else str(model)) from error
+        if (out / "config.json").is_file():
+            raise ModelError(f"{error}; {out} holds a model: if that is the one to export, it comes first") from error
         raise
     if type(checkpoint.config).__module__.startswith("transformers_modules"):
         raise _needs_code(checkpoint.label)
