@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe.results.table import pairs_table
+from layerprobe.results.table import named_values
 from layerprobe_cli.output import Output
 
 
@@ -88,4 +88,4 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
     }
-    output.result(shown, pairs_table(shown, "Export"), as_json=result)
+    output.result(shown, named_values(shown, "Export"), as_json=result)
