@@ -253,8 +253,8 @@ def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:
 
 def _joined(columns: Sequence[Column], by: Sequence[str]) -> Column:
     values = tuple(value for column in columns for value in column.values)
-    shown = len(set(values)) > 1 if columns[0].name in by else columns[0].shown
-    return replace(columns[0], values=values, shown=shown)
+    first = next((column for column in columns if any(column.cells)), columns[0])
+    return replace(first, values=values, shown=len(set(values)) > 1 if first.name in by else first.shown)
 
 
 def _aligned(row: Iterable[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
