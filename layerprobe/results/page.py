@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -19,14 +20,16 @@ from layerprobe.files.atomic import replace_file
 from layerprobe.names import short_name
 from layerprobe.results.glossary import terms
 from layerprobe.results.markup import Markup, element, escape, join, script_json
+from layerprobe.results.parts import commands as block
 from layerprobe.results.parts import definitions, listed, section
 from layerprobe.results.shown import PlotlySource
 from layerprobe.results.style import DARK
 from layerprobe.results.values import Card, Figure, Page, Section
+from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
 """Whence a page that does not carry Plotly loads it."""
-_PATH = re.compile(r"<code>.*?</code>|(?<![\w~.:/<-])/(?:[^\s/<>\"'&;:,()\\]+/)+[^\s/<>\"'&;:,()\\]+", re.DOTALL)
+_PATH = re.compile(r"<pre.*?</pre>|(?<![\w~.:/<-])/(?:[^\s/<>\"'&;:,()\\]+/)+[^\s/<>\"'&;:,()\\]+", re.DOTALL)
 
 
 def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
@@ -54,6 +57,18 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
     return target
 
 
+def completed(page: Page, *, command: str, warnings: Sequence[str] = (), commands: Sequence[str] = ()) -> Page:
+    """Return a page with what its result does not hold: its command, warnings of its data, and what is next."""
+    made = {"Command": element("code", command), "Version": f"layerprobe {__version__}"}
+    after = section("next", "What to do next", block(*commands) if commands else None)
+    return replace(
+        page,
+        warnings=(*warnings, *page.warnings),
+        sections=(*page.sections, after),
+        provenance=(*page.provenance, definitions(made)),
+    )
+
+
 def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
     check_choice(plotly, PlotlySource, name="plotly")
@@ -75,11 +90,11 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return text with files and folders of this machine by their names alone, but for commands, which need the way.
+    """Return text with files and folders of this machine by their names alone, but for commands to copy.
 
     Examples:
-        >>> without_folders("<td>/home/me/bert</td> <code>score /home/me/bert</code> (/data/pairs.csv) https://a.b/c/d")
-        '<td>bert</td> <code>score /home/me/bert</code> (pairs.csv) https://a.b/c/d'
+        >>> without_folders("<td>/home/me/bert</td> <pre>score /home/me/bert</pre> (/data/pairs.csv) https://a.b/c/d")
+        '<td>bert</td> <pre>score /home/me/bert</pre> (pairs.csv) https://a.b/c/d'
     """
     return _PATH.sub(lambda found: found[0] if found[0].startswith("<") else short_name(found[0]), text)
 

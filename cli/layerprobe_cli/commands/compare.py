@@ -18,6 +18,7 @@ from layerprobe_cli.options import (
     ReferenceRandomInit,
     Report,
     TextSource,
+    command,
     option,
 )
 from layerprobe_cli.output import Output
@@ -114,6 +115,8 @@ def compare(
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
     output.notes(data.notes, (*data.warnings, *warnings))
+    given = ("-t", source.task) if source.task else ("--texts", str(source.texts))
+    after = command("predict", model, *(word for other in others for word in ("-r", other)), *given)
     if parquet is not None:
         stacked([each.pairs for each in measured]).save(parquet)
     output.result(
@@ -121,7 +124,7 @@ def compare(
         *(_maps(measured) if show_map else [stacked([each.table for each in measured], by=("measure", "reference"))]),
         as_json=measured[0] if len(measured) == 1 else measured,
     )
-    report.write(output, *measured)
+    report.write(output, *measured, warnings=data.warnings, commands=[after])
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)
