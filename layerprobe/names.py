@@ -1,6 +1,7 @@
 """What models are called in sentences, plots and progress, and names that are misspelt. Knows names only."""
 
 import difflib
+import posixpath
 import re
 from collections.abc import Iterable, Sequence
 
@@ -76,14 +77,20 @@ def short_names(model: str, reference: str) -> tuple[str, str]:
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
-    """Return names without organisation or folder; whole names where that would confuse any two.
+    """Return names without organisation or folder; whole names where that would confuse any two, paths without what
+    all of them begin with.
 
     Examples:
         >>> distinct_names(["google/bert", "FacebookAI/roberta-base", "old/bert-tiny", "new/bert-tiny"])
         ['google/bert', 'FacebookAI/roberta-base', 'old/bert-tiny', 'new/bert-tiny']
+        >>> distinct_names(["/home/me/old/bert", "/home/me/new/bert"])
+        ['old/bert', 'new/bert']
     """
     short = [short_name(name) for name in names]
-    return short if len(set(short)) == len(set(names)) else list(names)
+    if len(set(short)) == len(set(names)):
+        return short
+    shared = f"{posixpath.commonpath(names)}/" if all(name.startswith("/") for name in names) else ""
+    return [name.removeprefix(shared) for name in names]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ import csv
 import html
 import io
 import json
-import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -84,7 +83,7 @@ def assert_one_table(table: Table, folder: Path) -> None:
 
 def _same(cell: object, value: object) -> bool:
     if value is None:
-        return cell is None or cell is pd.NaT or (isinstance(cell, float) and math.isnan(cell))
+        return bool(pd.isna(cell))  # type: ignore[call-overload]
     return list(cell) == list(value) if isinstance(value, tuple) else cell == value  # type: ignore[call-overload]
 
 

@@ -11,7 +11,9 @@ import functools
 import inspect
 import itertools
 import math
+import os
 import shlex
+import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,9 +37,18 @@ if TYPE_CHECKING:
     from layerprobe.kinds.retrieval.items import RetrievalTask
     from layerprobe.tasks.values import Items, Task, TaskSettings
 
+
+def _no_file(model: str) -> str:
+    """Return the name of a model; a file there is data, in the wrong place."""
+    if os.path.isfile(model):  # noqa: PTH113 - of any name, too long ones as well
+        raise typer.BadParameter(f"expected the model first, got the file {model}: give data with --task or --texts")
+    return model
+
+
 Model = Annotated[
     str,
     typer.Argument(
+        callback=_no_file,
         help="Hub id, id@revision, or a local folder. Of CLIP and its kin, images go to the image tower and texts to "
         "the text tower; an ending :image or :text chooses.",
         show_default=False,
@@ -109,6 +120,11 @@ Norm = Annotated[
 ]
 
 
+def command(*words: str) -> str:
+    """Return a call of layerprobe as a line for a shell."""
+    return shlex.join(["layerprobe", *words])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """The result as a page."""
@@ -126,17 +142,34 @@ class Report:
     ] = None
     plotly: PlotlyFrom = "embedded"
 
-    def write(self, output: Output, result: object, *further: object, page: str | None = None, **about: Any) -> None:
-        """Write the page of a result where one was asked for, see `layerprobe.results.shown.make_page`; say where."""
-        self.save(result, *further, page=page, **about)
+    def write(self, output: Output, result: object, *further: object, **about: Any) -> None:
+        """Write the page of a result if a page was requested, see `save`, and say where."""
+        self.save(result, *further, **about)
         self.name(output)
 
-    def save(self, result: object, *further: object, page: str | None = None, **about: Any) -> None:
-        """Write the page of a result where one was asked for."""
-        if self.report is not None:
-            from layerprobe.results.shown import save_page
+    def save(
+        self,
+        result: object,
+        *further: object,
+        page: str | None = None,
+        warnings: Sequence[str] = (),
+        commands: Sequence[str] = (),
+        **about: Any,
+    ) -> None:
+        """Write the page of a result if a page was requested, with warnings of its data and the commands that follow.
 
-            save_page(self.report, result, *further, plotly=self.plotly, page=page, **about)
+        The rest is for `layerprobe.results.shown.make_page`.
+        """
+        if self.report is not None:
+            from layerprobe.results.shown import make_page
+
+            made = make_page(result, *further, page=page, **about)
+
+            # only now: it needs plotly, whose absence is an error of the page
+            from layerprobe.results.page import completed, write_page
+
+            made = completed(made, command=command(*sys.argv[1:]), warnings=warnings, commands=commands)
+            write_page(made, self.report, plotly=self.plotly)
 
     def name(self, output: Output) -> None:
         """Say where the page is."""

@@ -7,8 +7,8 @@ import dataclasses
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from layerprobe.tasks.values import Task
     from layerprobe_cli.options import LoadedTexts
 
-T = TypeVar("T")
 LINE_EVERY = 30
 """Seconds from one line of progress to the next where stderr is no terminal."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -37,21 +36,18 @@ class Output:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
     traceback: Annotated[bool, typer.Option("--traceback", help="Where an error comes from, before its line.")] = False
 
-    def result(self, value: T, *parts: Table | str | Callable[[T], None], as_json: object = None) -> None:
+    def result(self, value: object, *parts: Table | str, as_json: object = None) -> None:
         """Print a result: as JSON, which can be of another value, or its tables and sentences one below the other."""
         if self.json:
             print_json(value if as_json is None else as_json)
             return
         for part in parts:
-            if callable(part):
-                part(value)
-            else:
-                typer.echo(part if isinstance(part, str) else part.text())
+            typer.echo(part if isinstance(part, str) else part.text())
 
     def plan(self, plan: TuningPlan | AdaptationPlan | PretrainingPlan | ExtractionPlan, *, dry_run: bool) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
         if dry_run:
-            self.result(plan, lambda plan: typer.echo(plan.sentence))
+            self.result(plan, plan.sentence)
             raise typer.Exit
         self.notes((plan.sentence,), ())
 

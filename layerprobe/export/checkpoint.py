@@ -71,12 +71,11 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
         if not any(target.iterdir()):
             return target
     if not _is_export(target):
-        order = " (if it is the model to export, it comes first)" if (target / "config.json").is_file() else ""
-        raise DataError(f"{out} holds files of others, which are never replaced: choose another folder{order}")
-    if not overwrite:
-        raise DataError(f"{out} holds an earlier export: choose another folder, or replace it with --overwrite")
+        raise DataError(f"{out} holds files of others, which are never replaced: choose another folder")
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
+    if not overwrite:
+        raise DataError(f"{out} holds an earlier export: choose another folder, or replace it with --overwrite")
     return target
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, split_name
-from layerprobe.encoders.model import ModelSpec, Settled
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Settled
 from layerprobe.encoders.options import load
-from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, write_checkpoint
@@ -27,9 +27,6 @@ def export_model(
     out: str | Path,
     *,
     layer: int | None = None,
-    pooling: Pooling | None = None,
-    max_length: int | None = None,
-    prompt: str | None = None,
     study: Study | None = None,
     overwrite: bool = False,
 ) -> ExportResult:
@@ -39,13 +36,10 @@ def export_model(
     before it gets its name. It appears whole or not at all.
 
     Args:
-        model: A name, a folder, a `ModelSpec` or a checkpoint, or the directory of a fine-tuning run whose model was
-            saved; of a joint run, any layer can be had.
+        model: A name, a folder, a `Model` or a checkpoint, or the directory of a fine-tuning run whose model was saved;
+            of a joint run, any layer can be had. Pooling, length and prompt are the model's; a run has its own.
         out: The folder to write.
         layer: Blocks kept, 0 .. n_blocks; a run of TMFT has its own.
-        pooling: How token states become one embedding; by default as for `extract`. A run has its own.
-        max_length: Tokens a text at most; the model's own limit, at most 512, by default. A run has its own.
-        prompt: Put before every text; by default as for `extract`. A run has its own.
         study: Evidence for the card, of the same model.
         overwrite: Whether an earlier export at `out` is replaced.
 
@@ -61,18 +55,18 @@ def export_model(
     out = Path(out)
     source = _folder_of(model)
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
-    check_target(out, overwrite=overwrite, source=source)
+    given = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
     query_prompt = document_prompt = ""
     notes: list[str] = []
     if saved is None:
         if layer is None:
             raise DataError("expected a layer to truncate at: give --layer, 0 for the embeddings alone")
-        checkpoint = _resolved(model)
+        checkpoint = _resolved(model, out)
+        check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
-        # on the CPU in float32: the folder is for any device, and compared to 1e-5
         options = checkpoint.settled
-        if prompt is None and not options.prompt:
+        if given.prompt is None and not options.prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
         described = encoder.description
         read_with = checkpoint.recipe.notes(options.pooling, options.prompt)
@@ -83,17 +77,17 @@ def export_model(
             for tower in others
         ]
     else:
+        check_target(out, overwrite=overwrite, source=source)
         random_init = model.random_init if isinstance(model, ModelSpec) else None
-        _check_options_agree(
-            saved, layer=layer, pooling=pooling, max_length=max_length, prompt=prompt, random_init=random_init
-        )
+        said = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
+        _check_options_agree(saved, layer=layer, random_init=random_init, **said)
         layer = saved.run.layer
         if isinstance(model, ModelSpec) and model.end_token is not None:
             raise DataError(
                 "expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own"
             )
         # what was appended in training is in the tokenizer that was saved
-        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False)))
+        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False), out))
         protocol = saved.run.protocol
         options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
@@ -153,17 +147,20 @@ def _folder_of(model: ModelLike) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _resolved(model: ModelLike) -> Checkpoint:
-    """Return the checkpoint of a model that needs no code of its own."""
+def _resolved(model: ModelLike, out: Path) -> Checkpoint:
+    """Return the checkpoint of a model that needs no code of its own; an error says if `out` looks like the model."""
     try:
         checkpoint = resolve_checkpoint(model)
     except ModelError as error:
         if "trust_remote_code" in str(error.__cause__):
             raise _needs_code(model.full_name if isinstance(model, ModelSpec) else str(model)) from error
+        if (out / "config.json").is_file():
+            raise ModelError(f"{error}; {out} holds a model: if that is the one to export, it comes first") from error
         raise
     if type(checkpoint.config).__module__.startswith("transformers_modules"):
         raise _needs_code(checkpoint.label)
-    return checkpoint
+    # on the CPU in float32: the folder is for any device, and compared to 1e-5
+    return checkpoint.with_options(device="cpu", dtype="float32", norm="final", attn="auto")
 
 
 def _needs_code(name: str) -> ModelError:

@@ -1,7 +1,7 @@
 """What truncated models cost to serve."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
@@ -217,8 +217,8 @@ class Profile(Shown):
         """A row a shape and layer: what it costs."""
         return self.scored({})
 
-    def scored(self, scores: Mapping[int, LayerOutcome]) -> Table:
-        """Return the table with what fine-tuning showed, by layer."""
+    def scored(self, scores: Mapping[int, LayerOutcome], label: Callable[[str], str] = short_name) -> Table:
+        """Return the table with what fine-tuning showed, by layer; `label` says what the model is called."""
         rows = [(each, each.cost(*shape)) for shape in self.shapes for each in self.layers]
         costs, outcomes = [cost for _, cost in rows], [scores.get(each.layer) for each, _ in rows]
         title = next((f"TMFT {metric_title(outcome.primary)}" for outcome in outcomes if outcome), "TMFT")
@@ -227,20 +227,20 @@ class Profile(Shown):
         measured = any(cost.peak_memory is not None for cost in costs)
         return Table(
             columns=(
-                Column("model", (self.model.name,) * len(rows), form=short_name, shown=False),
+                Column("model", (self.model.name,) * len(rows), form=label, shown=False),
                 Column("layer", [each.layer for each, _ in rows], meaning="Blocks kept."),
                 Column("parameters", [each.parameters for each, _ in rows], form=millions),
                 _of(costs, "length", "tokens"),
                 _of(costs, "batch_size", "batch"),
-                _of(costs, "flops", f"GFLOPs a {self.unit}", _billions),
-                _of(costs, "seconds", "ms a batch", _milliseconds),
+                _of(costs, "flops", f"GFLOPs per {self.unit}", _billions),
+                _of(costs, "seconds", "ms per batch", _milliseconds),
                 Column("seconds", [cost.quantiles for cost in costs], "5-95 %", _milliseconds, interval=True),
                 _of(costs, "texts_per_second", f"{self.unit}s/s", numbers.significant),
                 _of(costs, "tokens_per_second", "tokens/s", numbers.significant),
                 Column("repeats", [cost.repeats for cost in costs], shown=False),
                 _of(costs, "peak_memory", "memory", megabytes, "MB"),
                 _of(costs, "training_memory", "fine-tuning", megabytes, "MB"),
-                Column("metric", [outcome and outcome.primary for outcome in outcomes], shown=False),
+                Column("metric", [outcome and outcome.primary for outcome in outcomes], shown=False, dtype="string"),
                 Column("tmft_mean", [outcome and outcome.mean for outcome in outcomes], title, ".2f"),
             ),
             title="Every layer and shape",
@@ -297,8 +297,10 @@ class Profiles(Shown):
     @property
     def table(self) -> Table:
         """A row a model, shape and layer, as a profile alone has them; with test scores of what was fine-tuned."""
+        names = [profile.model.name for profile in self.profiles]
+        label = dict(zip(names, distinct_names(names), strict=True)).__getitem__
         pairs = zip(self.profiles, self.by_layer, strict=True)
-        return stacked([profile.scored(scores) for profile, scores in pairs], by=("model",))
+        return stacked([profile.scored(scores, label) for profile, scores in pairs], by=("model",))
 
     @property
     def summary(self) -> str:

@@ -38,13 +38,14 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
     """Return the page of what every layer scores before fine-tuning, with what is known of where it comes from."""
     name = "Every layer" if model is None else short_name(model.name)
     shown = scores.table if model is None else scores.table.with_columns(model.parameters_column, after="layer")
+    title = f"{name}{f' on {task}' if task else ''} before fine-tuning"
     figure = go.Figure([zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)])
     layer_axis(figure, len(scores.scores))
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(scores.primary))} × 100")
     return Page(
-        title=f"{name}{f' on {task}' if task else ''} before fine-tuning",
+        title=title,
         overline=" · ".join(("layerprobe", "scores before fine-tuning", *filter(None, [task]))),
-        heading=name,
+        heading=title,
         lead=(_best(scores),),
         sections=(
             section(
@@ -264,8 +265,7 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     reading = (
         f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
     )
-    tables = [each.table.named(model=label) for label, each in zip(labels, scores, strict=True)]
-    shown = stacked(tables) if several else first.table
+    shown = stacked([each.table for each in scores], by=("model",))
     facts = {
         "Task": f"{first.task} (sha256 {first.task_digest})",
         "Queries": f"{len(first.query_ids):,}",

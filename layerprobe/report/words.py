@@ -5,7 +5,7 @@ import re
 from layerprobe.comparison.values import Comparison
 from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.metrics.seeds import pareto_front
-from layerprobe.names import short_name, short_names
+from layerprobe.names import distinct_names, short_names
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
 from layerprobe.report.charts import mean_and_std
@@ -41,12 +41,8 @@ def names(study: Study) -> tuple[str, str]:
 
 def reference_labels(study: Study) -> tuple[str, ...]:
     """Return short names of the reference and of further ones, or whole names where that would confuse them."""
-    whole = [comparison.reference.name for comparison in (study.comparison, *study.further_comparisons)]
-    if len(whole) == 1:
-        return (labels(study)[1],)
-    short = [short_name(name) for name in whole]
-    distinct = len({*short, short_name(study.comparison.model.name)}) > len(set(whole))
-    return tuple(map(label, short if distinct else whole))
+    references = [comparison.reference.name for comparison in (study.comparison, *study.further_comparisons)]
+    return tuple(map(label, distinct_names([study.comparison.model.name, *references])[1:]))
 
 
 def measure(shown: SimilarityMap) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from layerprobe.results.table import chance
+from layerprobe.results import table
 
 LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
@@ -28,7 +28,7 @@ def typeset(cell: str) -> str:
 
 def signed(value: float, digits: int = 2) -> str:
     """Return a number with its sign."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{value:+z.{digits}f}".replace("-", "−")
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -57,17 +57,12 @@ def redrawn_share(share: float) -> str:
         >>> redrawn_share(0.976), redrawn_share(1.0), redrawn_share(0.0)
         ('98\xa0%', '>99\xa0%', '<1\xa0%')
     """
-    return typeset(chance(share))
+    return typeset(table.chance(share))
 
 
 def millions(parameters: int) -> str:
-    """Return a count of parameters in millions, with a space that does not break.
-
-    Examples:
-        >>> millions(108_891_648).split(), millions(47_360).split()
-        (['108.9', 'M'], ['0.047', 'M'])
-    """
-    return f"{parameters / 1e6:.{1 if parameters >= 1e6 else 3}f}\u00a0M"
+    """Return a count of parameters as tables have it, with a space that does not break."""
+    return typeset(table.millions(parameters))
 
 
 def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:

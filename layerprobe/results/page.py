@@ -5,7 +5,9 @@ import functools
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -15,15 +17,19 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from layerprobe.checks import check_choice
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.atomic import replace_file
+from layerprobe.names import short_name
 from layerprobe.results.glossary import terms
 from layerprobe.results.markup import Markup, element, escape, join, script_json
+from layerprobe.results.parts import commands as block
 from layerprobe.results.parts import definitions, listed, section
 from layerprobe.results.shown import PlotlySource
 from layerprobe.results.style import DARK
 from layerprobe.results.values import Card, Figure, Page, Section
+from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
 """Whence a page that does not carry Plotly loads it."""
+_PATH = re.compile(r"<pre.*?</pre>|(?<![\w~.:/<-])/(?:[^\s/<>\"'&;:,()\\]+/)+[^\s/<>\"'&;:,()\\]+", re.DOTALL)
 
 
 def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
@@ -51,22 +57,52 @@ def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded
     return target
 
 
+def completed(page: Page, *, command: str, warnings: Sequence[str] = (), commands: Sequence[str] = ()) -> Page:
+    """Return a page with what its result does not hold: its command, warnings of its data, and what is next."""
+    made = {"Command": element("code", command), "Version": f"layerprobe {__version__}"}
+    after = section("next", "What to do next", block(*commands) if commands else None)
+    return replace(
+        page,
+        warnings=(*warnings, *page.warnings),
+        sections=(*page.sections, after),
+        provenance=(*page.provenance, definitions(made)),
+    )
+
+
 def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
     check_choice(plotly, PlotlySource, name="plotly")
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
+    sections = [each for each in _sections(page) if any(part is not None for part in each.parts)]
     return Template(_asset("template.html")).substitute(
-        title=escape(f"{page.title} · layerprobe"),
+        title=without_folders(escape(f"{page.title} · layerprobe")),
         style=_asset("style.css"),
-        body=join(_header(page), *map(_section, _sections(page))),
-        study=script_json(_compact(page.data)),
-        table=script_json(json.dumps(page.table.csv())),
+        contents=_contents(sections),
+        body=without_folders(join(_header(page), *map(_section, sections))),
+        study=script_json(without_folders(_compact(page.data))),
+        table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
         plotly=_from_cdn() if plotly == "cdn" else _carried(),
         origin="" if plotly == "embedded" else f" {CDN}",
         script=_asset("page.js"),
     )
+
+
+def without_folders(text: str) -> str:
+    """Return text with files and folders of this machine by their names alone, but for commands to copy.
+
+    Examples:
+        >>> without_folders("<td>/home/me/bert</td> <pre>score /home/me/bert</pre> (/data/pairs.csv) https://a.b/c/d")
+        '<td>bert</td> <pre>score /home/me/bert</pre> (pairs.csv) https://a.b/c/d'
+    """
+    return _PATH.sub(lambda found: found[0] if found[0].startswith("<") else short_name(found[0]), text)
+
+
+def _contents(sections: Sequence[Section]) -> Markup:
+    """Return links to the sections of a long page, for windows with room beside it."""
+    links = listed("ul", (element("a", each.heading, href=f"#{each.name}") for each in sections))
+    return element("nav", links, aria_label="Contents", class_="contents") if len(sections) > 4 else join()
 
 
 def _compact(text: str) -> str:
@@ -130,9 +166,9 @@ def _sections(page: Page) -> Iterator[Section]:
     yield section("data", "Data", _downloads(page))
 
 
-def _section(shown: Section) -> Markup | None:
+def _section(shown: Section) -> Markup:
     parts = [_figure(part) if isinstance(part, Figure) else part for part in shown.parts if part is not None]
-    return element("section", element("h2", shown.heading), *parts, id=shown.name, class_=shown.kind) if parts else None
+    return element("section", element("h2", shown.heading), *parts, id=shown.name, class_=shown.kind)
 
 
 def _figure(figure: Figure) -> Markup:

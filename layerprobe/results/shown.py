@@ -111,7 +111,7 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
         >>> brief([0.914, 0.5, None]), brief(range(30), "d")
         ('0.91 0.50 -', '0 1 2 3 4 5 6 7 … 22 23 24 25 26 27 28 29')
     """
-    shown = ["-" if value is None else f"{value:{form}}" for value in values]
+    shown = ["-" if value is None else f"{value:{form.replace('.', 'z.', 1)}}" for value in values]
     if len(shown) > LISTED:
         shown[LISTED // 2 : -LISTED // 2] = ["…"]
     return " ".join(shown)

@@ -25,6 +25,7 @@ Bounds = tuple[float, float]
 Form = str | Callable[[Any], str]
 """How a value is written on a screen: a format such as `.2f`, or a function."""
 SMALLEST_P = 1e-10
+FILES = (".csv", ".parquet", ".pq")
 # What a spreadsheet may take for a formula (OWASP, "CSV injection"), a number with its sign aside.
 _FORMULA = re.compile(r"(?![+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\Z)[=+\-@\t\r\n＝＋－＠]", re.ASCII | re.IGNORECASE)
 
@@ -54,7 +55,7 @@ class Column:
     shown: bool = True
     """Whether it stands on screens; otherwise in files alone."""
     dtype: str = ""
-    """In DataFrames and Parquet, where that must not depend on the values, as where all are missing."""
+    """In DataFrames and Parquet, where its values do not say: without one, a column is of numbers."""
 
     @property
     def head(self) -> str:
@@ -77,7 +78,14 @@ class Column:
     def _written(self, value: object) -> str:
         if isinstance(value, bool):
             return "yes" if value else ""
-        return self.form(value) if callable(self.form) else format(value, self.form)
+        # z: what rounds to 0 has no sign
+        return self.form(value) if callable(self.form) else format(value, self.form.replace(".", "z.", 1))
+
+    @property
+    def kind(self) -> str:
+        """The dtype of a DataFrame's columns of it; empty for what pandas finds by itself."""
+        kinds = {type(value) for value in self.values if value is not None}
+        return self.dtype or ("string" if kinds == {str} else "" if kinds else "float64")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,8 +146,14 @@ class Table:
         return len(self.columns[0].values) if self.columns else 0
 
     def with_columns(self, *columns: Column, after: str | None = None) -> Table:
-        """Return the table with further columns, behind the column `after` or at the end."""
+        """Return the table with further columns, behind the column `after` or at the end.
+
+        Raises:
+            DataError: If there is no such column, or columns differ in length or share a name.
+        """
         names = [column.name for column in self.columns]
+        if after is not None and after not in names:
+            raise DataError(f"expected one of the columns {', '.join(names)}, got {after!r}")
         place = len(names) if after is None else names.index(after) + 1
         return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
 
@@ -165,8 +179,7 @@ class Table:
 
     def text(self) -> str:
         """Return aligned columns, words to the left and numbers to the right, and the notes below."""
-        rows = list(self.lines)
-        columns = [[head, *cells] for head, *cells in zip((each.head for each in self.shown), *rows, strict=True)]
+        columns = [[each.head, *each.cells] for each in self.shown]
         widths = [max(map(len, column)) for column in columns]
         numeric = [all(map(_is_number, column[1:])) for column in columns]
         written = [_aligned(row, widths, numeric) for row in zip(*columns, strict=True)]
@@ -194,18 +207,21 @@ class Table:
             LayerProbeError: If pandas is not installed.
         """
         frame: pd.DataFrame = imported("pandas").DataFrame(self.data)
-        return frame.astype({name: column.dtype for column in self.columns if column.dtype for name in column.names})
+        return frame.astype({name: column.kind for column in self.columns if column.kind for name in column.names})
 
     def save(self, path: str | Path) -> Path:
-        """Write the table as CSV where the file is named so, and as Parquet elsewhere; return the path.
+        """Write the table as CSV or Parquet, as the file is named, and return the path.
 
         Raises:
+            DataError: If it is named as neither.
             LayerProbeError: If the file cannot be written.
         """
         from layerprobe.files.atomic import replace_file
 
         target, content = Path(path), self.csv().encode()
-        if target.suffix.lower() != ".csv":
+        if (suffix := target.suffix.lower()) not in FILES:
+            raise DataError(f"expected a file that ends in {', '.join(FILES)}, got {target}: name it so")
+        if suffix != ".csv":
             buffer = io.BytesIO()
             self.to_pandas().to_parquet(buffer, index=False)
             content = buffer.getvalue()
@@ -237,8 +253,8 @@ def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:
 
 def _joined(columns: Sequence[Column], by: Sequence[str]) -> Column:
     values = tuple(value for column in columns for value in column.values)
-    shown = len(set(values)) > 1 if columns[0].name in by else columns[0].shown
-    return replace(columns[0], values=values, shown=shown)
+    first = next((column for column in columns if any(column.cells)), columns[0])
+    return replace(first, values=values, shown=len(set(values)) > 1 if first.name in by else first.shown)
 
 
 def _aligned(row: Iterable[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
@@ -287,7 +303,7 @@ def p_value(probability: float) -> str:
     return f"{probability:.2g}" if probability >= SMALLEST_P else f"<{SMALLEST_P:g}"
 
 
-def pairs_table(values: Mapping[str, object], title: str) -> Table:
+def named_values(values: Mapping[str, object], title: str) -> Table:
     """Return a table of what has a name each, a row each."""
     written = tuple("" if value is None else str(value) for value in values.values())
     return Table(columns=(Column("what", tuple(values)), Column("value", written)), title=title)

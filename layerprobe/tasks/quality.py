@@ -14,7 +14,7 @@ from typing import Literal
 from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import Split
-from layerprobe.results.table import Table, pairs_table
+from layerprobe.results.table import Table, named_values
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Examples, Items, Task
@@ -171,7 +171,7 @@ class DataQuality:
         counts |= self.tokens.counts if self.tokens else {}
         for split in self.splits:
             counts |= split.counts(self.what)
-        return pairs_table(counts, "Data")
+        return named_values(counts, "Data")
 
 
 def task_quality(task: Task) -> DataQuality:

@@ -285,3 +285,12 @@ def test_memory_that_runs_out_is_one_line(message: str, capsys: pytest.CaptureFi
     with pytest.raises(typer.Exit if known else RuntimeError, match=None if known else message):
         main._guarded(command)()
     assert capsys.readouterr().err.startswith("error: out of memory: lower --batch-tokens") == known
+
+
+@pytest.mark.parametrize("command", ["predict", "find", "score"])
+def test_data_in_the_place_of_the_model(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, command: str
+) -> None:
+    swapped = layerprobe(command, pairs_file, "--task", pair[0])
+    assert swapped.code == 2
+    assert f"expected the model first, got the file {pairs_file}" in " ".join(swapped.err.split())

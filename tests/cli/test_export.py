@@ -33,9 +33,12 @@ def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
     for further in ((), ("--overwrite",)):
         swapped = layerprobe("export", tmp_path / "out", pair[0], "--layer", "1", *further)
         assert swapped.code == 1
-        assert "(if it is the model to export, it comes first)" in swapped.error
+        assert f"{pair[0]} holds a model: if that is the one to export, it comes first" in swapped.error
         assert "--overwrite" not in swapped.error
     assert {file: file.read_bytes() for file in pair[0].iterdir()} == before
+    assert layerprobe("export", pair[0], tmp_path / "whole", "--layer", "3").code == 0
+    for model in (tmp_path / "out", tmp_path / "whole"):  # an export of ours is a model, too
+        assert "--overwrite" not in layerprobe("export", model, tmp_path / "whole", "--layer", "1").error
 
 
 def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -55,6 +55,9 @@ def test_a_command_writes_its_page_beside_what_it_prints(
     assert len(json.loads(page.data("figures"))) >= 1
     assert len(json.loads(page.data("table")).splitlines()) > 2
     assert json.loads(page.data("study"))
+    assert "Command" in page.text
+    if command in ("find", "score", "compare", "profile"):
+        assert "What to do next" in page.text
     if command == "find":  # both begin with the same promise
         assert done.out.splitlines()[0].partition(": ")[2][1:] in page.text
     # data alone on stdout, and no page where none was asked for

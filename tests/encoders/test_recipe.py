@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokeniz
 
 from layerprobe.encoders import recipe
 from layerprobe.encoders.loading import resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.model import Model, ModelSpec, Options
 from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
 from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
@@ -271,7 +271,7 @@ def test_an_export_keeps_prompts_of_retrieval_and_says_what_it_leaves_out(tmp_pa
     done = export_model(model, tmp_path / "out", layer=1)
     assert any("read with mean pooling, where its configuration has weightedmean" in each for each in done.warnings)
     assert resolve_checkpoint(tmp_path / "out").recipe.prompts == prompts
-    export_model(model, tmp_path / "bare", layer=1, prompt="")
+    export_model(Model(model, prompt=""), tmp_path / "bare", layer=1)
     assert resolve_checkpoint(tmp_path / "bare").recipe.prompts == {}
 
 

@@ -10,6 +10,7 @@ from transformers import AutoConfig
 
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.model import Model
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.export.layout import read_layout
 from layerprobe.export.run import export_model
@@ -31,7 +32,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize(("name", "layer"), CASES)
 def test_everyone_has_the_same_embeddings(models: dict[str, Path], name: str, layer: int, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = export_model(models[name], out, layer=layer, pooling="mean")
+    done = export_model(Model(models[name], pooling="mean"), out, layer=layer)
     assert isinstance(done, ExportResult)
     assert done.difference <= 1e-5
     assert bool(done.warnings) == (name in MIXES_PADDING)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError
 from layerprobe.export.card import TrainingSummary, card
@@ -193,7 +194,7 @@ def run_code(text: str, folder: Path) -> list[tuple[list[str], np.ndarray[Any, A
 @pytest.mark.parametrize("pooling", get_args(Pooling))
 def test_the_code_runs(bert: Path, pooling: Pooling, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    export_model(bert, out, layer=2, pooling=pooling, prompt='a "query": ')
+    export_model(Model(bert, pooling=pooling, prompt='a "query": '), out, layer=2)
     assert "missing weights of a pooler" in (out / "README.md").read_text()
     for texts, embeddings in run_code((out / "README.md").read_text(), out):
         expected = layerprobe_embeddings(bert, 2, texts=texts, pooling=pooling, prompt='a "query": ')

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec
+from layerprobe.encoders.model import Model, ModelSpec
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
@@ -30,7 +30,7 @@ MODES: tuple[Pooling, ...] = get_args(Pooling)
 @pytest.mark.parametrize("pooling", MODES)
 def test_pooling(pooling: Pooling, side: str, tmp_path: Path) -> None:
     model = save_tiny("roberta", tmp_path / "model", tokenizer=tiny_tokenizer(padding_side=side))
-    export_model(model, tmp_path / "out", layer=LAYER, pooling=pooling)
+    export_model(Model(model, pooling=pooling), tmp_path / "out", layer=LAYER)
     expected = layerprobe_embeddings(model, LAYER, pooling=pooling)
     np.testing.assert_allclose(sentence_transformers_embeddings(tmp_path / "out"), expected, rtol=0, atol=1e-5)
     assert read_layout(tmp_path / "out").pooling == pooling
@@ -43,7 +43,7 @@ def test_the_four_ways_of_pooling_differ(bert: Path) -> None:
 
 def test_prompt(bert: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    export_model(bert, out, layer=LAYER, prompt="a query: ")
+    export_model(Model(bert, prompt="a query: "), out, layer=LAYER)
     expected = layerprobe_embeddings(bert, LAYER, prompt="a query: ")
     judge = sentence_transformer(out)
     texts = list(TEXTS)
@@ -55,7 +55,7 @@ def test_prompt(bert: Path, tmp_path: Path) -> None:
 
 def test_length(bert: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    export_model(bert, out, layer=LAYER, max_length=5)
+    export_model(Model(bert, max_length=5), out, layer=LAYER)
     expected = layerprobe_embeddings(bert, LAYER, max_length=5)
     np.testing.assert_allclose(sentence_transformers_embeddings(out), expected, rtol=0, atol=1e-5)
     np.testing.assert_allclose(transformers_mean(out), expected, rtol=0, atol=1e-5)

@@ -14,7 +14,7 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.model import Model, ModelSpec, Options
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
 from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
@@ -184,7 +184,7 @@ def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: 
 def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:
     _, directories = tuned(bert, tmp_path / "cache", layers=(2,))
     model = load_encoder(str(bert), device="cpu").description
-    export_model(directories[0], tmp_path / "out", layer=2, pooling="mean", study=study_of(model))
+    export_model(Model(directories[0], pooling="mean"), tmp_path / "out", layer=2, study=study_of(model))
     assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
 
 
@@ -198,7 +198,8 @@ def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:
         ({"prompt": "q"}, "fine-tuned with --prompt '': expected"),
     ):
         with pytest.raises(DataError, match=words):
-            export_model(directories[0], tmp_path / "out", **wrong)
+            layer = wrong.pop("layer", None)
+            export_model(Model(directories[0], **wrong), tmp_path / "out", layer=layer)
     with pytest.raises(DataError, match="fine-tuned with --random-init None: expected"):
         export_model(ModelSpec(str(directories[0]), random_init=1), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -113,7 +113,7 @@ def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
     assert titles == ["effective rank", "mean &lt;cosine&gt;"]
     assert set(figure.data[0].marker.symbol) == {"circle", "diamond"}
     page = rendered(study)
-    assert page.index('id="plot-read"') < page.index("Similarity to the reference")  # it decided
+    assert page.index('id="plot-read"') < page.index("<h2>Similarity to the reference")  # it decided
     assert "Effective rank is highest at the last layer, 12, 12; mean &lt;cosine&gt; is" in page
     assert "what is predicted goes by another rule" in page
     assert "plateau is the median" not in page

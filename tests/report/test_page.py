@@ -16,7 +16,7 @@ from plotly.offline import get_plotlyjs
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.report import words
-from layerprobe.report.page import write_report
+from layerprobe.report.page import study_page, write_report
 from layerprobe.report.tuning import finding_page
 from layerprobe.results import numbers, page
 from layerprobe.results.markup import element, escape, script_json
@@ -329,7 +329,8 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
 
 
 def glossary(read: Page) -> str:
-    return read.text[read.text.rindex("Words") :]
+    words, contents = read.text.rindex("Words"), read.text.rindex("Words", 0, read.text.rindex("Words"))
+    return read.text[contents:words]
 
 
 def test_a_study_without_a_search_has_none_of_its_parts(whole: Study) -> None:
@@ -532,3 +533,15 @@ def test_every_seed_is_in_a_table_and_the_best_is_named(whole: Study) -> None:
     assert " ".join(f"{score:.2f}" for score in one.scores) in text
     assert " ".join(f"{score:.2f}" for score in one.validation["spearman"]) in text
     assert "A ring is the best seed of a layer by validation" in text
+
+
+def test_no_folder_of_the_machine_and_a_table_of_contents(whole: Study) -> None:
+    model = dataclasses.replace(whole.comparison.model, name="/home/somebody/models/electra")
+    comparison = dataclasses.replace(whole.comparison, model=model, warnings=("/home/somebody/a.csv: a copy",))
+    provenance = dataclasses.replace(whole.provenance, task="/home/somebody/pairs.csv", command="layerprobe.run")
+    made = study_page(dataclasses.replace(whole, comparison=comparison, provenance=provenance))
+    text = page.render(dataclasses.replace(made, sections=made.sections[:-1]), plotly="cdn")
+    assert "somebody" not in text
+    assert "a.csv: a copy" in text
+    links = re.findall(r'<li><a href="#([a-z-]+)">', text)
+    assert links == re.findall(r'<section id="([a-z-]+)"', text)

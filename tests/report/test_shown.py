@@ -334,6 +334,14 @@ def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
     assert len(page.figures) == 3
 
 
+def test_retrieval_has_the_whole_name_and_an_interval_of_every_metric() -> None:
+    table = retrieval().table
+    assert set(table.data["model"]) == {"intfloat/e5-small"}
+    ends = [name for name in table.data if name.endswith("interval_low")]
+    assert len(ends) == len(retrieval().means) + 1
+    assert [each.head for each in table.shown if each.interval] == ["95 % interval", "interval, all layers together"]
+
+
 def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> None:
     page = make_page(retrieval(), retrieval("org/other", last=5.0))
     assert page.lead[0].startswith("e5-small: Layer 2 has the best nDCG@10")

@@ -1,15 +1,17 @@
-"""Texts of a CSV that a spreadsheet would run as formulas stay texts; numbers stay numbers."""
+"""Tables: texts that a spreadsheet would run as formulas stay texts, dtypes depend on no value, 0 has no sign."""
 
 from __future__ import annotations
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.results.table import csv_text
+from layerprobe.errors import DataError
+from layerprobe.results.table import Column, Table, csv_text
 
 FORMULAS = [
     "=cmd|' /C calc'!A0",
@@ -58,3 +60,28 @@ def test_a_text_is_as_it_was_but_for_its_line_ends_and_one_apostrophe(text: str)
     assert (first, cell.removeprefix("'") if cell != plain else cell) == ("", plain)
     if cell == plain and plain.startswith(tuple("=+-@\t\n")):
         float(plain)
+
+
+def test_columns_have_one_dtype_whether_or_not_their_values_are_known() -> None:
+    kinds = {"mean": (None, 0.5), "flag": ("best", None), "ends": (None, (0.1, 0.2)), "none": (None, None)}
+    frame = Table(columns=tuple(Column(name, kinds[name], interval=name == "ends") for name in kinds)).to_pandas()
+    expected = {"mean": "float64", "flag": "string", "ends_low": "float64", "ends_high": "float64", "none": "float64"}
+    assert frame.dtypes.astype(str).to_dict() == expected
+
+
+def test_what_rounds_to_zero_has_no_sign() -> None:
+    assert Column("a", (-0.00001, 0.00001, -0.2), form="+.4f").cells == ("+0.0000", "+0.0000", "-0.2000")
+    assert Column("a", (-0.00001,), form=".3f").cells == ("0.000",)
+
+
+@pytest.mark.parametrize("name", ["table.xlsx", "table", "table.csv.gz"])
+def test_a_file_is_csv_or_parquet_and_named_so(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DataError, match=r"ends in \.csv, \.parquet, \.pq, got .*: name it so"):
+        Table(columns=(Column("a", (1,)),)).save(tmp_path / name)
+
+
+def test_a_column_stands_behind_one_that_there_is() -> None:
+    table = Table(columns=(Column("a", (1,)), Column("c", (3,))))
+    assert list(table.with_columns(Column("b", (2,)), after="a").data) == ["a", "b", "c"]
+    with pytest.raises(DataError, match="expected one of the columns a, c, got 'x'"):
+        table.with_columns(Column("b", (2,)), after="x")

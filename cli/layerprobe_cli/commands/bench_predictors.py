@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
     from layerprobe.lab.dropbench.values import Bench
+    from layerprobe.results.table import Table
 
 MOST = 12
 """Curves that are printed without --all."""
@@ -76,42 +77,42 @@ def bench_predictors(
     with output.progress():
         rules = tuned_rules() if tuned else None
         result = bench(models, rules=rules, budgets=budget or (), level=level)
-    output.result(result, functools.partial(_print_bench, tuned=tuned, everything=everything))
+    output.result(result, *_parts(result, tuned=tuned, everything=everything))
     report.write(output, result)
 
 
-def _print_bench(result: Bench, *, tuned: bool, everything: bool) -> None:
+def _parts(result: Bench, *, tuned: bool, everything: bool) -> Iterator[Table | str]:
     from layerprobe.lab.dropbench.bench import shown_strategies
     from layerprobe.lab.dropbench.tables import detection_tables, rules_table, strategies_table
 
     for number, scores in enumerate(result.budgets):
-        typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
+        yield f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}"
         drops = sum(truth.drop for truth in scores.truths.values())
-        typer.echo(
+        yield (
             f"{drops} of {len(scores.truths)} models drop; families: {', '.join(result.families)}; "
             f"intervals redraw {scores.clusters}"
         )
         shown = shown_strategies(scores, everything=everything)
-        typer.echo(f"\n{strategies_table(shown).text()}")
+        yield from ("", strategies_table(shown))
         if len(shown) < len(scores.strategies):
-            typer.echo(f"{len(scores.strategies) - len(shown)} more rules with --all.")
+            yield f"{len(scores.strategies) - len(shown)} more rules with --all."
         for table in detection_tables(scores, None if everything else MOST):
-            typer.echo(f"\n{table.titled}")
+            yield f"\n{table.titled}"
         if everything:
-            typer.echo(f"\n{rules_table(scores.rules).titled}")
+            yield f"\n{rules_table(scores.rules).titled}"
         for rule, reason in scores.left_out.items() if everything else ():
-            typer.echo(f"Left out: {rule}: {reason}")
+            yield f"Left out: {rule}: {reason}"
     parameters = "A rule with parameters was tuned on the other families."
     if tuned:
         parameters = "The rules were tuned on the zoos that come with layerprobe."
-    typer.echo(
+    yield (
         f"\nIntervals: {result.level:.0%}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
         "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
         "within half a point of it is so; seen seeds: scored on seeds that it looked at."
     )
     if everything:
-        typer.echo(
+        yield (
             "Missing: models without what the rule reads, of which it calls no drop. Onset: mean error in layers where "
             "there is a drop. Cost there: of the two layers of confirm."
         )

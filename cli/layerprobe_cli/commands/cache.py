@@ -11,7 +11,7 @@ import typer
 
 from layerprobe.errors import StoreError
 from layerprobe.files.atomic import readable_size
-from layerprobe.results.table import Column, Table, pairs_table
+from layerprobe.results.table import Column, Table, named_values
 from layerprobe_cli.options import CacheDir
 from layerprobe_cli.output import Json, fail, print_json
 
@@ -66,7 +66,7 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
     if json:
         print_json(summary)
     else:
-        typer.echo(pairs_table(summary, "Extraction").text())
+        typer.echo(named_values(summary, "Extraction").text())
 
 
 def _verify(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.names import distinct_names, plural
+from layerprobe.results.table import FILES, Table, stacked
 from layerprobe_cli.options import (
     AnySimilarity,
     Extraction,
@@ -16,6 +18,7 @@ from layerprobe_cli.options import (
     ReferenceRandomInit,
     Report,
     TextSource,
+    command,
     option,
 )
 from layerprobe_cli.output import Output
@@ -78,14 +81,13 @@ def compare(
 
         for each in settings:
             check_permutations(permutations, each["measure"], level=level, documents=source.documents is not None)
-    if parquet is not None and not parquet.absolute().parent.is_dir():
-        raise typer.BadParameter(f"expected a folder that exists for --parquet, got {parquet}")
+    if parquet is not None and not (parquet.suffix.lower() in FILES and parquet.absolute().parent.is_dir()):
+        raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
     data = source.load_texts()
 
     # only now: an error in the data needs no torch
     from layerprobe.comparison.compare import compare_all
     from layerprobe.extraction.embeddings import extract
-    from layerprobe.results.table import stacked
 
     model, *others = models
     if not others and reference_random_init is not None:
@@ -111,26 +113,29 @@ def compare(
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
     output.notes(data.notes, (*data.warnings, *warnings))
+    given = ("-t", source.task) if source.task else ("--texts", str(source.texts))
+    after = command("predict", model, *(word for other in others for word in ("-r", other)), *given)
     if parquet is not None:
         stacked([each.pairs for each in measured]).save(parquet)
     output.result(
         measured,
-        _print_maps if show_map else stacked([each.table for each in measured], by=("measure", "reference")),
+        *(_maps(measured) if show_map else [stacked([each.table for each in measured], by=("measure", "reference"))]),
         as_json=measured[0] if len(measured) == 1 else measured,
     )
-    report.write(output, *measured)
+    report.write(output, *measured, warnings=data.warnings, commands=[after])
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)
     check_threshold(fail_below, least, f"the least similarity, at layer {layer}, is {least:.4f}")
 
 
-def _print_maps(measured: Sequence[Comparisons]) -> None:
-    from layerprobe.names import plural, short_name
-
-    for comparison in (comparison for each in measured for comparison in each.comparisons):
-        shown = comparison.map
-        what = f"{shown.measure.title} with {short_name(comparison.reference.name)} (columns)"
-        typer.echo(f"{what}, {shown.n_samples} {plural(comparison.unit)}\n{shown.table.text()}\n")
-        if shown.half_widths is not None:
-            typer.echo(f"{shown.half_widths.title}\n{shown.half_widths.text()}\n")
+def _maps(measured: Sequence[Comparisons]) -> Iterator[Table | str]:
+    """Yield every map with what it is of, and half of its intervals, with an empty line between them."""
+    comparisons = [comparison for each in measured for comparison in each.comparisons]
+    names = distinct_names([comparison.reference.name for comparison in comparisons])
+    for number, (name, comparison) in enumerate(zip(names, comparisons, strict=True)):
+        shown, before = comparison.map, "\n" if number else ""
+        yield f"{before}{shown.measure.title} with {name} (columns), {shown.n_samples} {plural(comparison.unit)}"
+        yield shown.table
+        if (halves := shown.half_widths) is not None:
+            yield from (f"\n{halves.title}", halves)

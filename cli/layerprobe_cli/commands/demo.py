@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.encoders.model import Model
-from layerprobe.results.table import pairs_table
+from layerprobe.results.table import named_values
 from layerprobe_cli.options import CacheDir, PlotlyFrom, StudyFolder
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import study_parts
@@ -57,7 +57,7 @@ def demo(
         with errors_of_output(files, option="--files"):
             write_embedded(files)
         written = {name: str(files / name) for name in FILES}
-        output.result(written, pairs_table(written, "Files"))
+        output.result(written, named_values(written, "Files"))
         return
     make_output_folder(out)
     model, reference = embedded_model("rtd"), embedded_model("mlm")

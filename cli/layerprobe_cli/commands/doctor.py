@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import typer
 
-from layerprobe.results.table import millions
+from layerprobe.results.table import Table, millions
 from layerprobe_cli.options import Loading, Model, Norm, TextSource
 from layerprobe_cli.output import Output
 
@@ -39,16 +40,16 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
         quality = data_quality(checkpoint, data.task or data.texts, split=source.split)
         diagnosis = dataclasses.replace(diagnosis, data=quality)
         output.notes(data.notes, (*data.warnings, *quality.warnings))
-    output.result(diagnosis, _print_diagnosis)
+    output.result(diagnosis, *_parts(diagnosis))
     if not diagnosis.healthy:
         raise typer.Exit(1)
 
 
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
+def _parts(diagnosis: Diagnosis) -> Iterator[Table | str]:
     about = diagnosis.model
-    typer.echo(
+    yield (
         f"{about.name}: {about.architecture}, {about.n_blocks} blocks of {about.hidden_size} features, "
         f"{millions(about.parameters[-1])} parameters without pooler"
     )
     for table in diagnosis.tables:
-        typer.echo(f"\n{table.text()}")
+        yield from ("", table)

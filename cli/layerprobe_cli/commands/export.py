@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe.results.table import pairs_table
+from layerprobe.results.table import named_values
 from layerprobe_cli.output import Output
 
 
@@ -63,16 +63,20 @@ def export(
     evidence = None if study is None else read_study(study)
 
     # only now: an error in the study needs no torch
-    from layerprobe.encoders.model import ModelSpec
+    from layerprobe.encoders.model import Model
     from layerprobe.export.run import export_model
 
     result = export_model(
-        ModelSpec(model, random_init=random_init, end_token=end_token),
+        Model(
+            model,
+            random_init=random_init,
+            end_token=end_token,
+            pooling=pooling,
+            max_length=max_length,
+            prompt=prompt,
+        ),
         out,
         layer=layer,
-        pooling=pooling,
-        max_length=max_length,
-        prompt=prompt,
         study=evidence,
         overwrite=overwrite,
     )
@@ -88,4 +92,4 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
     }
-    output.result(shown, pairs_table(shown, "Export"), as_json=result)
+    output.result(shown, named_values(shown, "Export"), as_json=result)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from layerprobe.results.table import pairs_table
+from layerprobe.results.table import named_values
 from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers, option
 from layerprobe_cli.output import Output
 
@@ -66,5 +66,5 @@ def extract(
         "store_dtype": embeddings.stored.manifest.key.store_dtype,
     }
     output.result(
-        summary, pairs_table(summary, "Extraction"), as_json={**summary, "notes": data.notes, "warnings": warnings}
+        summary, named_values(summary, "Extraction"), as_json={**summary, "notes": data.notes, "warnings": warnings}
     )

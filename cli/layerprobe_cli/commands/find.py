@@ -62,11 +62,12 @@ def find(
         "against_last": min(against_last, seeds),
         "protocol": tuning.protocol(embedding),
     }
-    output.data(checkpoint, task, max_length=searching["protocol"].max_length)
+    warnings = output.data(checkpoint, task, max_length=searching["protocol"].max_length) or task.warnings
     say_cost(output, checkpoint, task, searching, dry_run=dry_run)
     with output.progress():
         finding = find_layer(checkpoint, task, **searching, save_models=save_models)
     output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
     output.result(finding, *finding_parts(finding, commands))
-    report.write(output, finding, model=checkpoint.label, task=task.name)
+    about: dict[str, Any] = {"model": checkpoint.label, "task": task.name}
+    report.write(output, finding, warnings=warnings, commands=commands, **about)

@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import LENGTHS, ProfileSettings
-from layerprobe_cli.options import Loading, Model, Report, integers, parse_layers
+from layerprobe_cli.options import Loading, Model, Report, command, integers, parse_layers
 from layerprobe_cli.output import Output
 
 DEFAULTS = ProfileSettings()
@@ -91,4 +91,5 @@ def profile(
     output.notes((), [warning for each in profiles for warning in each.warnings])
     shown = side_by_side(profiles, studies)
     output.result(shown, shown.table, as_json={"profiles": profiles})
-    report.write(output, shown)
+    last = profiles[0].layers[-1].layer
+    report.write(output, shown, commands=[command("export", model, f"truncated-{last}", "--layer", str(last))])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from layerprobe_cli.options import (
     StudyFolder,
     TaskSource,
     TextsOf,
+    command,
     finetune_command,
     given_layers,
     given_options,
@@ -127,7 +127,7 @@ def run(
             rule=rule,
             split=split,
             save_models=save_models,
-            command=shlex.join(["layerprobe", *sys.argv[1:]]),
+            command=command(*sys.argv[1:]),
             finetune_command=finetune_command(context, model),
             **measure,
         )

@@ -1,10 +1,10 @@
 """layerprobe score."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from layerprobe_cli.options import Extraction, FailBelow, Model, Report, TaskSource
+from layerprobe_cli.options import Extraction, FailBelow, Model, Report, TaskSource, command
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import check_threshold
 
@@ -51,13 +51,15 @@ def score(
         checkpoint = extraction.resolve(model)
         scores, embeddings = score_layers(checkpoint, task, split=split)
         means = average_layers(checkpoint, task) if layer_means else None
-    output.notes(task.notes, (*task.warnings, *embeddings.warnings))
+    warnings = (*task.warnings, *embeddings.warnings)
+    output.notes(task.notes, warnings)
+    follow: dict[str, Any] = {"warnings": warnings, "commands": [command("find", model, "-t", str(source.task))]}
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
     table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")
     if means is None:
         output.result(scores, table, as_json=about)
-        report.write(output, scores, model=embeddings.model, task=task.name)
+        report.write(output, scores, model=embeddings.model, task=task.name, **follow)
     else:
         output.result(scores, table, "", means.table, means.sentence, as_json=about | {"means": means})
-        report.write(output, means)
+        report.write(output, means, **follow)
     check_threshold(fail_below, scores.scores[-1], f"the last layer scores {scores.scores[-1]:.2f}")

@@ -127,7 +127,7 @@ def sweep(
             page.update(so_far)
 
         result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, level=level, watch=watch)
-    output.result(result, _print_result)
+    output.result(result, result.table, *_counts(result))
     report.name(output)
     if result.n_failed:
         raise typer.Exit(1)
@@ -232,10 +232,9 @@ def _cells_by_layer(curve: SweepCurve) -> dict[int, str]:
 # ---- afterwards ---------------------------------------------------------------------------------------
 
 
-def _print_result(result: SweepResult) -> None:
-    typer.echo(f"{result.table.text()}\n\n{result.n_runs} runs: {result.n_done} done, {result.n_failed} failed")
+def _counts(result: SweepResult) -> Iterator[str]:
+    yield f"\n{result.n_runs} runs: {result.n_done} done, {result.n_failed} failed"
     if result.n_failed:
-        typer.echo("Means and intervals are over the seeds that did not fail:")
-        for failure in result.failures:
-            typer.echo(f"failed: {failure}")
-        typer.echo("To try these again: --retry-failed")
+        yield "Means and intervals are over the seeds that did not fail:"
+        yield from (f"failed: {failure}" for failure in result.failures)
+        yield "To try these again: --retry-failed"

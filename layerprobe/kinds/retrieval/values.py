@@ -1,6 +1,7 @@
 """How well the layers of a model find the documents that belong to queries."""
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
@@ -10,7 +11,7 @@ from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_ti
 from layerprobe.metrics.seeds import best_of
 from layerprobe.names import short_name
 from layerprobe.results.shown import Shown, brief, from_layer
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.similarity.values import Difference, Interval
 
 Ranking = Literal["cosine", "dot"]
@@ -79,45 +80,43 @@ class RetrievalScores(Shown):
     @property
     def table(self) -> Table:
         """A row a layer: its scores by every metric, and how the primary one differs from that of the last layer."""
-        layers, first, level = range(self.model.n_layers), self.first_layer, self.means[self.primary][0].level
-        means = [None if layer < first else mean for layer, mean in enumerate(self.means[self.primary])]
-        less = [*(None if layer < first else each for layer, each in enumerate(self.differences)), None]
-        own, *others = (
-            Column(
-                name,
-                from_layer(first, self.values(name)),
-                title=metric_title(name),
-                form=".2f",
-                meaning="Mean over queries, x 100.",
-            )
-            for name in self.means
-        )
+        layers, title = range(self.model.n_layers), metric_title(self.primary)
+        less = columns_of([*from_layer(self.first_layer, self.differences), None])
         return Table(
             columns=(
+                Column("model", (self.model.name,) * len(layers), shown=False),
                 Column("layer", tuple(layers), meaning="Blocks kept."),
                 self.model.parameters_column,
-                own,
-                Column(
-                    "interval",
-                    tuple(mean and (mean.lower, mean.upper) for mean in means),
-                    title=f"{100 * level:g} % interval",
-                    form=".2f",
-                    meaning=f"Of {own.title}, over queries.",
-                    interval=True,
-                ),
-                *others,
-                Column("less_last", tuple(each and each.value for each in less), form="+.2f"),
-                Column(
+                *(column for name in self.means for column in self._columns(name)),
+                less("less_last", attrgetter("value"), title="difference to the last", form="+.2f"),
+                less(
                     "less_last_interval",
-                    tuple(each and (each.lower, each.upper) for each in less),
+                    attrgetter("lower", "upper"),
                     title="interval, all layers together",
                     form="+.2f",
-                    meaning=f"Of {own.title} less that of the last layer, over queries.",
+                    meaning=f"Of the difference in {title} to the last layer, over queries.",
                     interval=True,
                 ),
                 Column("flag", tuple("best" if layer == self.best_layer else None for layer in layers)),
             ),
             marks=tuple("chosen" if layer == self.best_layer else None for layer in layers),
+        )
+
+    def _columns(self, metric: str) -> tuple[Column, Column]:
+        """Return the mean of a metric and its interval, which screens show of the primary one alone."""
+        column, title = columns_of(from_layer(self.first_layer, self.means[metric])), metric_title(metric)
+        own = metric == self.primary
+        return (
+            column(metric, attrgetter("value"), title=title, form=".2f", meaning="Mean over queries, x 100."),
+            column(
+                "interval" if own else f"{metric}_interval",
+                attrgetter("lower", "upper"),
+                title=interval_title(self.means[metric][0].level),
+                form=".2f",
+                meaning=f"Of {title}, over queries.",
+                interval=True,
+                shown=own,
+            ),
         )
 
     @property
