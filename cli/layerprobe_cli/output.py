@@ -72,11 +72,11 @@ class Output:
         return warnings
 
     @contextlib.contextmanager
-    def progress(self) -> Iterator[None]:
-        """Show bars on stderr for what is done inside a `with` block."""
+    def progress(self, level: float | None = None) -> Iterator[None]:
+        """Show bars on stderr for what is done inside a `with` block, whose intervals are of a level."""
         from layerprobe.settings import settings
 
-        with progress_bar(quiet=self.quiet) as progress, settings(progress=progress):
+        with progress_bar(quiet=self.quiet) as progress, settings(progress=progress, level=level):
             yield
 
 

@@ -17,6 +17,6 @@ def say_cost(
     """Print what a search with some arguments of `find` takes; nothing where such a one goes on."""
     from layerprobe.study.plan import plan_search, search_begun
 
-    found_by = {name: searching[name] for name in ("seeds", "cross_validation", "protocol", "options")}
+    found_by = {name: searching[name] for name in ("seeds", "cross_validation", "protocol")}
     if dry_run or not search_begun(checkpoint, task, **found_by):
         output.plan(plan_search(checkpoint, task, further=further, **searching), dry_run=dry_run)

@@ -13,7 +13,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.files.images import ImageItem
 from layerprobe.files.serialisation import digest
-from layerprobe.settings import part
+from layerprobe.settings import current, part
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.cka import estimate_cka
@@ -41,7 +41,7 @@ def compare(
     *,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
-    level: float | None = LEVEL,
+    intervals: bool = True,
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
@@ -52,7 +52,7 @@ def compare(
         [reference],
         measure=measure,
         alignment=alignment,
-        level=level,
+        intervals=intervals,
         documents=documents,
         permutations=permutations,
         device=device,
@@ -65,7 +65,7 @@ def compare_all(
     *,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
-    level: float | None = LEVEL,
+    intervals: bool = True,
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
@@ -78,8 +78,8 @@ def compare_all(
         measure: Debiased linear CKA of raw features by default.
         alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
             relative-depth where the depths differ.
-        level: Confidence level of intervals and bands, and of the paired differences between references; None leaves
-            them out, which takes less time and memory.
+        intervals: Whether there are intervals, bands and paired differences between references; they take time and
+            memory.
         documents: Which document each text is from, if texts of one document are not independent.
         permutations: cka: shuffles of the texts for the null distribution; none by default.
         device: auto, cpu, cuda or cuda:1: where CKA is computed.
@@ -89,7 +89,7 @@ def compare_all(
         DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
         DataError: If there is no reference, no document for a text, or the alignment does not fit.
     """
-    measure = measure or CKA()
+    measure, level = measure or CKA(), current().level if intervals else None
     if not references:
         raise DataError("expected at least one model to compare with, got none")
     if len(model.texts) < MIN_SAMPLES:

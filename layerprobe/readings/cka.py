@@ -30,7 +30,6 @@ def _with_layer_before(source: Source) -> LayerCurve:
         embedded,
         embedded,
         alignment="previous-layer",
-        level=source.level,
         documents=source.documents,
         device=source.checkpoint.options.device,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from layerprobe.files.serialisation import digest
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
+from layerprobe.settings import current
 from layerprobe.similarity.ranks import rank_influences
 from layerprobe.versions import RANK_VERSION
 
@@ -62,7 +63,7 @@ MEAN_COSINE = Reading(
 EFFECTIVE_RANK = Reading(
     description="effective rank of the centred embeddings",
     direction=1,
-    compute=lambda source: rank_curve(source.embeddings, level=source.level, documents=source.documents),
+    compute=lambda source: rank_curve(source.embeddings, level=current().level, documents=source.documents),
     source="Roy and Vetterli 2007 (EUSIPCO)",
 )
 INTRINSIC_DIMENSION = Reading(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.readings.views import chosen_texts
+from layerprobe.settings import current
 from layerprobe.similarity.label_free import dataset_entropy, dime, infonce_influences, lidar
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _infonce(source: Source) -> LayerCurve:
 
     first, altered = source.first_copied_layer, chosen_texts(source.texts, source.views)
     values = source.by_layer(bound, first_layer=first).values
-    curve = LayerCurve.of(values, influences, level=source.level, clusters=source.clusters(altered))
+    curve = LayerCurve.of(values, influences, level=current().level, clusters=source.clusters(altered))
     return replace(curve, first_layer=first)
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import as_read
@@ -20,7 +19,6 @@ def read_curves(
     names: Collection[str],
     *,
     task: Task | None = None,
-    level: float = LEVEL,
     documents: Mapping[str, str] | None = None,
     views: Views | None = None,
 ) -> dict[str, LayerCurve]:
@@ -61,7 +59,6 @@ def read_curves(
         checkpoint=replace(checkpoint, options=read.options),
         texts=read.texts,
         task=task,
-        level=level,
         documents=documents,
         views=views,
     )

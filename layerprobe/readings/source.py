@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import LEVEL
 from layerprobe.comparison.compare import cluster_numbers, diagnostics
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
@@ -30,8 +29,6 @@ class Source:
     """What the model embeds, for all that needs no labels."""
     task: Task | None = None
     """For what needs labels."""
-    level: float = LEVEL
-    """Confidence level of intervals."""
     documents: Mapping[str, str] | None = None
     """Where each text comes from, if texts of one document are not independent."""
     views: Views

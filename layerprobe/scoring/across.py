@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
@@ -11,10 +10,11 @@ from layerprobe.metrics.names import Split
 from layerprobe.metrics.seeds import best_of, mean_interval
 from layerprobe.scoring.values import AcrossTasks, LayerAcross, TaskScores
 from layerprobe.scoring.zero_shot import score
+from layerprobe.settings import current
 from layerprobe.tasks.values import Task
 
 
-def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores], *, level: float = LEVEL) -> AcrossTasks:
+def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> AcrossTasks:
     """Put the scores of every layer on several tasks together.
 
     Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is a
@@ -23,7 +23,7 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores], *, level:
     Raises:
         DataError: If there is no task, one comes twice, or the scores are not of all layers.
     """
-    check_level(level)
+    level = current().level
     if not tasks:
         raise DataError("expected at least one task, got none")
     names = [each.task for each in tasks]
@@ -43,15 +43,12 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores], *, level:
     return AcrossTasks(model=model, tasks=tuple(tasks), layers=tuple(layers), level=level)
 
 
-def score_across(
-    model: ModelLike, tasks: Sequence[Task], *, split: Split = "test", level: float = LEVEL
-) -> AcrossTasks:
+def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "test") -> AcrossTasks:
     """Score every layer on several tasks without fine-tuning, as `score` does each of them.
 
     Raises:
         LayerProbeError: As `score` and `across_tasks`.
     """
-    check_level(level)
     checkpoint = resolve_checkpoint(model)
     done, description = [], None
     for task in tasks:
@@ -60,4 +57,4 @@ def score_across(
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
     if description is None:
         raise DataError("expected at least one task, got none")
-    return across_tasks(description, done, level=level)
+    return across_tasks(description, done)

@@ -12,7 +12,6 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -23,7 +22,7 @@ from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
-from layerprobe.settings import report
+from layerprobe.settings import current, report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -39,7 +38,7 @@ CHUNK = 2**22
 """Numbers of embeddings in float64 at once."""
 
 
-def layer_means(model: ModelLike, task: Task, *, level: float = LEVEL) -> LayerMeans:
+def layer_means(model: ModelLike, task: Task) -> LayerMeans:
     """Score the mean of every two layers as an embedding, without fine-tuning, and hold the best against one layer.
 
     A text's embedding is (a / |a| + b / |b|) / 2 of layers a and b, or (a + b) / 2 as they are. Norms grow with depth
@@ -55,8 +54,8 @@ def layer_means(model: ModelLike, task: Task, *, level: float = LEVEL) -> LayerM
         DataError: If it is no task, its kind is scored by neither cosines nor a probe, or a layer cannot be scored.
         StoreError: If the store cannot be written.
     """
+    level = current().level
     check_task(task)
-    check_level(level)
     kind = KINDS[task.kind]
     if kind.zero_shot == "own":
         raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")

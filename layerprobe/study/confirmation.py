@@ -27,6 +27,7 @@ from layerprobe.names import plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
+from layerprobe.settings import current
 from layerprobe.tasks.values import Task, check_task
 
 SAME = 1e-9
@@ -42,7 +43,6 @@ def confirm(
     layers: Sequence[int] = (),
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
-    level: float = LEVEL,
     all_seeds: bool = False,
     documents: Mapping[str, str] | None = None,
 ) -> Confirmation:
@@ -61,8 +61,8 @@ def confirm(
         DataError: If it is no task, or a layer does not exist.
         TrainingError: If a run fails.
     """
+    level = current().level
     check_task(task)
-    check_level(level)
     checkpoint = resolve_checkpoint(model, items=task.readable)
     n_blocks = count_blocks(checkpoint.config)
     planned = None if all_seeds else len(set(seeds))

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -37,7 +36,7 @@ from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
-from layerprobe.settings import part
+from layerprobe.settings import current, part
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
@@ -60,7 +59,6 @@ def find(
     tolerance: float = TOLERANCE,
     budget: float | None = None,
     seeds: int = SEEDS,
-    level: float = LEVEL,
     cross_validation: bool | None = None,
     start: int | None = None,
     scan: bool = False,
@@ -87,7 +85,6 @@ def find(
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
-        level: Confidence that the best layer must have to be within the tolerance, and of all intervals.
         cross_validation: Whether each seed has a fold of its own; by default where there are fewer than 1,000
             validation examples.
         start: The layer to begin with; by default the one of the highest InfoNCE, or the middle.
@@ -102,6 +99,7 @@ def find(
         TrainingError: If no run gives a score.
         LayerProbeError: If the model cannot be loaded, or a result not be written.
     """
+    level = current().level
     check_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))

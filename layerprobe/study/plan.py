@@ -1,12 +1,12 @@
 """What a search is about to cost. Knows its settings and the price of one run."""
 
-from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.finetuning.plan import TuningPlan, plan_tuning
 from layerprobe.finetuning.results import RESULT
 from layerprobe.finetuning.tuning import agreed, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
+from layerprobe.settings import current
 from layerprobe.study.find import search_folds
 from layerprobe.tasks.values import Task, check_task
 
@@ -37,7 +37,6 @@ def plan_search(
     tolerance: float = TOLERANCE,
     budget: float | None = None,
     seeds: int = SEEDS,
-    level: float = LEVEL,
     cross_validation: bool | None = None,
     scan: bool = False,
     against_last: int = 0,
@@ -50,6 +49,7 @@ def plan_search(
         DataError: If a setting is not what it should be.
         LayerProbeError: If the model cannot be loaded.
     """
+    level = current().level
     check_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.in_memory import is_loaded
@@ -54,7 +53,6 @@ def predict(
     rule: str | None = None,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
-    level: float = LEVEL,
     documents: Mapping[str, str] | None = None,
     split: TextSplit = "all",
 ) -> Prediction:
@@ -70,7 +68,6 @@ def predict(
             one word.
         measure: Of similarity to the reference; debiased linear CKA by default.
         alignment: same-index, relative-depth or best-match.
-        level: Confidence level of intervals and bands.
         documents: Where each text comes from, if texts of one document are not independent.
         split: Whose texts of a task are embedded: train, validation, test, or all.
 
@@ -79,7 +76,6 @@ def predict(
             than three blocks.
         LayerProbeError: If the model cannot be loaded, or its layers not be compared.
     """
-    check_level(level)
     task, data = (data, data) if isinstance(data, Task) else (None, texts_in(data))
     items = data.split(split) if isinstance(data, Task) else distinct_texts(data)
     texts = items.texts if isinstance(items, Items) else items
@@ -93,7 +89,6 @@ def predict(
         others or [embedded],
         measure=measure,
         alignment=alignment if others else "previous-layer",
-        level=level,
         documents=documents,
         device=checkpoint.options.device,
     ).comparisons
@@ -103,12 +98,7 @@ def predict(
         labelled, scored = score(checkpoint, task, split="validation")
         label_warnings = scored.warnings
     curves = read_curves(
-        checkpoint,
-        items,
-        [name for name in rule_curves(rule) if name != CKA],
-        task=task,
-        level=level,
-        documents=documents,
+        checkpoint, items, [name for name in rule_curves(rule) if name != CKA], task=task, documents=documents
     )
     rules = [rule, *[rule_by_reference(rule)] * (len(compared) - 1)]
     drops = [

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
 from layerprobe.errors import DataError
@@ -13,6 +13,7 @@ from layerprobe.finetuning.tuning import agreed, check_layers, finetune, items_o
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.scoring.zero_shot import score
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
+from layerprobe.settings import current
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.find import find
 from layerprobe.study.predict import References, as_models, predict
@@ -41,7 +42,6 @@ def run(
     scan: bool = False,
     against_last: int = AGAINST_LAST,
     protocol: Protocol | None = None,
-    level: float = LEVEL,
     rule: str | None = None,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
@@ -66,7 +66,6 @@ def run(
         scan: Begin with a scan.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split.
         protocol: The paper's by default.
-        level: Confidence level of all intervals.
         rule: How a drop is predicted.
         measure: Of similarity to the reference.
         alignment: same-index, relative-depth or best-match.
@@ -78,8 +77,8 @@ def run(
     Raises:
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
+    level = current().level
     check_task(task)
-    check_level(level)
     if fine_tuning:
         SearchSettings(tolerance=tolerance, budget=budget, seeds=seeds, level=level)  # refused before any work
     given = resolve_all([model, *as_models(reference)], items=task.readable)
@@ -94,7 +93,7 @@ def run(
     elif reference_layers:
         raise DataError("expected a reference for its layers, got none")
     prediction = predict(
-        checkpoint, task, reference=bases, rule=rule, measure=measure, alignment=alignment, level=level, split=split
+        checkpoint, task, reference=bases, rule=rule, measure=measure, alignment=alignment, split=split
     )
     logger.info("before fine-tuning: %s", prediction.drop.sentence)
     finding: Finding | None = None
@@ -108,7 +107,6 @@ def run(
             budget=budget,
             cross_validation=cross_validation,
             seeds=seeds,
-            level=level,
             start=prediction.recommended_layer,
             scan=scan,
             against_last=min(against_last, seeds),

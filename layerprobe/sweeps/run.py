@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.encoders.workers import SharedModel, workers_of
@@ -25,6 +25,7 @@ from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan
+from layerprobe.settings import current
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
 from layerprobe.tasks.settings import load_settings
@@ -42,7 +43,6 @@ def run_sweep(
     workers: int | None = None,
     ray: str | None = None,
     retry_failed: bool = False,
-    level: float = LEVEL,
     watch: Callable[[SweepResult], None] = lambda result: None,
 ) -> SweepResult:
     """Fine-tune every model on every task at every layer with every seed, in processes of their own.
@@ -64,7 +64,7 @@ def run_sweep(
         WorkerError: If no process can do the runs.
         LayerProbeError: If there is no such Ray cluster.
     """
-    check_level(level)
+    level = current().level
     root = Store(sweep.options.cache_dir).root
     machines = workers_of(sweep.options, root, count=workers, ray=ray, local="processes")
     loaded = _LoadedSweep.of(sweep, retry_failed=retry_failed)

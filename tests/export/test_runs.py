@@ -197,8 +197,8 @@ def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:
         ({"max_length": 20}, "fine-tuned with --max-length 128: expected"),
         ({"prompt": "q"}, "fine-tuned with --prompt '': expected"),
     ):
+        layer = wrong.pop("layer", None)
         with pytest.raises(DataError, match=words):
-            layer = wrong.pop("layer", None)
             export_model(Model(directories[0], **wrong), tmp_path / "out", layer=layer)
     with pytest.raises(DataError, match="fine-tuned with --random-init None: expected"):
         export_model(ModelSpec(str(directories[0]), random_init=1), tmp_path / "out")

@@ -122,7 +122,8 @@ def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]
     texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
 
     def infonce_of(texts: Sequence[str], **settings: Any) -> LayerCurve:
-        return read_curves(given(model, options), texts, ["InfoNCE"], level=0.9, **settings)["InfoNCE"]
+        with settings(level=0.9):
+            return read_curves(given(model, options), texts, ["InfoNCE"], **settings)["InfoNCE"]
 
     curve = infonce_of(texts)
     assert sum(passes) <= 2 * len(texts)

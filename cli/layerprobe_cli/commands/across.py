@@ -49,8 +49,8 @@ def across(
     # only now: an error in the data needs no torch
     from layerprobe.scoring.across import score_across
 
-    with output.progress():
-        result = score_across(extraction.resolve(model), loaded, split=split, level=level)
+    with output.progress(level):
+        result = score_across(extraction.resolve(model), loaded, split=split)
     notes, warnings = ([line for task in loaded for line in getattr(task, name)] for name in ("notes", "warnings"))
     output.notes(notes, warnings)
     output.result(result, result.table, result.sentence)

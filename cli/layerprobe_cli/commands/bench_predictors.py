@@ -74,9 +74,9 @@ def bench_predictors(
     tuned = tuned or searched
     kept_out = read_searched if searched else read_kept_out
     models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
-    with output.progress():
+    with output.progress(level):
         rules = tuned_rules() if tuned else None
-        result = bench(models, rules=rules, budgets=budget or (), level=level)
+        result = bench(models, rules=rules, budgets=budget or ())
     output.result(result, *_parts(result, tuned=tuned, everything=everything))
     report.write(output, result)
 

@@ -48,8 +48,8 @@ def chain(
         print_json(plan)
     if dry_run:
         return
-    with output.progress():
-        done = run_chain(wanted, level=level, options=options)
+    with output.progress(level):
+        done = run_chain(wanted, options=options)
     output.notes(done.notes, done.warnings)
     output.result(done, f"\n{done.table.text()}", *(f"\n{sentence}" for sentence in done.sentences))
     report.write(output, done)

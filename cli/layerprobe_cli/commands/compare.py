@@ -95,14 +95,14 @@ def compare(
     elif not others:
         settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
-    with output.progress():
+    with output.progress(level):
         tested = extract(extraction.resolve(model), data.items or data.texts)
         bases = [extract(each, data.items or data.texts) for each in checkpoints]
         measured = [
             compare_all(
                 tested,
                 bases or [tested],
-                level=level if intervals else None,
+                intervals=intervals,
                 documents=data.documents,
                 permutations=permutations,
                 device=extraction.device,

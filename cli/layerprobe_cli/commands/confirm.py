@@ -64,8 +64,8 @@ def confirm(
             protocol=protocol,
         )
         output.plan(plan, dry_run=True)
-    with output.progress():
-        prediction = predict(checkpoint, task, reference=references, rule=rule, level=level, **measure)
+    with output.progress(level):
+        prediction = predict(checkpoint, task, reference=references, rule=rule, **measure)
         confirmation = confirm_prediction(
             checkpoint,
             prediction.drop,
@@ -73,7 +73,6 @@ def confirm(
             layers=further,
             seeds=seeds,
             protocol=protocol,
-            level=level,
             all_seeds=all_seeds,
         )
     output.notes(task.notes, (*task.warnings, *prediction.warnings))

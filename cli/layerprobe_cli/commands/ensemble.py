@@ -52,7 +52,7 @@ def ensemble(
     from layerprobe.encoders.model import Options
     from layerprobe.lab.ensembles.run import ensemble as average
 
-    with output.progress():
-        result = average(runs, task, layers=chosen, level=level, profile=profile, options=Options(device=device))
+    with output.progress(level):
+        result = average(runs, task, layers=chosen, profile=profile, options=Options(device=device))
     output.result(result, result.table, result.sentence)
     report.write(output, result)

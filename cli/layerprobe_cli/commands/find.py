@@ -58,13 +58,12 @@ def find(
     searching: dict[str, Any] = {
         **settings,
         "seeds": seeds,
-        "level": level,
         "against_last": min(against_last, seeds),
         "protocol": tuning.protocol(embedding),
     }
     warnings = output.data(checkpoint, task, max_length=searching["protocol"].max_length) or task.warnings
     say_cost(output, checkpoint, task, searching, dry_run=dry_run)
-    with output.progress():
+    with output.progress(level):
         finding = find_layer(checkpoint, task, **searching, save_models=save_models)
     output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))

@@ -55,8 +55,8 @@ def _run(
         plan = plan_lab(study, folder, options=options)
         output.result(plan, plan.table.titled)
         return
-    with output.progress():
-        done = run_lab(study, folder, workers=workers, ray=ray, level=level, options=options)
+    with output.progress(level):
+        done = run_lab(study, folder, workers=workers, ray=ray, options=options)
 
     from layerprobe.lab.studies.page import lab_page
     from layerprobe.results.page import write_page

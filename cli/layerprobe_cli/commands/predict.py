@@ -45,13 +45,12 @@ def predict(
 
     checkpoint = extraction.resolve(model)
     told = output.data(checkpoint, data, split=source.split)
-    with output.progress():
+    with output.progress(level):
         prediction = predict_drop(
             checkpoint,
             data.task or data.texts,
             reference=reference.resolve(extraction),
             rule=rule,
-            level=level,
             documents=data.documents,
             split=source.split,
             **settings,

@@ -53,7 +53,7 @@ def retrieve(
 
     names = [model] if other is None else [model, other]
     checkpoints = [extraction.resolve(names[0]), *(extraction.without_name().resolve(name) for name in names[1:])]
-    with output.progress():
+    with output.progress(level):
         scores = [
             score(
                 checkpoint,
@@ -61,7 +61,6 @@ def retrieve(
                 query_prompt=query_prompt,
                 document_prompt=document_prompt,
                 ranking=ranking,
-                level=level,
             )
             for checkpoint in checkpoints
         ]

@@ -107,7 +107,6 @@ def run(
         "seeds": seeds,
         "against_last": min(against_last, seeds),
         "protocol": tuning.protocol(extraction),
-        "level": level,
     }
     told = output.data(checkpoint, task, split=split)
     if not dry_run:
@@ -115,7 +114,7 @@ def run(
     if fine_tuning:
         beside = seeds * sum(layer + 1 for layer in (*tuned_layers, *reference_tuned))
         say_cost(output, checkpoint, task, tuned_by, dry_run=dry_run, further=beside)
-    with output.progress():
+    with output.progress(level):
         study = run_study(
             checkpoint,
             reference=references,

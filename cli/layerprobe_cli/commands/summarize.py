@@ -25,8 +25,8 @@ def summarize(
     # only now: an error in the data needs no torch
     from layerprobe.kinds.summaries.untrained import summarize as score
 
-    with output.progress():
-        result = score(extraction.resolve(model), task, level=level)
+    with output.progress(level):
+        result = score(extraction.resolve(model), task)
     output.notes(task.notes, task.warnings)
     output.result(result, result.table, "", result.baselines, result.sentence)
     report.write(output, result)

@@ -117,6 +117,7 @@ def sweep(
         output.result(planned, planned_table(planned))
         return
 
+    from layerprobe.settings import settings
     from layerprobe.sweeps.run import run_sweep
 
     page = _Rewritten(report)
@@ -126,7 +127,8 @@ def sweep(
             show(so_far)
             page.update(so_far)
 
-        result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, level=level, watch=watch)
+        with settings(level=level):
+            result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch)
     output.result(result, result.table, *_counts(result))
     report.name(output)
     if result.n_failed:

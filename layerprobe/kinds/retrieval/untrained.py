@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.checks import LEVEL, check_choice, check_level
+from layerprobe.checks import check_choice
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
@@ -16,7 +16,7 @@ from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
-from layerprobe.settings import report
+from layerprobe.settings import current, report
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Task, TextSplit
@@ -47,7 +47,6 @@ def retrieve(
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     ranking: Ranking = "cosine",
-    level: float = LEVEL,
 ) -> RetrievalScores:
     """Embed queries and documents at every layer, or take them from the store, and score every layer.
 
@@ -58,7 +57,6 @@ def retrieve(
             the one that a configuration of sentence-transformers has for queries; likewise for documents.
         document_prompt: Put before every document.
         ranking: cosine, or dot: the inner product.
-        level: Confidence level of intervals.
 
     Returns:
         All metrics by layer and query, their means with Student's t intervals over queries, and the paired
@@ -69,8 +67,8 @@ def retrieve(
         DataError: If a layer has an embedding that is not finite or has no direction.
         StoreError: If the store cannot be written.
     """
+    level = current().level
     check_choice(ranking, Ranking, name="ranking")
-    check_level(level)
     checkpoint = resolve_checkpoint(model)
     items = task.items.with_prompts(query_prompt, document_prompt)
     items, embeddings = extract_items(checkpoint, items)

@@ -10,7 +10,6 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -20,7 +19,7 @@ from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import Centrality, LayerScores, SummaryMethod, SummaryScores
 from layerprobe.scoring.zero_shot import layer_scores
-from layerprobe.settings import report
+from layerprobe.settings import current, report
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -75,7 +74,7 @@ def central_sentences(model: ModelLike, task: Task, *, split: TextSplit = "test"
     return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer)
 
 
-def summarize(model: ModelLike, task: Task, *, level: float = LEVEL) -> SummaryScores:
+def summarize(model: ModelLike, task: Task) -> SummaryScores:
     """Choose the sentences of each document by every layer in three ways, and hold that against the first sentences.
 
     By centrality, degree and centroid, without labels; by logistic regression on the frozen embedding of a sentence,
@@ -88,8 +87,8 @@ def summarize(model: ModelLike, task: Task, *, level: float = LEVEL) -> SummaryS
         DataError: If it is no task of documents with summaries.
         StoreError: If the store cannot be written.
     """
+    level = current().level
     check_task(task)
-    check_level(level)
     checkpoint = resolve_checkpoint(model)
     items = {split: _items(task, split) for split in get_args(Split)}
     embedded = {split: extract_split(checkpoint, task, split) for split in get_args(Split)}

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.architecture import count_blocks
@@ -48,7 +47,7 @@ from layerprobe.lab.chains.values import (
     FinetuneStep,
     PlannedStep,
 )
-from layerprobe.settings import part
+from layerprobe.settings import current, part
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Matrix
 from layerprobe.tasks.corpus import load_corpus
@@ -78,9 +77,7 @@ class ChainData:
         )
 
 
-def run_chain(
-    chain: Chain, *, data: ChainData | None = None, level: float = LEVEL, options: Options = DEFAULT_OPTIONS
-) -> ChainResult:
+def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainResult:
     """Do the steps of a chain at every layer and with every seed; what is stored is read, not repeated.
 
     Adaptations train the whole model. The first fine-tuning truncates what they left at each layer; each further one
@@ -103,7 +100,7 @@ def run_chain(
 
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130): word similarity or domain-adaptive pretraining, then STS.
     """
-    check_level(level)
+    level = current().level
     loaded = _LoadedChain.of(chain, data, options)
     before = _embed_start(loaded, level) if chain.cka else None
     fine_tuning = _ChainProgress(loaded)
@@ -392,7 +389,7 @@ def _embed_start(loaded: _LoadedChain, level: float) -> tuple[tuple[Embeddings, 
     start, *reference = (extract(each, texts) for each in checkpoints)
     if not reference:
         return (start,), None
-    (comparison,) = compare_all(start, reference, level=level, device=loaded.options.device).comparisons
+    (comparison,) = compare_all(start, reference, device=loaded.options.device).comparisons
     return (start, *reference), _curve(comparison, comparison.curve.reference_layers)
 
 
@@ -410,7 +407,7 @@ def _similarities(
     for after, layer, seed_of, checkpoint in trained:
         embeddings = extract(checkpoint, texts)
         # of the whole map: a truncated model has fewer layers than what it is compared with
-        comparisons = compare_all(embeddings, before, level=level, device=loaded.options.device).comparisons
+        comparisons = compare_all(embeddings, before, device=loaded.options.device).comparisons
         similarities.append(
             ChainSimilarity(
                 after=after,

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.contest import contest
 from layerprobe.lab.dropbench.detection import alikeness, curves, detectors, joint_scores
@@ -31,6 +30,7 @@ from layerprobe.prediction.rules.depth import CONTROL
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve
+from layerprobe.settings import current
 
 DRAWS = 2000
 WORTH_PRINTING = (
@@ -50,7 +50,6 @@ def bench_predictors(
     rules: Sequence[Rule] | None = None,
     strategies: Sequence[Strategy] | None = None,
     budgets: Sequence[str] = (),
-    level: float = LEVEL,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Bench:
@@ -68,7 +67,7 @@ def bench_predictors(
     Raises:
         DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
     """
-    check_level(level)
+    level = current().level
     if draws < 1:
         raise DataError(f"expected at least one draw, got {draws}")
     there = list(dict.fromkeys(name for entry in zoo.entries for name in entry.budgets))

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError, LayerProbeError
@@ -33,6 +32,7 @@ from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.profiling.run import profile as profile_model
 from layerprobe.profiling.values import LayerProfile, ProfileSettings
+from layerprobe.settings import current
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -69,7 +69,6 @@ def ensemble(
     task: Task | None = None,
     *,
     layers: Sequence[int] | None = None,
-    level: float = LEVEL,
     profile: bool = False,
     options: Options = DEFAULT_OPTIONS,
 ) -> Ensemble:
@@ -90,7 +89,6 @@ def ensemble(
         runs: Directories of `finetune` and `scan`, or the folder that several of them lie in.
         task: Of the runs; by default what they noted as its name is loaded.
         layers: Of these alone.
-        level: Confidence level of the interval.
         profile: Whether FLOPs and time are measured; the models must be there.
         options: How models are loaded to be measured.
 
@@ -99,7 +97,7 @@ def ensemble(
         DamagedStoreError: If a result is not as it was written.
         StoreError: If the disk does not let it be read.
     """
-    check_level(level)
+    level = current().level
     read = list(_read(runs, layers))
     task = _task_of(read, task)
     how = _check_kind(task.kind)

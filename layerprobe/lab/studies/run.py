@@ -16,7 +16,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from layerprobe.checks import LEVEL, check_level
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
@@ -46,7 +45,7 @@ from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
 from layerprobe.lab.studies.effects import objective_effects
 from layerprobe.lab.studies.values import LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
-from layerprobe.settings import labelled
+from layerprobe.settings import current, labelled
 from layerprobe.store.store import Store
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
@@ -78,7 +77,6 @@ def run_lab(
     *,
     workers: int | None = None,
     ray: str | None = None,
-    level: float = LEVEL,
     options: Options = DEFAULT_OPTIONS,
 ) -> LabResult:
     """Pretrain each encoder, compare it with its MLM twins, fine-tune it at every layer, and put all of it together.
@@ -97,7 +95,7 @@ def run_lab(
         StoreError: If a result cannot be written.
         LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
     """
-    check_level(level)
+    level = current().level
     folders = Path(out), Store(options.cache_dir or Path(out) / "cache").root
     local = "here" if workers in (None, 1) else "processes"
     machines = workers_of(options, *folders, count=workers, ray=ray, local=local)

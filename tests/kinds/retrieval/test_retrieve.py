@@ -21,6 +21,7 @@ from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searc
 from layerprobe.kinds.retrieval.untrained import retrieve, score_queries
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import RETRIEVAL_METRICS
+from layerprobe.settings import settings
 from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs
 
@@ -191,11 +192,12 @@ def test_differences_to_the_last_layer_are_paired_and_hold_together(scores: Retr
 
 
 def test_the_level_is_that_asked_for(models: dict[str, str], options: Options, scores: RetrievalScores) -> None:
-    found = retrieve(given(models["bert"], options), task_of(), level=0.8)
+    with settings(level=0.8):
+        found = retrieve(given(models["bert"], options), task_of())
     assert {each.level for each in (*found.means["mrr"], *found.differences)} == {0.8}
     assert all(a.upper < b.upper for a, b in zip(found.means["mrr"], scores.means["mrr"], strict=True))
-    with pytest.raises(DataError, match="expected a confidence level between 0 and 1"):
-        retrieve(given(models["bert"], options), task_of(), level=1.0)
+    with pytest.raises(DataError, match="expected a confidence level between 0 and 1"), settings(level=1.0):
+        retrieve(given(models["bert"], options), task_of())
 
 
 def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], options: Options) -> None:

@@ -284,5 +284,5 @@ def test_a_task_that_is_not_there_is_told_before_any_training(model: Path, data:
 
 
 def test_a_level_that_is_none(model: Path, data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="level"):
-        run_chain(short(model, (pairs(data),)), level=95, options=Options(cache_dir=tmp_path))
+    with pytest.raises(DataError, match="level"), settings(level=95):
+        run_chain(short(model, (pairs(data),)), options=Options(cache_dir=tmp_path))

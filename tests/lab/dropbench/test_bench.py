@@ -486,8 +486,6 @@ def test_what_cannot_be_benched_is_refused() -> None:
         bench_predictors(known_zoo(), budgets=["long"])
     with pytest.raises(DataError, match="expected at least one draw, got 0"):
         bench_predictors(known_zoo(), draws=0)
-    with pytest.raises(DataError, match="expected a confidence level"):
-        bench_predictors(known_zoo(), level=1.5)
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:

@@ -24,6 +24,7 @@ from layerprobe.lab.studies.page import lab_page
 from layerprobe.lab.studies.run import plan_lab, run_lab
 from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
 from layerprobe.results.page import render
+from layerprobe.settings import settings
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.studies.studies import OPTIONS, SMALL, changed
 
@@ -248,8 +249,8 @@ def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
 def test_no_process_and_no_level(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected at least one worker, got 0"):
         run_lab(SMALL, tmp_path, workers=0)
-    with pytest.raises(LayerProbeError, match="level"):
-        run_lab(SMALL, tmp_path, level=2)
+    with pytest.raises(LayerProbeError, match="level"), settings(level=2):
+        run_lab(SMALL, tmp_path)
 
 
 def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
