@@ -66,13 +66,7 @@ def find(
     warnings = output.data(checkpoint, task, max_length=searching["protocol"].max_length) or task.warnings
     say_cost(output, checkpoint, task, searching, dry_run=dry_run)
     with output.progress() as progress:
-        finding = find_layer(
-            checkpoint,
-            task,
-            **searching,
-            save_models=save_models,
-            progress=progress,
-        )
+        finding = find_layer(checkpoint, task, **searching, save_models=save_models, progress=progress)
     output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
     output.result(finding, *finding_parts(finding, commands))
