@@ -148,13 +148,7 @@ class Report:
         self.name(output)
 
     def save(
-        self,
-        result: object,
-        *further: object,
-        page: str | None = None,
-        warnings: Sequence[str] = (),
-        commands: Sequence[str] = (),
-        **about: Any,
+        self, result: object, *further: object, warnings: Sequence[str] = (), commands: Sequence[str] = (), **about: Any
     ) -> None:
         """Write the page of a result if a page was requested, with warnings of its data and the commands that follow.
 
@@ -163,7 +157,7 @@ class Report:
         if self.report is not None:
             from layerprobe.results.shown import make_page
 
-            made = make_page(result, *further, page=page, **about)
+            made = make_page(result, *further, **about)
 
             # only now: it needs plotly, whose absence is an error of the page
             from layerprobe.results.page import completed, write_page

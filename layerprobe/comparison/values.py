@@ -101,13 +101,15 @@ class Comparison(Shown):
             _interval("band", zip(errors.band_lower, errors.band_upper, strict=True) if errors else (), f"{level}band"),
             *_difference("change", (*(None,) * (first + 1), *self.steps[first:]) if self.steps else ()),
             *_difference("less_first", differences),
-            Column("chance_p", [null.p_values[i][j] for i, j in pairs] if null else (), "p of chance", p_value),
+            Column(
+                "chance_p", [null.p_values[i][j] for i, j in pairs] if null else (), "p-value against chance", p_value
+            ),
             Column("calibrated", [null.calibrated[i][j] for i, j in pairs] if null else (), form=".4f"),
         )
         notes = [f"Similarity: {self._what}."]
         if null:
             most = f"The most similar of all pairs of layers with {label(self.reference.name)}"
-            notes.append(f"{most}: p of chance {p_value(null.maximum_p_value)}.")
+            notes.append(f"{most}: p-value against chance {p_value(null.maximum_p_value)}.")
         return Table(
             columns=(
                 Column("measure", (self.map.measure.title,) * len(pairs), shown=False),
@@ -141,13 +143,13 @@ def _interval(name: str, ends: Iterable[Bounds | None], title: str) -> Column:
 
 def _difference(name: str, differences: Sequence[Difference | None]) -> tuple[Column, ...]:
     """Return the columns of differences by layer, with interval and test."""
-    title = name.replace("_", " ")
+    title = name.replace("less_first", "difference to the first")
     bounds = (None if each is None else (each.lower, each.upper) for each in differences)
     tests = [each and each.p_value for each in differences]
     return (
-        Column(name, [each and each.value for each in differences], form="+.4f"),
+        Column(name, [each and each.value for each in differences], title, "+.4f"),
         replace(_interval(name, bounds, f"interval of {title}"), form="+.4f", shown=name != "change"),
-        Column(f"{name}_p", tests, f"p of {title}", p_value, meaning=_TEST),
+        Column(f"{name}_p", tests, f"p-value of {title}", p_value, meaning=_TEST),
     )
 
 

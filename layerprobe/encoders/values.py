@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.errors import DataError, ModelError
-from layerprobe.results.table import Column, millions
+from layerprobe.results.table import Column, layer_columns
 
 Pooling = Literal["mean", "cls", "max", "last"]
 
@@ -61,7 +61,7 @@ class ModelDescription:
     @property
     def parameters_column(self) -> Column:
         """The parameters of the model truncated at each layer, for the table of a result."""
-        return Column("parameters", self.parameters, form=millions, meaning="Of the truncated model, without pooler.")
+        return layer_columns((), self.parameters)[1]
 
 
 def check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str) -> None:

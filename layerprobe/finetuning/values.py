@@ -14,7 +14,7 @@ from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.results.shown import Shown, brief
-from layerprobe.results.table import Column, Table, millions
+from layerprobe.results.table import Column, Table, layer_columns
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -278,8 +278,7 @@ class JointRun(Shown):
         )
         return Table(
             columns=(
-                Column("layer", tuple(range(self.n_layers)), meaning="Blocks kept."),
-                Column("parameters", self.parameters, form=millions, meaning="Of the truncated model, without pooler."),
+                *layer_columns(range(self.n_layers), self.parameters),
                 *scores,
                 Column("flag", flags),
             ),
@@ -380,8 +379,7 @@ def outcomes_table(outcomes: Sequence[LayerOutcome]) -> Table:
         notes.append(f"Intervals are {over}.")
     return Table(
         columns=(
-            Column("layer", [each.layer for each in outcomes], meaning="Blocks kept."),
-            Column("parameters", [each.parameters for each in outcomes], form=millions, meaning="Without pooler."),
+            *layer_columns((each.layer for each in outcomes), [each.parameters for each in outcomes]),
             *outcome_columns(outcomes, outcomes[0].primary),
         ),
         title="After fine-tuning",

@@ -1,8 +1,9 @@
 """What truncated models cost to serve."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
@@ -13,7 +14,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names, short_name
 from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief
-from layerprobe.results.table import Column, Form, Table, millions, stacked
+from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
 
 Shape = tuple[int, int]
 """Tokens a text and texts a batch; of images likewise, here and below."""
@@ -220,28 +221,28 @@ class Profile(Shown):
     def scored(self, scores: Mapping[int, LayerOutcome], label: Callable[[str], str] = short_name) -> Table:
         """Return the table with what fine-tuning showed, by layer; `label` says what the model is called."""
         rows = [(each, each.cost(*shape)) for shape in self.shapes for each in self.layers]
-        costs, outcomes = [cost for _, cost in rows], [scores.get(each.layer) for each, _ in rows]
-        title = next((f"TMFT {metric_title(outcome.primary)}" for outcome in outcomes if outcome), "TMFT")
+        outcomes = [scores.get(each.layer) for each, _ in rows]
+        cost, outcome = columns_of(cost for _, cost in rows), columns_of(outcomes)
+        title = next((f"TMFT {metric_title(each.primary)}" for each in outcomes if each), "TMFT")
         threads = numbers.counted(self.threads, "thread")
         about = f"{self.model.name}: {self.model.dtype}, {self.device} ({self.hardware}), {threads}."
-        measured = any(cost.peak_memory is not None for cost in costs)
+        measured = any(cost.peak_memory is not None for _, cost in rows)
         return Table(
             columns=(
                 Column("model", (self.model.name,) * len(rows), form=label, shown=False),
-                Column("layer", [each.layer for each, _ in rows], meaning="Blocks kept."),
-                Column("parameters", [each.parameters for each, _ in rows], form=millions),
-                _of(costs, "length", "tokens"),
-                _of(costs, "batch_size", "batch"),
-                _of(costs, "flops", f"GFLOPs per {self.unit}", _billions),
-                _of(costs, "seconds", "ms per batch", _milliseconds),
-                Column("seconds", [cost.quantiles for cost in costs], "5-95 %", _milliseconds, interval=True),
-                _of(costs, "texts_per_second", f"{self.unit}s/s", numbers.significant),
-                _of(costs, "tokens_per_second", "tokens/s", numbers.significant),
-                Column("repeats", [cost.repeats for cost in costs], shown=False),
-                _of(costs, "peak_memory", "memory", megabytes, "MB"),
-                _of(costs, "training_memory", "fine-tuning", megabytes, "MB"),
-                Column("metric", [outcome and outcome.primary for outcome in outcomes], shown=False, dtype="string"),
-                Column("tmft_mean", [outcome and outcome.mean for outcome in outcomes], title, ".2f"),
+                *layer_columns((each.layer for each, _ in rows), [each.parameters for each, _ in rows]),
+                cost("length", title="tokens"),
+                cost("batch_size", title="batch"),
+                cost("flops", title=f"GFLOPs per {self.unit}", form=_billions),
+                cost("seconds", title="ms per batch", form=_milliseconds),
+                cost("seconds", attrgetter("quantiles"), title="5-95 %", form=_milliseconds, interval=True),
+                cost("texts_per_second", title=f"{self.unit}s/s", form=numbers.significant),
+                cost("tokens_per_second", title="tokens/s", form=numbers.significant),
+                cost("repeats", shown=False),
+                cost("peak_memory", title="memory", form=megabytes, unit="MB"),
+                cost("training_memory", title="fine-tuning", form=megabytes, unit="MB"),
+                outcome("metric", attrgetter("primary"), shown=False, dtype="string"),
+                outcome("tmft_mean", attrgetter("mean"), title=title, form=".2f"),
             ),
             title="Every layer and shape",
             notes=(about,) if measured else (about, f"Memory: {self.memory}."),
@@ -306,10 +307,6 @@ class Profiles(Shown):
     def summary(self) -> str:
         """What it says, in one line."""
         return "; ".join(profile.summary for profile in self.profiles)
-
-
-def _of(costs: Sequence[Cost], name: str, title: str, form: Form = "", unit: str = "") -> Column:
-    return Column(name, [getattr(cost, name) for cost in costs], title, form, unit)
 
 
 def megabytes(size: int) -> str:

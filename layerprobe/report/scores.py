@@ -38,6 +38,7 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
     """Return the page of what every layer scores before fine-tuning, with what is known of where it comes from."""
     name = "Every layer" if model is None else short_name(model.name)
     shown = scores.table if model is None else scores.table.with_columns(model.parameters_column, after="layer")
+    course = _course(scores.scores, scores.first_layer)
     title = f"{name}{f' on {task}' if task else ''} before fine-tuning"
     figure = go.Figure([zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)])
     layer_axis(figure, len(scores.scores))
@@ -48,11 +49,7 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
         heading=title,
         lead=(_best(scores),),
         sections=(
-            section(
-                "scores",
-                "Scores by layer",
-                Figure("scores", styled(figure), _course(scores.scores, scores.first_layer), METHODS[scores.method]),
-            ),
+            section("scores", "Scores by layer", Figure("scores", styled(figure), course, METHODS[scores.method])),
             section("layers", "Table of layers", table_of(shown)),
         ),
         provenance=_model(model),
@@ -255,13 +252,9 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     first, labels = scores[0], [numbers.label(name) for name in distinct_names([each.model.name for each in scores])]
     title = metric_title(first.primary)
     several = len(scores) > 1
-    lead = tuple(
-        f"{label}: {each.sentence}" if several else each.sentence for label, each in zip(labels, scores, strict=True)
-    )
-    course = " ".join(
-        f"{label}: {_course(each.scores)}" if several else _course(each.scores)
-        for label, each in zip(labels, scores, strict=True)
-    )
+    named = [(f"{label}: " if several else "", each) for label, each in zip(labels, scores, strict=True)]
+    lead = tuple(f"{name}{each.sentence}" for name, each in named)
+    course = " ".join(f"{name}{_course(each.scores)}" for name, each in named)
     reading = (
         f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
     )
@@ -384,18 +377,8 @@ def _reading_figure(number: int, name: str, curve: LayerCurve) -> Figure:
         if errors is None
         else [area(errors.lower, errors.upper, name="interval", colour=INTERVAL, first=first, showlegend=False)]
     )
-    marker = {"size": 7, "color": MODEL}
-    traces.append(
-        line(
-            values,
-            name=name,
-            colour=MODEL,
-            x=range(first, len(curve.values)),
-            marker=marker,
-            texts=texts,
-            showlegend=False,
-        )
-    )
+    own: dict[str, Any] = {"marker": {"size": 7, "color": MODEL}, "texts": texts, "showlegend": False}
+    traces.append(line(values, name=name, colour=MODEL, x=range(first, len(curve.values)), **own))
     figure = go.Figure(traces)
     layer_axis(figure, len(curve.values))
     unit = READINGS[name].unit if name in READINGS else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from layerprobe.errors import DataError
 from layerprobe.registry import Registry
 from layerprobe.results.imports import imported
-from layerprobe.results.table import Table
+from layerprobe.results.table import Table, no_minus_zero
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,9 @@ class Shown(abc.ABC):
         Raises:
             LayerProbeError: If plotly is not installed, or the file cannot be written.
         """
-        return save_page(path, self, plotly=plotly)
+        made = make_page(self)
+        written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
+        return written
 
 
 def from_layer(first: int, values: Sequence[T]) -> list[T | None]:
@@ -111,24 +113,10 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
         >>> brief([0.914, 0.5, None]), brief(range(30), "d")
         ('0.91 0.50 -', '0 1 2 3 4 5 6 7 … 22 23 24 25 26 27 28 29')
     """
-    shown = ["-" if value is None else f"{value:{form.replace('.', 'z.', 1)}}" for value in values]
+    shown = ["-" if value is None else f"{value:{no_minus_zero(form)}}" for value in values]
     if len(shown) > LISTED:
         shown[LISTED // 2 : -LISTED // 2] = ["…"]
     return " ".join(shown)
-
-
-def save_page(
-    path: str | Path,
-    result: object,
-    *further: object,
-    plotly: PlotlySource = "embedded",
-    page: str | None = None,
-    **about: Any,
-) -> Path:
-    """Write the page of a result and return the path; see `make_page`."""
-    made = make_page(result, *further, page=page, **about)
-    written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
-    return written
 
 
 def make_page(result: object, *further: object, page: str | None = None, **about: Any) -> Any:

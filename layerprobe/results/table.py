@@ -78,8 +78,7 @@ class Column:
     def _written(self, value: object) -> str:
         if isinstance(value, bool):
             return "yes" if value else ""
-        # z: what rounds to 0 has no sign
-        return self.form(value) if callable(self.form) else format(value, self.form.replace(".", "z.", 1))
+        return self.form(value) if callable(self.form) else format(value, no_minus_zero(self.form))
 
     @property
     def kind(self) -> str:
@@ -117,6 +116,13 @@ def columns_of(rows: Iterable[Any]) -> Callable[..., Column]:
         return Column(name, tuple(None if row is None else (of or attrgetter(name))(row) for row in rows), **about)
 
     return column
+
+
+def layer_columns(layers: Iterable[int], parameters: Sequence[int] = ()) -> tuple[Column, ...]:
+    """Return the column of layers and, where they are known, that of the parameters of the truncated models."""
+    layer = Column("layer", tuple(layers), meaning="Blocks kept.")
+    about = "Of the truncated model, without pooler."
+    return (layer, Column("parameters", parameters, form=millions, meaning=about)) if parameters else (layer,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,6 +270,16 @@ def _aligned(row: Iterable[str], widths: Sequence[int], numeric: Sequence[bool])
 
 def _is_number(cell: str) -> bool:
     return cell == "" or cell.lstrip("+-<>±")[:1].isdigit()
+
+
+def no_minus_zero(form: str) -> str:
+    """Return a format of numbers by which what rounds to 0 has no minus sign.
+
+    Examples:
+        >>> format(-0.001, no_minus_zero(".2f")), format(-0.001, no_minus_zero("+,.0f")), no_minus_zero("d")
+        ('0.00', '+0', 'd')
+    """
+    return re.sub(r"^([-+ ]?)(?=[#,]*\.)", r"\1z", form)
 
 
 def millions(parameters: int) -> str:

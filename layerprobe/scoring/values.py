@@ -13,7 +13,7 @@ from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.results.shown import Shown, brief, from_layer
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 
 MeanForm = Literal["unit", "plain"]
 """Of the embeddings of two layers: each divided by its norm, so that both count alike, or as they are."""
@@ -65,7 +65,7 @@ class LayerScores(Shown):
         layers = range(len(self.scores))
         return Table(
             columns=(
-                Column("layer", tuple(layers), meaning="Blocks kept."),
+                *layer_columns(layers),
                 *(
                     Column(name, from_layer(self.first_layer, by_layer), title=metric_title(name), form=".2f")
                     for name, by_layer in self.metrics.items()
@@ -142,6 +142,7 @@ class LayerMeans(Shown):
     def table(self) -> Table:
         """The best single layer, and below it the best two layers by each form of their mean."""
         title, means = metric_title(self.primary), self.means
+        both, only = columns_of((self, *means)), columns_of((None, *means))
         gains = tuple(None if mean.gain is None else mean.gain.interval for mean in means)
         return Table(
             columns=(
@@ -149,18 +150,10 @@ class LayerMeans(Shown):
                 Column("form", ("alone", *(mean.form for mean in means)), shown=False),
                 Column("first", (self.layer, *(mean.layers[0] for mean in means)), shown=False),
                 Column("second", (self.layer, *(mean.layers[1] for mean in means)), shown=False),
-                Column(
-                    "validation",
-                    (self.validation, *(mean.validation for mean in means)),
-                    title=f"validation {title}",
-                    form=".2f",
-                ),
-                Column("test", (self.test, *(mean.test for mean in means)), title=f"test {title}", form=".2f"),
-                Column(
-                    "gain",
-                    (None, *(mean.test - self.test for mean in means)),
-                    form="+.2f",
-                    meaning="On test, over the single layer.",
+                both("validation", title=f"validation {title}", form=".2f"),
+                both("test", title=f"test {title}", form=".2f"),
+                only(
+                    "gain", lambda each: each.test - self.test, form="+.2f", meaning="On test, over the single layer."
                 ),
                 Column("interval", (None, *gains), title="interval of the gain", form="+.2f", interval=True),
             ),
@@ -240,7 +233,7 @@ class SummaryScores(Shown):
         best, best_layer = self.best
         return Table(
             columns=(
-                Column("layer", tuple(layers), meaning="Blocks kept."),
+                *layer_columns(layers),
                 *(column for method in self.methods for column in self._columns(method, layers)),
                 Column("flag", tuple(f"best: {best.name}" if layer == best_layer else None for layer in layers)),
             ),
@@ -351,30 +344,18 @@ class AcrossTasks(Shown):
     @property
     def table(self) -> Table:
         """A row a layer: its score on every task, their mean, and how far that is behind the best layer's."""
-        own = [each if each.layer >= self.first_layer else None for each in self.layers]
+        sure = interval_title(self.level)
+        own = columns_of(each if each.layer >= self.first_layer else None for each in self.layers)
         return Table(
             columns=(
-                Column("layer", tuple(each.layer for each in self.layers), meaning="Blocks kept."),
-                self.model.parameters_column,
+                *layer_columns((each.layer for each in self.layers), self.model.parameters),
                 *(
                     Column(name, tuple(task.scores.own(each.layer) for each in self.layers), form=".2f")
                     for name, task in zip(distinct_names([task.task for task in self.tasks]), self.tasks, strict=True)
                 ),
-                Column("mean", tuple(each and each.mean for each in own), form=".2f", meaning="Of the tasks, x 100."),
-                Column(
-                    "behind",
-                    tuple(each and each.behind for each in own),
-                    form=".2f",
-                    meaning="What the best layer scores more in the mean over tasks.",
-                ),
-                Column(
-                    "interval",
-                    tuple(each and each.interval for each in own),
-                    title=f"{100 * self.level:g} % interval",
-                    form=".2f",
-                    meaning="Of that difference, on other tasks like these.",
-                    interval=True,
-                ),
+                own("mean", form=".2f", meaning="Of the tasks, x 100."),
+                own("behind", form=".2f", meaning="What the best layer scores more in the mean over tasks."),
+                own("interval", title=sure, form=".2f", meaning="Of that, on other tasks like these.", interval=True),
                 Column("flag", tuple(self._flag(each.layer) for each in self.layers)),
             ),
             marks=tuple("chosen" if each.layer == self.best_layer else None for each in self.layers),

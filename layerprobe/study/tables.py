@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title
 from layerprobe.results import numbers
 from layerprobe.results.shown import from_layer
-from layerprobe.results.table import Column, Table, chance, interval_title, millions
+from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
 from layerprobe.search.values import LayerBelief, SearchSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from layerprobe.comparison.values import Comparison
     from layerprobe.finetuning.values import LayerOutcome
@@ -36,8 +37,7 @@ def finding_table(finding: Finding) -> Table:
     layers = tuple(range(len(finding.parameters)))
     return Table(
         columns=(
-            Column("layer", layers, meaning="Blocks kept."),
-            Column("parameters", finding.parameters, form=millions, meaning="Of the truncated model, without pooler."),
+            *layer_columns(layers, finding.parameters),
             *_search_columns(finding, len(layers)),
             *_outcome_columns(finding.outcomes, finding.primary, len(layers), shown=("mean", "std")),
             Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
@@ -121,19 +121,15 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
     if finding is not None:
         settings, beliefs = finding.answer.settings, from_layer(finding.answer.first_layer, finding.answer.layers)
 
-    def column(name: str, read: Callable[[LayerBelief], object], title: str = "", **about: Any) -> Column:
-        return Column(name, [None if each is None else read(each) for each in beliefs], title, **about)
-
-    within = f"within {settings.tolerance:g}"
+    column = columns_of(beliefs)
+    within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
     return (
         column("scan", lambda each: finding and finding.scanned(each.layer), form=".2f", meaning="Mean of the scans."),
-        column("runs", lambda each: each.runs, form=lambda count: str(count or ""), meaning="Of truncated models."),
+        column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
         column("expected", lambda each: each.mean, form=".1f", meaning="Score over new items and seeds, x 100."),
-        column(
-            "expected_interval", lambda each: each.interval, interval_title(settings.level), form=".1f", interval=True
-        ),
-        column("chance_best", lambda each: each.chance_best, "chance best", form=chance),
-        column("chance_within", lambda each: each.chance_within, within, form=chance, meaning="Of the best layer."),
+        column("expected_interval", attrgetter("interval"), title=sure, form=".1f", interval=True),
+        column("chance_best", form=chance),
+        column("chance_within", title=within, form=chance, meaning="Of the best layer."),
         column("candidate", lambda each: finding and each.layer in finding.answer.candidates, shown=False),
         column("found_drop", lambda each: finding and each.layer in finding.drop_layers, shown=False),
     )

@@ -12,7 +12,7 @@ from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
 from layerprobe.metrics.names import METRICS, metric_title
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Table, columns_of, millions, percent
+from layerprobe.results.table import Table, columns_of, interval_title, millions, percent
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
@@ -113,7 +113,7 @@ class SweepResult(Shown):
                 column("metric", lambda row: row[2].primary, form=metric_title),
                 outcome("test", lambda outcome: outcome.mean, form=".2f", meaning="Mean over seeds, x 100."),
                 outcome("std", form=".2f", meaning="Standard deviation over seeds."),
-                outcome("interval", title=f"{self.level:.0%} interval", form=".2f", interval=True),
+                outcome("interval", title=interval_title(self.level), form=".2f", interval=True),
                 outcome("seeds"),
                 outcome("scores", title="by seed", form=".2f"),
                 outcome("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),

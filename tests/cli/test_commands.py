@@ -327,7 +327,7 @@ def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, 
     assert whole[0].startswith("debiased linear CKA with ")
     assert float(whole[3].split()[1]) == float(curve[2].split()[2])
     assert whole[8] == "Half-widths of the 95 % intervals"
-    assert len(whole) == 2 * (3 + 4 + 1)
+    assert len(whole) == 2 * (3 + 4 + 1) - 1
 
 
 def test_a_few_texts_that_decide_are_told_beside_the_numbers(
@@ -349,8 +349,8 @@ def test_compare_several_models(
     options = ("--reference-random-init", "1", "-t", pairs_file, "--parquet", tmp_path / "map.parquet")
     lines = layerprobe("compare", model, model, reference, *options, "--permutations", "19").out.splitlines()
     assert [line.split()[0] for line in lines[2:10]] == [model.name] * 4 + [reference.name] * 4
-    assert "less first" in lines[0]
-    assert lines[0].endswith("p of chance  calibrated")
+    assert "difference to the first" in lines[0]
+    assert lines[0].endswith("p-value against chance  calibrated")
     assert sum(line.startswith("The most similar of all pairs") for line in lines) == 2
     table = pd.read_parquet(tmp_path / "map.parquet")
     assert len(table) == 2 * 2 * 4 * 4

@@ -11,7 +11,7 @@ from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_ti
 from layerprobe.metrics.seeds import best_of
 from layerprobe.names import short_name
 from layerprobe.results.shown import Shown, brief, from_layer
-from layerprobe.results.table import Column, Table, columns_of, interval_title
+from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.similarity.values import Difference, Interval
 
 Ranking = Literal["cosine", "dot"]
@@ -85,8 +85,7 @@ class RetrievalScores(Shown):
         return Table(
             columns=(
                 Column("model", (self.model.name,) * len(layers), shown=False),
-                Column("layer", tuple(layers), meaning="Blocks kept."),
-                self.model.parameters_column,
+                *layer_columns(layers, self.model.parameters),
                 *(column for name in self.means for column in self._columns(name)),
                 less("less_last", attrgetter("value"), title="difference to the last", form="+.2f"),
                 less(
