@@ -1,10 +1,11 @@
 """What arguments must be, checked at the public boundary. Knows no stage."""
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from operator import index
 
 from layerprobe.errors import DataError
+from layerprobe.names import nearest
 
 LEVEL = 0.95
 """Confidence level of intervals, bands and verdicts, unless another is asked for."""
@@ -31,12 +32,51 @@ def check_level(level: float) -> None:
         raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
 
 
-def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+Seeds = int | Iterable[int]
+"""How many seeds, 0 and up, or which."""
+
+
+def check_seeds(seeds: Seeds) -> tuple[int, ...]:
     """Return the seeds, NumPy's as Python's; raise DataError if there is none, or one that no generator takes."""
     try:
-        numbers = tuple(index(seed) for seed in seeds)
+        given = seeds if isinstance(seeds, Iterable) else range(index(seeds))
+        numbers = tuple(index(seed) for seed in given)
     except TypeError as error:
         raise DataError(f"expected seeds as whole numbers, got {seeds!r}") from error
     if not numbers or not all(0 <= seed < 2**63 for seed in numbers):
         raise DataError(f"expected seeds from 0 to 2^63 - 1, at least one, got {list(numbers)}")
     return numbers
+
+
+def check_count(seeds: Seeds) -> int:
+    """Return how many seeds there are; raise DataError unless they are 0, 1, 2 and so on, or their number."""
+    if isinstance(seeds, int):
+        return seeds
+    numbers = check_seeds(seeds)
+    if numbers != tuple(range(len(numbers))):
+        raise DataError(f"expected how many seeds, such as 5, or range(5): a search takes 0, 1, 2 ..., got {seeds!r}")
+    return len(numbers)
+
+
+def as_layers(layers: object) -> list[int]:
+    """Return layers that were given as numbers, or as results that choose one, such as a prediction.
+
+    Raises:
+        DataError: If they are anything else.
+    """
+    for name in ("best_layer", "recommended_layer"):
+        if hasattr(layers, name):
+            return [getattr(layers, name)]
+    try:
+        if isinstance(layers, Iterable) and not isinstance(layers, str):
+            return [number for each in layers for number in as_layers(each)]
+        return [index(layers)]  # type: ignore[arg-type]
+    except TypeError:
+        raise DataError(f"expected layers as whole numbers, or a result that chooses one, got {layers!r}") from None
+
+
+def check_keywords(given: Mapping[str, object], names: Collection[str], *, function: str) -> None:
+    """Raise DataError for a keyword that a function does not take, with the nearest that it takes."""
+    for name in given:
+        if name not in names:
+            raise DataError(f"{function} takes no {name!r}{nearest(name, names)}")

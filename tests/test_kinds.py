@@ -250,8 +250,8 @@ def test_a_task_given_as_text_is_to_be_loaded_first(given: Any, models: dict[str
     expected = re.escape(f"got the text '{given}': load it first, task = layerprobe.load_task('{given}')")
     for call in (
         lambda: score(given(models["bert"], options), given),
-        lambda: finetune(given(models["bert"], options), [1], given),
-        lambda: confirm(given(models["bert"], options), None, given),  # type: ignore[arg-type]
+        lambda: finetune(given(models["bert"], options), given, [1]),
+        lambda: confirm(given(models["bert"], options), given, None),  # type: ignore[arg-type]
     ):
         with pytest.raises(DataError, match=expected):
             call()

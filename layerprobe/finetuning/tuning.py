@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from operator import index
 from pathlib import Path
 from typing import cast
 
-from layerprobe.checks import check_seeds
+from layerprobe.checks import Seeds, as_layers, check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Options, Settled
@@ -27,17 +26,18 @@ PAPER_SEEDS = (0, 1, 2, 3, 4)
 
 def finetune(
     model: ModelLike,
-    layers: Sequence[int],
     task: Task,
+    layers: object,
     *,
-    seeds: Sequence[int] = PAPER_SEEDS,
+    seeds: Seeds = PAPER_SEEDS,
     protocol: Protocol | None = None,
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
 ) -> list[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
-    There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given.
+    There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given. The
+    layers are numbers, or results that choose one, such as a prediction or a finding; seeds are how many, or which.
     Pooling and length are the protocol's, all else the model's. After each seed `enough` is asked, given
     all runs so far, whether no further one is needed. With `save_models` the best epoch's checkpoint of every run is
     kept, see `saved_models`; a finished run without one is made again, with the same numbers.
@@ -49,7 +49,7 @@ def finetune(
         StoreError: If a result cannot be written.
     """
     check_task(task)
-    seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
+    seeds, layers = check_seeds(seeds), as_layers(layers)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
     if not layers:
@@ -62,7 +62,7 @@ def scan(
     model: ModelLike,
     task: Task,
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: Seeds = (0,),
     weighting: Weighting = "falling",
     protocol: Protocol | None = None,
     save_models: bool = False,

@@ -1,9 +1,9 @@
 """A prediction, and fine-tuning at the layers that decide it -> confirmed, refuted or undecided."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
@@ -28,6 +28,8 @@ from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
 from layerprobe.settings import current
+from layerprobe.study.predict import predict
+from layerprobe.study.values import Finding, Prediction, Study
 from layerprobe.tasks.values import Task, check_task
 
 SAME = 1e-9
@@ -35,21 +37,51 @@ SAME = 1e-9
 by chance, which Student's t knows nothing of, so that no look is taken while more seeds are to come."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a search says of the last layer, as a prediction says it."""
+
+    recommended_layer: int
+    """Where to truncate."""
+    drops: bool
+    """Whether the last layer is said to be worse."""
+    drop_layers: tuple[int, ...]
+    """Layers that are said to be worse."""
+    baselines: Mapping[str, int] = field(default_factory=dict)
+    """What simpler rules recommend."""
+
+
+def claim_of(result: object) -> DropPrediction | Claim:
+    """Return what a prediction, a finding or a study says of the last layer; DataError for anything else."""
+    if isinstance(result, Finding):
+        last = len(result.parameters) - 1
+        drops = result.best_layer != last
+        return Claim(recommended_layer=result.best_layer, drops=drops, drop_layers=(last,) * drops)
+    claim = getattr(result, "drop", None) or getattr(result, "prediction", result)
+    if not isinstance(claim, DropPrediction):
+        raise DataError(
+            "expected a prediction, a finding or a study to confirm, as in confirm(model, task, prediction), got a "
+            f"{type(result).__name__}"
+        )
+    return claim
+
+
 def confirm(
     model: ModelLike,
-    prediction: DropPrediction,
     task: Task,
+    prediction: Study | Prediction | DropPrediction | Finding | None = None,
     *,
     layers: Sequence[int] = (),
-    seeds: Sequence[int] = PAPER_SEEDS,
+    seeds: Seeds = PAPER_SEEDS,
     protocol: Protocol | None = None,
     all_seeds: bool = False,
     documents: Mapping[str, str] | None = None,
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
-    Fine-tunes as `finetune`, with the same arguments; the verdict, see `confirmation`, does not use the further
-    `layers`. Where no drop is predicted, the best zero-shot layer is compared with the last.
+    Without a prediction, the model's is made first, see `predict`. Of what a search found, the layer to keep is
+    compared with the last one. Fine-tunes as `finetune`, with the same arguments; the verdict, see `confirmation`, does
+    not use the further `layers`. Where no drop is predicted, the best zero-shot layer is compared with the last.
 
     Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
     the third on, and the intervals are so much wider that all looks together err no more often than the level says.
@@ -63,18 +95,22 @@ def confirm(
     """
     level = current().level
     check_task(task)
+    claim = None if prediction is None else claim_of(prediction)
+    seeds = check_seeds(seeds)
     checkpoint = resolve_checkpoint(model, items=task.readable)
+    if claim is None:
+        claim = predict(checkpoint, task).drop
     n_blocks = count_blocks(checkpoint.config)
     planned = None if all_seeds else len(set(seeds))
 
     def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
         items = items_of(checkpoint, runs, task, documents=documents)
-        return confirmation(prediction, runs, n_blocks, items=items, level=level, planned=planned)
+        return confirmation(claim, runs, n_blocks, items=items, level=level, planned=planned)
 
     runs = finetune(
         checkpoint,
-        sorted({*layers, *layers_to_confirm(prediction, n_blocks)}),
         task,
+        sorted({*layers, *layers_to_confirm(claim, n_blocks)}),
         seeds=seeds,
         protocol=protocol,
         enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
@@ -82,7 +118,7 @@ def confirm(
     return confirmed(runs)
 
 
-def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
+def layers_to_confirm(prediction: DropPrediction | Claim, n_blocks: int) -> tuple[int, int]:
     """Return the layers that decide: the recommended one, or without a drop the baselines' best, and the last."""
     return compared_layers(
         prediction.recommended_layer, drops=prediction.drops, baselines=prediction.baselines, n_blocks=n_blocks
@@ -90,7 +126,7 @@ def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, i
 
 
 def confirmation(
-    prediction: DropPrediction,
+    prediction: DropPrediction | Claim,
     runs: Sequence[FineTuningRun],
     n_blocks: int,
     *,
@@ -174,7 +210,9 @@ def _verdict(error: CrossedInterval | None, *, predicted_drop: bool) -> Verdict:
     return "undecided"
 
 
-def _sentence(result: Confirmation, earlier: LayerOutcome, last: LayerOutcome, prediction: DropPrediction) -> str:
+def _sentence(
+    result: Confirmation, earlier: LayerOutcome, last: LayerOutcome, prediction: DropPrediction | Claim
+) -> str:
     error, planned, n_seeds = result.error, result.planned_seeds, len(last.seeds)
     spread = "no interval"
     if error is not None:

@@ -117,7 +117,7 @@ def run(
         def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:
                 return ()
-            runs = finetune(tuned, chosen, task, seeds=range(seeds), protocol=protocol)
+            runs = finetune(tuned, task, chosen, seeds=range(seeds), protocol=protocol)
             return outcomes(runs, items_of(tuned, runs, task), level=level)
 
         further = at(checkpoint, layers)

@@ -219,7 +219,7 @@ def _graphs(root: Path, checkpoint: Any) -> list[Kind]:
 def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     task, protocol = toy_task(train=16, validation=16, test=16), Protocol(epochs=1, batch_size=8)
     options = Options(device="cpu", cache_dir=root)
-    made = finetune(given(checkpoint, options), (1, 2), task, seeds=(0, 1), protocol=protocol, save_models=True)
+    made = finetune(given(checkpoint, options), task, (1, 2), seeds=(0, 1), protocol=protocol, save_models=True)
     directories = saved_models(given(checkpoint, options), made, task)
     joint = scan(given(checkpoint, options), task, seeds=(0, 1), protocol=protocol)
     joint_directories = scan_models(given(checkpoint, options), joint, task)

@@ -56,7 +56,7 @@ USES: dict[str, Callable[[str, Options, Path], object]] = {
     "predict": lambda model, options, out: lp.predict(given(model, options), list(TEXTS)),
     "score": lambda model, options, out: lp.score(given(model, options), toy_task()),
     "finetune": lambda model, options, out: lp.finetune(
-        given(model, options), [1], toy_task(), seeds=[0], protocol=Protocol(epochs=1)
+        given(model, options), toy_task(), [1], seeds=[0], protocol=Protocol(epochs=1)
     ),
     "scan": lambda model, options, out: lp.scan(given(model, options), toy_task(), protocol=Protocol(epochs=1)),
     "find": lambda model, options, out: lp.find(given(model, options), toy_task(), protocol=Protocol(epochs=1)),

@@ -32,7 +32,7 @@ def test_sentence_transformers_scores_the_export_as_we_do(shared_data: Path, tmp
     task = dataclasses.replace(task, train=first(task.train, N_PAIRS))
     options = Options(device="cpu", cache_dir=tmp_path / "cache")
     settings = {"seeds": (0,), "protocol": Protocol(epochs=1), "options": options}
-    (run,) = runs = finetune(str(MODEL), (LAYER,), task, save_models=True, **settings)  # type: ignore[arg-type]
+    (run,) = runs = finetune(str(MODEL), task, (LAYER,), save_models=True, **settings)  # type: ignore[arg-type]
     (directory,) = saved_models(given(str(MODEL), options), runs, task)
     export_model(directory, tmp_path / "out")
 

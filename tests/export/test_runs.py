@@ -43,7 +43,7 @@ def tuned(model: Path, cache: Path, *, save: bool = True, layers: Sequence[int] 
     """The runs, and their directories."""
     settings = Options(cache_dir=cache, device="cpu", **options)
     protocol = dataclasses.replace(PROTOCOL, pooling=settings.pooling or "mean")
-    found = finetune(given(str(model), settings), layers, TASK, seeds=(0,), protocol=protocol, save_models=save)
+    found = finetune(given(str(model), settings), TASK, layers, seeds=(0,), protocol=protocol, save_models=save)
     return found, saved_models(given(str(model), settings), found, TASK)
 
 
@@ -168,7 +168,7 @@ def test_export_of_a_run(bert: Path, tmp_path: Path) -> None:
 def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: bool | None, tmp_path: Path) -> None:
     model = ModelSpec(str(save_tiny("llama", tmp_path / "model", tokenizer=without_end())), end_token=end_token)
     options = Options(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(given(model, options), [1], TASK, seeds=(0,), protocol=PROTOCOL, save_models=True)
+    found = finetune(given(model, options), TASK, [1], seeds=(0,), protocol=PROTOCOL, save_models=True)
     (directory,) = saved_models(given(model, options), found, TASK)
     export_model(directory, tmp_path / "out")
     trained_on = resolve_checkpoint(model).tokenizer("ab c")["input_ids"]
@@ -233,7 +233,7 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
 def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
     checkpoint = resolve_checkpoint(ModelSpec(str(bert), random_init=5))
     settings = Options(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(given(checkpoint, settings), (1,), TASK, seeds=(0,), protocol=PROTOCOL, save_models=True)
+    found = finetune(given(checkpoint, settings), TASK, (1,), seeds=(0,), protocol=PROTOCOL, save_models=True)
     (directory,) = saved_models(given(checkpoint, settings), found, TASK)
     export_model(directory, tmp_path / "out")
     assert "started from random numbers** (seed 5)" in (tmp_path / "out" / "README.md").read_text()
@@ -241,7 +241,7 @@ def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
 
 def test_the_card_has_the_other_seeds_of_the_layer(bert: Path, tmp_path: Path) -> None:
     options = Options(cache_dir=tmp_path / "cache", device="cpu")
-    found = finetune(given(str(bert), options), (1, 2), TASK, seeds=(0, 3), protocol=PROTOCOL, save_models=True)
+    found = finetune(given(str(bert), options), TASK, (1, 2), seeds=(0, 3), protocol=PROTOCOL, save_models=True)
     directories = saved_models(given(str(bert), options), found, TASK)
     (directories[0].parent / "layer-001-seed-7").mkdir()
     (directories[0].parent / "layer-001-seed-7" / "result.json").write_text("{")  # a write that was cut short

@@ -22,7 +22,7 @@ FAST = Protocol(epochs=1, learning_rate=1e-3)
 
 
 def tuned(folder: Path, task: Task, options: Options) -> tuple[list[FineTuningRun], list[Path]]:
-    runs = finetune(given(str(folder), options), [1, 3], task, seeds=(0, 1), protocol=FAST)
+    runs = finetune(given(str(folder), options), task, [1, 3], seeds=(0, 1), protocol=FAST)
     return runs, saved_models(given(str(folder), options), runs, task)
 
 

@@ -61,7 +61,7 @@ def confirming(
 
         monkeypatch.setattr(runs, "fine_tune", fine_tune)
         settings = {"seeds": range(5), "options": Options(device="cpu", cache_dir=tmp_path), **options}
-        return confirm(str(folder), DROP, task, **settings)
+        return confirm(str(folder), task, DROP, **settings)
 
     return confirming
 
@@ -101,7 +101,7 @@ def test_runs_that_are_there_do_not_change_the_verdict(
 ) -> None:
     """A later seed that is finished does not count before its turn."""
     first = confirming("middling")
-    finetune(given(str(folder), Options(device="cpu", cache_dir=tmp_path)), LAYERS, task, seeds=(4,))
+    finetune(given(str(folder), Options(device="cpu", cache_dir=tmp_path)), task, LAYERS, seeds=(4,))
     made.clear()
     assert confirming("middling") == first
     assert made == []

@@ -127,8 +127,8 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
     assert not finding.weights.kept
     (run,) = finetune(
         given(str(six), Options(device="cpu", cache_dir=cache)),
-        [best],
         TASK,
+        [best],
         seeds=[0],
         protocol=QUICK,
         save_models=True,

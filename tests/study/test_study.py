@@ -711,7 +711,7 @@ def test_layers_that_are_not_there_are_refused(
     models: dict[str, str], task: Task, options: Options, layers: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*bert, {message}$"):
-        finetune(given(models["bert"], options), layers, task)
+        finetune(given(models["bert"], options), task, layers)
 
 
 def test_the_default_seeds_are_as_many_as_the_papers() -> None:
@@ -722,15 +722,15 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
     models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "options": options}
-    result = finetune(models["electra"], (0, 1, 2, 3), task, **settings)
+    result = finetune(models["electra"], task, (0, 1, 2, 3), **settings)
     assert [(run.seed, run.layer) for run in result] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
     shutil.copytree(models["electra"], tmp_path / "moved")
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
-    assert finetune(str(tmp_path / "moved"), (2,), task, **settings) == [result[2], result[6]]
+    assert finetune(str(tmp_path / "moved"), task, (2,), **settings) == [result[2], result[6]]
     with pytest.raises(AssertionError, match="read from the store"):
-        finetune(models["electra"], (2,), task, **{**settings, "seeds": (2,)})
+        finetune(models["electra"], task, (2,), **{**settings, "seeds": (2,)})
     with pytest.raises(AssertionError, match="read from the store"):
-        finetune(ModelSpec(models["electra"], random_init=0), (2,), task, **settings)
+        finetune(ModelSpec(models["electra"], random_init=0), task, (2,), **settings)
 
 
 def test_fine_tuning_starts_from_random_weights_where_asked(
@@ -738,7 +738,7 @@ def test_fine_tuning_starts_from_random_weights_where_asked(
 ) -> None:
     settings: dict[str, Any] = {"seeds": (0,), "protocol": SHORT, "options": options}
     scores = {
-        finetune(ModelSpec(models["bert"], random_init=seed), (3,), task, **settings)[0].test["spearman"]
+        finetune(ModelSpec(models["bert"], random_init=seed), task, (3,), **settings)[0].test["spearman"]
         for seed in (None, 0, 1)
     }
     assert len(scores) == 3
@@ -748,16 +748,16 @@ def test_confirm_runs_no_layer_that_does_not_decide(
     complete: Study, models: dict[str, str], task: Task, options: Options
 ) -> None:
     flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
-    confirmation = confirm(given(models["electra"], options), flagged, task, seeds=(0,), protocol=SHORT)
+    confirmation = confirm(given(models["electra"], options), task, flagged, seeds=(0,), protocol=SHORT)
     assert [result.layer for result in confirmation.outcomes] == [1, 3]
     assert confirmation.compared_layers == (1, 3)
 
 
 def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Options) -> None:
     settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "options": options}
-    decided = confirm(models["electra"], complete.prediction, task, **settings)
+    decided = confirm(models["electra"], task, complete.prediction, **settings)
     with settings(level=0.8):
-        confirmation = confirm(models["electra"], complete.prediction, task, layers=(0, 1, 2), **settings)
+        confirmation = confirm(models["electra"], task, complete.prediction, layers=(0, 1, 2), **settings)
     assert [result.layer for result in confirmation.outcomes] == [0, 1, 2, 3]
     assert confirmation.level == 0.8
     assert confirmation.effect == decided.effect
@@ -769,7 +769,7 @@ def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: 
     missing = str(tmp_path / "nothing")
     for attempt in (
         lambda: extract(given(missing, options), TEXTS),
-        lambda: finetune(given(missing, options), [1], task),
+        lambda: finetune(given(missing, options), task, [1]),
         lambda: run(given(missing, options), reference=missing, task=task),
     ):
         with pytest.raises(ModelError, match=f"there is no folder {missing}") as caught:
@@ -809,13 +809,13 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
 
     protocol = Protocol(epochs=1, learning_rate=1e-3)
     by_option = finetune(
-        given(models["bert"], dataclasses.replace(options, prompt="b ")), [1], task, seeds=[0], protocol=protocol
+        given(models["bert"], dataclasses.replace(options, prompt="b ")), task, [1], seeds=[0], protocol=protocol
     )
     splits = {name: prompted(getattr(task, name)) for name in ("train", "validation", "test")}
     by_hand = finetune(
-        given(models["bert"], options), [1], dataclasses.replace(task, **splits), seeds=[0], protocol=protocol
+        given(models["bert"], options), dataclasses.replace(task, **splits), [1], seeds=[0], protocol=protocol
     )
-    without = finetune(given(models["bert"], options), [1], task, seeds=[0], protocol=protocol)
+    without = finetune(given(models["bert"], options), task, [1], seeds=[0], protocol=protocol)
     assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
 
 
@@ -835,11 +835,11 @@ def test_settings_that_contradict_each_other_are_refused(models: dict[str, str],
         run(given(model, options), reference=other, task=task, seeds=0)
     for seeds in ((), (-1,), (2**63,)):
         with pytest.raises(DataError, match="seeds from 0 to"):
-            finetune(given(model, options), [1], task, seeds=seeds)
+            finetune(given(model, options), task, [1], seeds=seeds)
     with pytest.raises(DataError, match=r"layers from 0 to 3 of .*bert, got 9"):
         run(given(model, options), reference=other, task=task, reference_layers=[9])
     with pytest.raises(DataError, match="to fine-tune, got none"):
-        finetune(given(model, options), [], task)
+        finetune(given(model, options), task, [])
     with pytest.raises(DataError, match="float32 or bfloat16 to fine-tune in, got float16"):
         run(given(model, dataclasses.replace(options, dtype="float16")), reference=other, task=task)
 

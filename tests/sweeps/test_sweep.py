@@ -89,7 +89,7 @@ def test_a_run_is_the_one_that_finetune_makes(
 
     def scores(where: Path) -> list[float]:
         options = Options(device="cpu", cache_dir=where)
-        runs = finetune(given(curve.model, options), LAYERS, task, seeds=SEEDS, protocol=PROTOCOL)
+        runs = finetune(given(curve.model, options), task, LAYERS, seeds=SEEDS, protocol=PROTOCOL)
         return [run.test["spearman"] for run in runs]
 
     made = scores(tmp_path / "elsewhere")

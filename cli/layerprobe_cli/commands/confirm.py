@@ -68,8 +68,8 @@ def confirm(
         prediction = predict(checkpoint, task, reference=references, rule=rule, **measure)
         confirmation = confirm_prediction(
             checkpoint,
-            prediction.drop,
             task,
+            prediction.drop,
             layers=further,
             seeds=seeds,
             protocol=protocol,

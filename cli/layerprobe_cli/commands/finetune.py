@@ -49,7 +49,7 @@ def finetune(
         runs_at = plan_tuning(checkpoint, task, block_steps=lambda _: cost, protocol=protocol)
         output.plan(runs_at, dry_run=True)
     with output.progress():
-        runs = finetune_layers(checkpoint, chosen, task, seeds=seeds, protocol=protocol, save_models=save_models)
+        runs = finetune_layers(checkpoint, task, chosen, seeds=seeds, protocol=protocol, save_models=save_models)
     made = saved_models(checkpoint, runs, task)
     output.notes((f"the runs are in {made[0].parent}",), ())
     directories = made if save_models else []

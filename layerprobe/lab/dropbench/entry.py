@@ -129,7 +129,7 @@ def tuned_layers(
         for weighting, of_weighting in (scans or {}).items()
         for run in scan(checkpoint, task, seeds=of_weighting, weighting=weighting, protocol=protocol)
     ]
-    runs = finetune(checkpoint, layers, task, seeds=seeds, protocol=protocol)
+    runs = finetune(checkpoint, task, layers, seeds=seeds, protocol=protocol)
     by_run = {(run.layer, run.seed): run for run in runs}
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folder = run_folder(checkpoint, task, protocol)

@@ -332,7 +332,7 @@ def test_a_study_holds_together(study: Any, task: Task) -> None:
 def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Options) -> None:
     task = load_task(collection(tmp_path / "data"), query_prompt="a ", document_prompt="b c ")
     protocol = dataclasses.replace(SHORT, epochs=1)
-    runs = finetune(given(model, options), [2], task, seeds=(0,), protocol=protocol, save_models=True)
+    runs = finetune(given(model, options), task, [2], seeds=(0,), protocol=protocol, save_models=True)
     (directory,) = saved_models(given(model, options), runs, task)
     out = Path(export_model(directory, tmp_path / "out").path)
     settings = json.loads((out / "config_sentence_transformers.json").read_text())
@@ -347,4 +347,4 @@ def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, 
         load_task(folder, score_range=(0, 1))
     task = load_task(folder)
     with pytest.raises(DataError, match="expected at least two examples a step"):
-        finetune(given(model, options), [1], task, seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1))
+        finetune(given(model, options), task, [1], seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1))

@@ -143,7 +143,7 @@ def test_the_scorer_is_a_linear_layer_with_binary_cross_entropy(model: str, task
 
 def test_it_learns_which_sentence_is_the_summary(model: str, options: Options, task: Task) -> None:
     protocol = Protocol(learning_rate=1e-2, epochs=4, batch_size=16)
-    (run,) = finetune(given(model, options), (1,), task, seeds=(0,), protocol=protocol)
+    (run,) = finetune(given(model, options), task, (1,), seeds=(0,), protocol=protocol)
     assert run.test["rouge-1"] > 90
     (scanned,) = scan(given(model, options), task, protocol=Protocol(epochs=1))
     assert all(test is not None and set(test) == {"rouge-l", "rouge-1", "rouge-2"} for test in scanned.test)

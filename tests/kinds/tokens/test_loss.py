@@ -81,7 +81,7 @@ def test_words_that_are_cut_off_count_as_outside(
     protocol = Protocol(learning_rate=1e-2, epochs=4, batch_size=8, max_length=5)
     options = Options(device="cpu", cache_dir=tmp_path)
     with caplog.at_level(logging.WARNING):
-        result = finetune(given(str(folder), options), [2], task, seeds=[0], protocol=protocol)
+        result = finetune(given(str(folder), options), task, [2], seeds=[0], protocol=protocol)
     n = task.train.n_outputs + task.validation.n_outputs + task.test.n_outputs
     n_cut = n - 3 * sum(map(len, (task.train, task.validation, task.test)))
     assert f"{n_cut} of {n} words were cut off at 5 tokens: they count as the first tag" in caplog.text.replace(",", "")

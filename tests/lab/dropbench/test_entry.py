@@ -76,7 +76,7 @@ def test_an_entry_is_what_the_stages_give(
     entry: ZooEntry, folders: dict[str, str], task: Task, options: Options
 ) -> None:
     runs = finetune(
-        given(folders["electra"], options), range(N_BLOCKS + 1), task, seeds=SEEDS, protocol=BUDGETS["long"]
+        given(folders["electra"], options), task, range(N_BLOCKS + 1), seeds=SEEDS, protocol=BUDGETS["long"]
     )
     expected = {(run.layer, run.seed): run.test["spearman"] for run in runs}
     long = entry.budgets["long"]

@@ -52,7 +52,7 @@ def scans(model: Path, options: Options) -> dict[str, list[Path]]:
 def single(model: Path, options: Options) -> list[Path]:
     """Directories of layers 1 and 2 with seeds 0 and 1."""
     task = toy_task_of("sts")
-    runs = finetune(given(str(model), options), (1, 2), task, seeds=(0, 1), protocol=PROTOCOL)
+    runs = finetune(given(str(model), options), task, (1, 2), seeds=(0, 1), protocol=PROTOCOL)
     return saved_models(given(str(model), options), runs, task)
 
 
@@ -237,7 +237,7 @@ def test_runs_that_are_read_note_what_they_are_of(model: Path, options: Options,
 def test_prompts_of_models_may_differ(model: Path, options: Options, single: list[Path]) -> None:
     task = toy_task_of("sts")
     prompted = replace(options, prompt="a ")
-    runs = finetune(given(str(model), prompted), (2,), task, seeds=(0, 1), protocol=PROTOCOL)
+    runs = finetune(given(str(model), prompted), task, (2,), seeds=(0, 1), protocol=PROTOCOL)
     others = saved_models(given(str(model), prompted), runs, task)
     result = ensemble([*single[:1], single[2], *others], task)
     assert len(result.members) == 2
