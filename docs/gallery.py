@@ -5,8 +5,8 @@ from pathlib import Path
 from layerprobe.comparison.values import Comparisons
 from layerprobe.files.serialisation import from_dict, parse_json
 from layerprobe.report.comparison import comparison_page
-from layerprobe.report.page import write_report
 from layerprobe.results.page import write_page
+from layerprobe.results.shown import write_report
 from layerprobe.study.files import read_study
 
 GALLERY = Path(__file__).parent / "gallery"

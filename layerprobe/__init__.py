@@ -3,7 +3,7 @@
     import layerprobe as lp
 
     task = lp.load_task("stsb")
-    study = lp.run("google/electra-base-discriminator", reference="google-bert/bert-base-cased", task=task)
+    study = lp.run("google/electra-base-discriminator", task, reference="google-bert/bert-base-cased")
     print(study.finding.sentence)
     lp.write_report(study, "report.html")
 
@@ -18,9 +18,10 @@ from layerprobe.versions import __version__ as __version__
 
 if TYPE_CHECKING:
     from layerprobe.comparison.compare import compare as compare
-    from layerprobe.comparison.compare import compare_all as compare_all
+    from layerprobe.context import settings as settings
     from layerprobe.embedded.pair import embedded_model as embedded_model
     from layerprobe.embedded.pair import embedded_task as embedded_task
+    from layerprobe.encoders.model import Model as Model
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
     from layerprobe.extraction.embeddings import extract as extract
@@ -29,22 +30,20 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
-    from layerprobe.report.page import write_report as write_report
-    from layerprobe.scoring.zero_shot import score as score
+    from layerprobe.results.shown import write_report as write_report
+    from layerprobe.scoring.across import score as score
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
     from layerprobe.study.confirmation import confirm as confirm
     from layerprobe.study.find import find as find
     from layerprobe.study.predict import predict as predict
     from layerprobe.study.run import run as run
-    from layerprobe.study.values import Study as Study
     from layerprobe.tasks.loading import load_task as load_task
     from layerprobe.tasks.loading import load_texts as load_texts
-    from layerprobe.tasks.values import Examples as Examples
     from layerprobe.tasks.values import Task as Task
 
 _MODULES = {
-    "comparison.compare": "compare compare_all",
+    "comparison.compare": "compare",
     "encoders.model": "Model",
     "errors": "LayerProbeError",
     "export.run": "export_model",
@@ -52,17 +51,17 @@ _MODULES = {
     "finetuning.tuning": "finetune scan",
     "finetuning.values": "Protocol",
     "embedded.pair": "embedded_model embedded_task",
-    "report.page": "write_report",
-    "scoring.zero_shot": "score",
+    "results.shown": "write_report",
+    "scoring.across": "score",
     "files.serialisation": "from_json to_json",
     "similarity.cka": "cka_interval linear_cka",
     "study.confirmation": "confirm",
     "study.find": "find",
     "study.predict": "predict",
     "study.run": "run",
-    "study.values": "Study",
+    "context": "settings",
     "tasks.loading": "load_task load_texts",
-    "tasks.values": "Examples Task",
+    "tasks.values": "Task",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

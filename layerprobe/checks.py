@@ -64,7 +64,7 @@ def as_layers(layers: object) -> list[int]:
     Raises:
         DataError: If they are anything else.
     """
-    for name in ("best_layer", "recommended_layer"):
+    for name in ("kept_layer", "best_layer", "recommended_layer"):
         if hasattr(layers, name):
             return [getattr(layers, name)]
     try:
@@ -73,6 +73,14 @@ def as_layers(layers: object) -> list[int]:
         return [index(layers)]  # type: ignore[arg-type]
     except TypeError:
         raise DataError(f"expected layers as whole numbers, or a result that chooses one, got {layers!r}") from None
+
+
+def one_layer(layer: object) -> int:
+    """Return the layer that was given as a number or as a result that chooses it; raise DataError for several."""
+    layers = as_layers(layer)
+    if len(layers) != 1:
+        raise DataError(f"expected one layer, got {layers}")
+    return layers[0]
 
 
 def check_keywords(given: Mapping[str, object], names: Collection[str], *, function: str) -> None:

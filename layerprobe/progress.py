@@ -25,7 +25,7 @@ REFRESHED = 0.2
 class NotebookBar:
     """A bar below the cell of a notebook while the cell runs; nothing anywhere else.
 
-    It is where functions report to unless `layerprobe.settings` says otherwise.
+    It is where functions report to unless `layerprobe.context` says otherwise.
     """
 
     def __init__(self) -> None:

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from layerprobe.context import settings
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -26,8 +27,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.report.page import study_page
 from layerprobe.results.page import render
 from layerprobe.scoring import probes
-from layerprobe.scoring.zero_shot import score, zero_shot
-from layerprobe.settings import settings
+from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.store.store import Store
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.run import run
@@ -249,7 +249,7 @@ def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
 def test_a_task_given_as_text_is_to_be_loaded_first(given: Any, models: dict[str, str], options: Options) -> None:
     expected = re.escape(f"got the text '{given}': load it first, task = layerprobe.load_task('{given}')")
     for call in (
-        lambda: score(given(models["bert"], options), given),
+        lambda: score_split(given(models["bert"], options), given),
         lambda: finetune(given(models["bert"], options), given, [1]),
         lambda: confirm(given(models["bert"], options), given, None),  # type: ignore[arg-type]
     ):

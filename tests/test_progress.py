@@ -11,9 +11,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from layerprobe.context import DEFAULT_SETTINGS, current, part, report, settings
 from layerprobe.errors import DataError
 from layerprobe.progress import notebook_bar
-from layerprobe.settings import DEFAULT_SETTINGS, current, part, report, settings
 
 CELL = """
 import time

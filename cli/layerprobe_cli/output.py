@@ -74,7 +74,7 @@ class Output:
     @contextlib.contextmanager
     def progress(self, level: float | None = None) -> Iterator[None]:
         """Show bars on stderr for what is done inside a `with` block, whose intervals are of a level."""
-        from layerprobe.settings import settings
+        from layerprobe.context import settings
 
         with progress_bar(quiet=self.quiet) as progress, settings(progress=progress, level=level):
             yield

@@ -2,18 +2,19 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.checks import LEVEL
+from layerprobe.checks import LEVEL, check_keywords
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.encoders.loading import resolve_device
+from layerprobe.context import current, part
+from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_device
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.extraction.embeddings import Embeddings
-from layerprobe.files.images import ImageItem
+from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
+from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
-from layerprobe.settings import current, part
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.cka import estimate_cka
@@ -35,28 +36,87 @@ from layerprobe.store.shards import StoredLayer
 from layerprobe.versions import SIMILARITY_VERSION
 
 
+class HowCompared(TypedDict, total=False):
+    """Arguments of `compare_all`."""
+
+    measure: Measure | None
+    alignment: Alignment | None
+    intervals: bool
+    documents: Mapping[str, str] | None
+    permutations: int
+    device: str
+
+
+Compared = Embeddings | ModelLike | ArrayLike
+"""What can be compared: a model, its embeddings, or arrays: (n, d) of one layer, or one for each layer."""
+
+
+@overload
+def compare(model: Embeddings, reference: Embeddings, texts: None = None, **how: Unpack[HowCompared]) -> Comparison: ...
+@overload
 def compare(
-    model: Embeddings,
-    reference: Embeddings,
-    *,
-    measure: Measure | None = None,
-    alignment: Alignment | None = None,
-    intervals: bool = True,
-    documents: Mapping[str, str] | None = None,
-    permutations: int = 0,
-    device: str = "auto",
-) -> Comparison:
-    """Return `compare_all` with a single reference."""
-    return compare_all(
-        model,
-        [reference],
-        measure=measure,
-        alignment=alignment,
-        intervals=intervals,
-        documents=documents,
-        permutations=permutations,
-        device=device,
-    ).comparisons[0]
+    model: Compared, reference: Compared, texts: object = None, **how: Unpack[HowCompared]
+) -> Comparison | SimilarityMap: ...
+def compare(
+    model: Compared, reference: Compared, texts: Any = None, **how: Unpack[HowCompared]
+) -> Comparison | SimilarityMap:
+    """Return the similarity of every layer of a model to every layer of another.
+
+    Args:
+        model: A model, by any of its names, what `extract` returned for it, or arrays: (n, d) of one layer, or a
+            sequence of them, one for each layer.
+        reference: Likewise; arrays with arrays.
+        texts: What models are compared on: texts, or a task; not for embeddings and arrays, which have theirs.
+        how: As for `compare_all`; for arrays, measure, intervals and device.
+
+    Returns:
+        A comparison, or for arrays the map of layers.
+
+    Raises:
+        DataError: If there are no texts to compare models on, or both are not of one sort.
+        LayerProbeError: As `compare_all`.
+
+    Examples:
+        >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
+        >>> compare(layers, layers).shape
+        (3, 3)
+    """
+    check_keywords(how, HowCompared.__annotations__, function="compare")
+    if _is_array(model) or _is_array(reference):
+        if not (_is_array(model) and _is_array(reference)) or texts is not None:
+            raise DataError("expected two arrays to compare, or two models and texts, got both")
+        return _compare_arrays(model, reference, **how)
+    if isinstance(model, Embeddings) and isinstance(reference, Embeddings):
+        if texts is not None:
+            raise DataError("expected no texts for embeddings, which have theirs")
+        return compare_all(model, [reference], **how).comparisons[0]
+    if isinstance(model, Embeddings) or isinstance(reference, Embeddings):
+        raise DataError("expected two models and texts, or the embeddings of two, got one of each: extract both")
+    if texts is None:
+        raise DataError("expected texts or a task to compare models on, as in compare(model, reference, texts)")
+    models = [cast(ModelLike, model), cast(ModelLike, reference)]
+    first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
+    return compare_all(extract(first, texts), [extract(second, texts)], **how).comparisons[0]
+
+
+def _is_array(value: object) -> bool:
+    """Return whether it is an array, or arrays by layer."""
+    if isinstance(value, list | tuple) and value:
+        value = value[0]
+    return hasattr(value, "shape") and hasattr(value, "__array__")
+
+
+def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
+    """Return the map of arrays, a layer each."""
+    if unused := how.keys() - {"measure", "intervals", "device"}:
+        raise DataError(f"expected measure, intervals and device alone for arrays, got {sorted(unused)[0]}")
+    measure, level = how.get("measure") or CKA(), current().level if how.get("intervals", True) else None
+    first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in (model, reference))
+    if not isinstance(measure, CKA):
+        return measure_layers(first, second, measure, level=level).map
+    device = str(resolve_device(how.get("device", "auto")))
+    named = [("the first", first), ("the second", second)]
+    return estimate_cka(named, measures=[measure], level=level, device=device)[0].map
 
 
 def compare_all(

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, split_name
@@ -19,14 +20,14 @@ from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding, Study
 
 
 def export_model(
-    model: ModelLike,
+    model: ModelLike | Finding | Study,
     out: str | Path,
     *,
-    layer: int | None = None,
+    layer: object = None,
     study: Study | None = None,
     overwrite: bool = False,
 ) -> ExportResult:
@@ -37,9 +38,11 @@ def export_model(
 
     Args:
         model: A name, a folder, a `Model` or a checkpoint, or the directory of a fine-tuning run whose model was saved;
-            of a joint run, any layer can be had. Pooling, length and prompt are the model's; a run has its own.
+            of a joint run, any layer can be had. Pooling, length and prompt are the model's; a run has its own. Or what
+            a search found whose runs kept their weights.
         out: The folder to write.
-        layer: Blocks kept, 0 .. n_blocks; a run of TMFT has its own.
+        layer: Blocks kept, 0 .. n_blocks, or a result that chooses a layer, such as a prediction or a finding; a run of
+            TMFT has its own.
         study: Evidence for the card, of the same model.
         overwrite: Whether an earlier export at `out` is replaced.
 
@@ -52,7 +55,9 @@ def export_model(
         DataError: If an option contradicts the run, the study is of another model, or there is something at `out`.
         StoreError: If the folder cannot be written.
     """
-    out = Path(out)
+    out, layer = Path(out), None if layer is None else one_layer(layer)
+    if isinstance(model, Study | Finding):
+        model, layer = _of_finding(model, layer)
     source = _folder_of(model)
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
     given = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
@@ -60,7 +65,7 @@ def export_model(
     notes: list[str] = []
     if saved is None:
         if layer is None:
-            raise DataError("expected a layer to truncate at: give --layer, 0 for the embeddings alone")
+            raise DataError("expected a layer to truncate at, 0 for the embeddings alone")
         checkpoint = _resolved(model, out)
         check_target(out, overwrite=overwrite, source=source)
         encoder = load(checkpoint)
@@ -131,6 +136,20 @@ def export_model(
         difference=difference,
         warnings=(*notes, *_warnings(encoder)),
     )
+
+
+def _of_finding(result: Study | Finding, layer: int | None) -> tuple[Path, int | None]:
+    """Return the directory of the run of the layer to keep, and the layer where the run is of all layers."""
+    finding = result.finding if isinstance(result, Study) else result
+    weights = None if finding is None else finding.weights
+    if finding is None or weights is None or not weights.kept:
+        raise DataError(
+            f"expected a model, as in export_model(model, out, layer=result), got a {type(result).__name__} whose runs "
+            "kept no weights: find with save_models=True"
+        )
+    if layer not in (None, finding.best_layer):
+        raise DataError(f"expected no other layer than {finding.best_layer}, the one that was found, got {layer}")
+    return Path(weights.directory), finding.best_layer if weights.scan else None
 
 
 def _folder_of(model: ModelLike) -> Path | None:

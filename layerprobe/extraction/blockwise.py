@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerprobe.context import report
 from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
 from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
@@ -22,7 +23,6 @@ from layerprobe.encoders.values import Pooling
 from layerprobe.extraction.embed import budget_of, check_finite
 from layerprobe.files.atomic import make_directory, store_errors
 from layerprobe.names import short_name
-from layerprobe.settings import report
 
 BYTES = 4
 """Of a number on disk, whatever the precision of the forward pass."""

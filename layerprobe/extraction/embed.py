@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerprobe.context import report
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
@@ -21,7 +22,6 @@ from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.tokens import curvature, prompt_entropy
 from layerprobe.names import short_name
-from layerprobe.settings import report
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.context import part
 from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph
@@ -36,7 +37,6 @@ from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.files.spooled import SpooledTexts
 from layerprobe.jobs.plan import HERE, Workers
 from layerprobe.names import short_name
-from layerprobe.settings import part
 from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerprobe.context import report
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embed import ACCELERATOR_BATCH_TOKENS, CPU_BATCH_TOKENS, in_halves
 from layerprobe.names import short_name
-from layerprobe.settings import report
 
 
 def token_states(

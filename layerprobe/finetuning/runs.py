@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
+from layerprobe.context import part
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint
@@ -39,7 +40,6 @@ from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Pro
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import Plan, Share
-from layerprobe.settings import part
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import FINETUNING_VERSION, versions

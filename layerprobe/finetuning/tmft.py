@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from layerprobe.context import report
 from layerprobe.encoders.batching import Batch, Prepared, collate, padded_groups, token_batches
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
@@ -34,7 +35,6 @@ from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.finetuning.whole_batch import cached_gradients, plain_gradients
 from layerprobe.metrics.names import Split
-from layerprobe.settings import report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task

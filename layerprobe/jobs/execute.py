@@ -11,10 +11,10 @@ import time
 from collections.abc import Collection, Generator, Iterator
 from typing import Any, Generic, TypeVar
 
+from layerprobe.context import part, report
 from layerprobe.errors import LayerProbeError, LostWorkerError
 from layerprobe.jobs.crew import Crew, Message
 from layerprobe.jobs.plan import Plan
-from layerprobe.settings import part, report
 
 logger = logging.getLogger(__name__)
 

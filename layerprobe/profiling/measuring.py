@@ -11,6 +11,7 @@ from statistics import median_low
 import numpy as np
 import torch
 
+from layerprobe.context import report
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.failures import model_errors
@@ -23,7 +24,6 @@ from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import lengths_of, random_batch
 from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import Cost, LayerProfile, ProfileSettings, Shape
-from layerprobe.settings import report
 from layerprobe.training.optimizer import adamw
 
 QUANTILES = (0.05, 0.5, 0.95)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from layerprobe.context import current
 from layerprobe.files.serialisation import digest
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
-from layerprobe.settings import current
 from layerprobe.similarity.ranks import rank_influences
 from layerprobe.versions import RANK_VERSION
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from layerprobe.context import current
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.readings.views import chosen_texts
-from layerprobe.settings import current
 from layerprobe.similarity.label_free import dataset_entropy, dime, infonce_influences, lidar
 
 if TYPE_CHECKING:

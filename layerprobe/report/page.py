@@ -1,7 +1,6 @@
 """A study as a page: what was found, how surely, and from what. Knows the order of its sections."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import Confirmation
@@ -17,19 +16,12 @@ from layerprobe.report.sections.search import expected, search, search_terms
 from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_rule
 from layerprobe.results import glossary, numbers
 from layerprobe.results.markup import Markup, element
-from layerprobe.results.page import write_page
-from layerprobe.results.shown import PlotlySource
 from layerprobe.results.values import Card, Figure, Page, Section
 from layerprobe.study.sentence import headline, proof_sentence, summary
 from layerprobe.study.values import AgainstLast, Finding, Study
 
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
 TERMS = ("CKA", "Debiased", "Layer", "Drop layer", "TMFT", "Zero-shot")
-
-
-def write_report(study: Study, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
-    """Write the report of a study as one HTML file and return its path; see `layerprobe.results.page.write_page`."""
-    return write_page(study_page(study), path, plotly=plotly)
 
 
 def study_page(study: Study) -> Page:

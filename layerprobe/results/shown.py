@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import html
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import to_json
 from layerprobe.registry import Registry
 from layerprobe.results.imports import imported
 from layerprobe.results.table import Table, no_minus_zero
@@ -56,7 +58,15 @@ class Shown(abc.ABC):
         table = self.table
         frame = imported("pandas").DataFrame(list(table.lines), columns=[column.head for column in table.shown])
         notes = "".join(f"\n<p>{html.escape(note)}</p>" for note in table.notes)
-        return f"<p>{html.escape(self.summary)}</p>\n{frame.to_html(index=False, max_rows=ROWS)}{notes}"
+        shown = f"<p>{html.escape(self.summary)}</p>\n{frame.to_html(index=False, max_rows=ROWS)}{notes}"
+        return f"{shown}\n{self._plot_html()}"
+
+    def _plot_html(self) -> str:
+        """Return its first figure for a notebook, which loads Plotly from the network; empty where there is none."""
+        if importlib.util.find_spec("plotly") is None:
+            return ""
+        figures = make_page(self).figures
+        return str(figures[0].plot.to_html(full_html=False, include_plotlyjs="cdn")) if figures else ""
 
     def to_pandas(self) -> pd.DataFrame:
         """Return its table, as its page offers it as CSV, too.
@@ -65,6 +75,10 @@ class Shown(abc.ABC):
             LayerProbeError: If pandas is not installed.
         """
         return self.table.to_pandas()
+
+    def to_json(self) -> str:
+        """Return it as JSON; `layerprobe.from_json` reads it back."""
+        return to_json(self)
 
     def plot(self) -> go.Figure:
         """Return the first figure of its page.
@@ -117,6 +131,20 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
     if len(shown) > LISTED:
         shown[LISTED // 2 : -LISTED // 2] = ["…"]
     return " ".join(shown)
+
+
+def write_report(result: Shown, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
+    """Write the page of a result, such as a study, a finding or a prediction, as one HTML file; return its path.
+
+    Raises:
+        DataError: If it is no result.
+        LayerProbeError: If plotly is not installed, or the file cannot be written.
+    """
+    if not isinstance(result, Shown):
+        raise DataError(
+            f"expected a result, such as a study, a finding, a prediction or scores, got a {type(result).__name__}"
+        )
+    return result.save_html(path, plotly=plotly)
 
 
 def make_page(result: object, *further: object, page: str | None = None, **about: Any) -> Any:

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import cast, overload
 
+from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.metrics.seeds import best_of, mean_interval
-from layerprobe.scoring.values import AcrossTasks, LayerAcross, TaskScores
-from layerprobe.scoring.zero_shot import score
-from layerprobe.settings import current
-from layerprobe.tasks.values import Task
+from layerprobe.scoring.values import AcrossTasks, LayerAcross, LayerScores, TaskScores
+from layerprobe.scoring.zero_shot import score_split
+from layerprobe.tasks.values import Task, TextSplit
 
 
 def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> AcrossTasks:
@@ -52,9 +53,35 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
     checkpoint = resolve_checkpoint(model)
     done, description = [], None
     for task in tasks:
-        scores, embeddings = score(checkpoint, task, split=split)
+        scores, embeddings = score_split(checkpoint, task, split=split)
         description = embeddings.model
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
     if description is None:
         raise DataError("expected at least one task, got none")
     return across_tasks(description, done)
+
+
+@overload
+def score(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> LayerScores: ...
+@overload
+def score(model: ModelLike, task: Sequence[Task], *, split: TextSplit | None = None) -> AcrossTasks: ...
+def score(
+    model: ModelLike, task: Task | Sequence[Task], *, split: TextSplit | None = None
+) -> LayerScores | AcrossTasks:
+    """Return how well the pretrained embeddings of every layer do a task, or several.
+
+    By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
+
+    Args:
+        model: A name, a folder, or a `Model`.
+        task: What to score; of several tasks, the one layer that does best on all is sought, see `score_across`.
+        split: train, validation, test, or all.
+
+    Raises:
+        ModelError: If the model cannot be loaded or truncated.
+        DataError: If it is no task, there is no such split, or outputs of a layer cannot be scored.
+        StoreError: If the store cannot be written.
+    """
+    if isinstance(task, Sequence) and not isinstance(task, str):
+        return score_across(model, task, split=cast(Split, split or "test"))
+    return score_split(model, task, split=split)[0]

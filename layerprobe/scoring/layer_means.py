@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.context import current, report
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -22,7 +23,6 @@ from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
-from layerprobe.settings import current, report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.checks import check_choice
+from layerprobe.context import report
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -13,7 +15,6 @@ from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
-from layerprobe.settings import report
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task, TextSplit, check_task
@@ -86,7 +87,7 @@ def probed(
     return scores
 
 
-def score(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
+def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
     """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
 
     By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
@@ -98,6 +99,7 @@ def score(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tu
     """
     check_task(task)
     split = split or task.scored
+    check_choice(split, TextSplit, name="split")
     checkpoint = resolve_checkpoint(model, items=task.readable)
     kind = KINDS[task.kind]
     if (own := kind.load("untrained")) is not None:

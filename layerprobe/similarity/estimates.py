@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
+from layerprobe.context import part, report
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.settings import part, report
 from layerprobe.similarity.checks import MIN_SAMPLES, Array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.inference import MIN_UNITS, cluster_numbers, difference_label, student_uncertainty, tested

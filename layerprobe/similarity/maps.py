@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layerprobe.context import report
 from layerprobe.errors import DataError
-from layerprobe.settings import report
 from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, varying
 from layerprobe.similarity.values import LayerMeasure, Matrix, Measure
 

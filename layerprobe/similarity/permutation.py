@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
+from layerprobe.context import part
 from layerprobe.errors import DataError
-from layerprobe.settings import part
 from layerprobe.similarity.checks import Array, check_shape
 from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, named_layers, shuffled_sums, sums_of
 from layerprobe.similarity.engine.rows import Rows

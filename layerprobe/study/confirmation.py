@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
+from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
@@ -27,7 +28,6 @@ from layerprobe.names import plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
-from layerprobe.settings import current
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction, Study
 from layerprobe.tasks.values import Task, check_task

@@ -8,11 +8,14 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from layerprobe.checks import Seeds, check_count, check_keywords
+from layerprobe.context import current, part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -36,7 +39,6 @@ from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
-from layerprobe.settings import current, part
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
@@ -52,19 +54,25 @@ SCAN_WEIGHTING: Weighting = "falling"
 SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 7, 2048
 
 
+class RareSettings(TypedDict, total=False):
+    """Arguments of `find` that are seldom given."""
+
+    cross_validation: bool | None
+    start: int | None
+
+
 def find(
     model: ModelLike,
     task: Task,
     *,
     tolerance: float = TOLERANCE,
     budget: float | None = None,
-    seeds: int = SEEDS,
-    cross_validation: bool | None = None,
-    start: int | None = None,
+    seeds: Seeds = SEEDS,
     scan: bool = False,
     against_last: int = 0,
     protocol: Protocol | None = None,
     save_models: bool = False,
+    **rare: Unpack[RareSettings],
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
@@ -85,14 +93,13 @@ def find(
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
-        cross_validation: Whether each seed has a fold of its own; by default where there are fewer than 1,000
-            validation examples.
-        start: The layer to begin with; by default the one of the highest InfoNCE, or the middle.
         scan: Begin with a scan, one run with a loss at every layer, which draws a curve of its own.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split
             in the end; that is beyond the budget.
         protocol: How to fine-tune; the paper's by default.
         save_models: Keep the checkpoint of every run.
+        rare: cross_validation: whether each seed has a fold of its own, by default where there are fewer than 1,000
+            validation examples. start: the layer to begin with, by default that of the highest InfoNCE, or the middle.
 
     Raises:
         DataError: If it is no task, the budget is too small for one run, or a setting is not what it should be.
@@ -101,12 +108,13 @@ def find(
     """
     level = current().level
     check_task(task)
+    check_keywords(rare, RareSettings.__annotations__, function="find")
+    seeds = check_count(seeds)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     shared = SharedModel(checkpoint, items=task.readable)
-    search = _Search(
-        shared, search_folds(task, seeds, cross_validation), task, protocol, start=start, save_models=save_models
-    )
+    folds = search_folds(task, seeds, rare.get("cross_validation"))
+    search = _Search(shared, folds, task, protocol, start=rare.get("start"), save_models=save_models)
     whole = settings.block_steps(search.n_blocks)
     with search.crew:
         while (planned := next_run(search.evidence, settings).run) is not None:

@@ -1,12 +1,12 @@
 """What a search is about to cost. Knows its settings and the price of one run."""
 
+from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.finetuning.plan import TuningPlan, plan_tuning
 from layerprobe.finetuning.results import RESULT
 from layerprobe.finetuning.tuning import agreed, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
-from layerprobe.settings import current
 from layerprobe.study.find import search_folds
 from layerprobe.tasks.values import Task, check_task
 

@@ -29,7 +29,7 @@ from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import CKA, READINGS
 from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import score
+from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.quality import TokenQuality
@@ -95,7 +95,7 @@ def predict(
     labelled: LayerScores | None = None
     label_warnings: tuple[str, ...] = ()
     if task is not None:
-        labelled, scored = score(checkpoint, task, split="validation")
+        labelled, scored = score_split(checkpoint, task, split="validation")
         label_warnings = scored.warnings
     curves = read_curves(
         checkpoint, items, [name for name in rule_curves(rule) if name != CKA], task=task, documents=documents

@@ -3,19 +3,20 @@
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any, TypedDict, Unpack
 
-from layerprobe.checks import LEVEL
+from layerprobe.checks import LEVEL, Seeds, check_count, check_keywords
+from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.tuning import agreed, check_layers, finetune, items_of
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.scoring.zero_shot import score
-from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
-from layerprobe.settings import current
+from layerprobe.scoring.zero_shot import score_split
+from layerprobe.search.values import SEEDS, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
-from layerprobe.study.find import find
+from layerprobe.study.find import RareSettings, find
 from layerprobe.study.predict import References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
 from layerprobe.tasks.values import Task, TextSplit, check_task
@@ -27,60 +28,72 @@ AGAINST_LAST = 3
 """Seeds of the layer to keep and of the last one, for the difference between them on the test split."""
 
 
+class Searching(RareSettings, total=False):
+    """Arguments of `find`."""
+
+    tolerance: float
+    budget: float | None
+    seeds: Seeds
+    scan: bool
+    against_last: int
+
+
+class Predicting(TypedDict, total=False):
+    """Arguments of `predict`."""
+
+    rule: str | None
+    measure: Measure | None
+    alignment: Alignment | None
+    split: TextSplit
+
+
+class RunSettings(Searching, Predicting, total=False):
+    """Arguments of `find` and `predict`, and how the study was requested, which is kept in its provenance."""
+
+    command: str
+    finetune_command: str
+    """The command line that fine-tunes so; from Python there is none."""
+
+
 def run(
     model: ModelLike,
-    *,
     task: Task,
+    *,
     reference: References = None,
     fine_tuning: bool = True,
     layers: Sequence[int] = (),
     reference_layers: Sequence[int] = (),
-    tolerance: float = TOLERANCE,
-    budget: float | None = None,
-    cross_validation: bool | None = None,
-    seeds: int = SEEDS,
-    scan: bool = False,
-    against_last: int = AGAINST_LAST,
     protocol: Protocol | None = None,
-    rule: str | None = None,
-    measure: Measure | None = None,
-    alignment: Alignment | None = None,
-    split: TextSplit = "all",
     save_models: bool = False,
-    command: str = "layerprobe.run",
-    finetune_command: str = "",
+    **settings: Unpack[RunSettings],
 ) -> Study:
     """Predict, find the layer to keep, and score; what was done before is not done again.
 
     Args:
-        model: A name, a folder, or a `ModelSpec`.
+        model: A name, a folder, or a `Model`.
         task: What to learn and to score.
-        reference: As for `predict`, like rule, measure, alignment and split.
+        reference: As for `predict`.
         fine_tuning: False stops at the prediction.
         layers: Layers to fine-tune beside those that the search chooses, with all seeds on the task's own splits.
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
-        tolerance: As for `find`, like budget, cross_validation, seeds and against_last.
-        budget: Share of a full sweep.
-        cross_validation: Whether each seed has a fold of its own.
-        seeds: At a layer at most.
-        scan: Begin with a scan.
-        against_last: Seeds with which the layer to keep and the last one are compared on the test split.
         protocol: The paper's by default.
-        rule: How a drop is predicted.
-        measure: Of similarity to the reference.
-        alignment: same-index, relative-depth or best-match.
-        split: Whose texts models are compared on: train, validation, test, or all.
         save_models: Keep the weights of the runs of the search, for `export_model`.
-        command: How this study was requested; kept in its provenance.
-        finetune_command: The command line that fine-tunes so, likewise; from Python there is none.
+        settings: Those of `find`: tolerance, budget, seeds, scan, cross_validation, and against_last, 3 seeds by
+            default; and of `predict`: rule, measure, alignment, and split.
 
     Raises:
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
     level = current().level
     check_task(task)
-    if fine_tuning:
-        SearchSettings(tolerance=tolerance, budget=budget, seeds=seeds, level=level)  # refused before any work
+    check_keywords(settings, RunSettings.__annotations__, function="run")
+    seeds, split = check_count(settings.get("seeds", SEEDS)), settings.get("split", "all")
+    searching: dict[str, Any] = {name: value for name, value in settings.items() if name in Searching.__annotations__}
+    predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in Predicting.__annotations__}
+    searching |= {"seeds": seeds, "against_last": min(settings.get("against_last", AGAINST_LAST), seeds)}
+    if fine_tuning:  # refused before any work
+        named = {name: searching[name] for name in ("tolerance", "budget", "seeds") if name in searching}
+        SearchSettings(level=level, **named)
     given = resolve_all([model, *as_models(reference)], items=task.readable)
     own = protocol or Protocol()
     if fine_tuning:
@@ -92,27 +105,14 @@ def run(
         check_layers(bases[0], reference_layers)
     elif reference_layers:
         raise DataError("expected a reference for its layers, got none")
-    prediction = predict(
-        checkpoint, task, reference=bases, rule=rule, measure=measure, alignment=alignment, split=split
-    )
+    prediction = predict(checkpoint, task, reference=bases, **predicting)
     logger.info("before fine-tuning: %s", prediction.drop.sentence)
     finding: Finding | None = None
     further: tuple[LayerOutcome, ...] = ()
     contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
-        finding = find(
-            checkpoint,
-            task,
-            tolerance=tolerance,
-            budget=budget,
-            cross_validation=cross_validation,
-            seeds=seeds,
-            start=prediction.recommended_layer,
-            scan=scan,
-            against_last=min(against_last, seeds),
-            protocol=protocol,
-            save_models=save_models,
-        )
+        start = {"start": prediction.recommended_layer}
+        finding = find(checkpoint, task, protocol=protocol, save_models=save_models, **(start | searching))
 
         def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:
@@ -122,7 +122,7 @@ def run(
 
         further = at(checkpoint, layers)
         contrast = at(bases[0], reference_layers) if bases else ()
-    scored = [score(each, task, split="test") for each in (checkpoint, *bases[:1])]
+    scored = [score_split(each, task, split="test") for each in (checkpoint, *bases[:1])]
     comparison = prediction.comparison
     return Study(
         comparison=comparison,
@@ -131,7 +131,7 @@ def run(
             layerprobe=__version__,
             data=prediction.data,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=command,
+            command=settings.get("command", "layerprobe.run"),
             settings=changed(options) | ({} if level == LEVEL else {"level": str(level)}),
             task=task.name,
             task_kind=task.kind,
@@ -142,7 +142,7 @@ def run(
             device=str(resolve_device(options.device)),
             versions=versions(),
             notes=task.notes,
-            finetune_command=finetune_command,
+            finetune_command=settings.get("finetune_command", ""),
             warnings=(*task.warnings, *prediction.warnings, *(finding.failures if finding else ())),
         ),
         zero_shot=scored[0][0],

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerprobe.checks import LEVEL
+from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.encoders.workers import SharedModel, workers_of
@@ -25,7 +26,6 @@ from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan
-from layerprobe.settings import current
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
 from layerprobe.tasks.settings import load_settings

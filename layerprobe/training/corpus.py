@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerprobe.context import report
 from layerprobe.encoders.batching import Prepared, TokenizedTexts
 from layerprobe.errors import DataError
-from layerprobe.settings import report
 
 # Texts from one report of progress to the next.
 CHUNK = 20_000

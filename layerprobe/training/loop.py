@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from layerprobe.context import report
 from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
-from layerprobe.settings import report
 from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.masking import MaskedBatch
 from layerprobe.training.objective import Objective, rates_of

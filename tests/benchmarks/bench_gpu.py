@@ -52,6 +52,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
+from layerprobe.context import settings
 from layerprobe.embedded.language import Language
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
@@ -60,7 +61,6 @@ from layerprobe.encoders.pooling import pool
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.lab.pretraining.tokenizers import word_tokenizer
 from layerprobe.profiling.memory import gauge_for
-from layerprobe.settings import settings
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine.passes import named_layers, sums_of
 from layerprobe.similarity.measures.cka import CKA

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoModel
 
+from layerprobe.context import settings
 from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec, Options
@@ -19,7 +20,6 @@ from layerprobe.errors import DataError, DegenerateLayerError, ModelError, Store
 from layerprobe.extraction import embeddings as module
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.extraction.values import ExtractionPlan
-from layerprobe.settings import settings
 from tests.images import save_towers
 from tests.models import ARCHITECTURES, ROTARY, SIZES, TEXTS, given, save_tiny
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from layerprobe.context import settings
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
@@ -19,7 +20,6 @@ from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embed import ahead, embed_layers
-from layerprobe.settings import settings
 from tests.models import HIDDEN, N_BLOCKS, PRE_NORM, TEXTS, save_tiny, tiny_tokenizer
 
 Loaded = Callable[[str], Encoder]

@@ -18,7 +18,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.images import ImageItem
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import score
+from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.loading import load_task, load_texts
 from tests.images import digit_folder, save_towers, save_vision
@@ -75,7 +75,7 @@ def test_an_image_encoder_against_a_text_encoder_on_captioned_images(vit: str, t
 
 def test_a_probe_by_layer_equals_scikit_learns(vit: str, tmp_path: Path) -> None:
     task = load_task(str(digit_folder(tmp_path / "digits", 120, classes=(0, 1, 7))))
-    scores, embedded = score(given(vit, options(tmp_path)), task)
+    scores, embedded = score_split(given(vit, options(tmp_path)), task)
     assert scores.primary == "accuracy"
     assert len(scores.scores) == N_BLOCKS + 1
     layer = embedded.layer(2)[embedded.rows(task.test.sides[0])]
@@ -108,7 +108,7 @@ def test_a_text_model_on_images_and_the_reverse(vit: str, tmp_path: Path) -> Non
         str(save_tiny("bert", tmp_path / "b")),
     )
     with pytest.raises(DataError, match="reads texts, got images"):
-        score(given(bert, options(tmp_path)), task)
+        score_split(given(bert, options(tmp_path)), task)
     with pytest.raises(DataError, match="reads texts, got images"):
         finetune(given(bert, options(tmp_path)), task, [1])
     with pytest.raises(DataError, match="reads images, got texts"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from layerprobe.comparison.compare import compare
+from layerprobe.context import settings
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.model import Options
@@ -20,7 +21,6 @@ from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.extraction.values import ExtractionPlan
 from layerprobe.files import spooled
 from layerprobe.files.spooled import SpooledTexts
-from layerprobe.settings import settings
 from layerprobe.store import store as module
 from layerprobe.store.key import texts_digest
 from layerprobe.store.store import Store

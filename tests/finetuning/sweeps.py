@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Settled
@@ -32,7 +33,6 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import Share
-from layerprobe.settings import settings
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task
 

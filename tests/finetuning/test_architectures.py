@@ -10,7 +10,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Options
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import score
+from layerprobe.scoring.zero_shot import score_split
 from tests.models import ARCHITECTURES, given, save_tiny
 from tests.toy_task import toy_task
 
@@ -29,8 +29,8 @@ def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) 
     assert again.description.n_blocks == LAYER
     assert again.description.architecture == ARCHITECTURES[name][0]
     assert again.description.parameters[-1] == run.parameters
-    scores, _ = score(given(directory / "model", options), TASK)
-    untrained, _ = score(given(model, options), TASK)
+    scores, _ = score_split(given(directory / "model", options), TASK)
+    untrained, _ = score_split(given(model, options), TASK)
     for metric, value in run.test.items():
         assert scores.metrics[metric][LAYER] == pytest.approx(value, abs=1e-3)
     # a Pearson correlation changes with every weight, ranks may not

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import StoreError, TrainingError
@@ -19,7 +20,6 @@ from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
 from layerprobe.progress import Progress
-from layerprobe.settings import settings
 from layerprobe.training.saved_steps import SavedSteps
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of, one_run, runs_of

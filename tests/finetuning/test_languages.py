@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from layerprobe.encoders.model import Options
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.scoring.zero_shot import score
+from layerprobe.scoring.zero_shot import score_split
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples, Task
 from tests.models import SPECIAL, given, save_tiny
@@ -88,6 +88,6 @@ def test_a_tiny_model_learns_from_it(shared_data: Path, tmp_path: Path, language
     (run,) = finetune(given(str(model), options), task, (2,), seeds=(0,), protocol=protocol)
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < 0.9 * losses[0]
-    untrained, embeddings = score(given(str(model), options), task)
+    untrained, embeddings = score_split(given(str(model), options), task)
     assert embeddings.texts == task.test.texts
     assert run.test["pearson"] > untrained.metrics["pearson"][2]

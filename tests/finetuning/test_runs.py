@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
@@ -28,7 +29,6 @@ from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fin
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs import execute
 from layerprobe.jobs.plan import Share
-from layerprobe.settings import settings
 from layerprobe.versions import versions
 from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, Loaded, folder_of, one_run, runs_of, sweep

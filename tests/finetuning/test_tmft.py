@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModel
 
+from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError, TrainingError
@@ -24,7 +25,6 @@ from layerprobe.finetuning.losses import CosineScore, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
-from layerprobe.settings import settings
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Examples, Task
 from tests.finetuning.finished import evaluated, tuned

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from layerprobe.context import report, settings
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.jobs import processes
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute, results
 from layerprobe.jobs.plan import Plan, Share, Workers
 from layerprobe.jobs.processes import shares
-from layerprobe.settings import report, settings
 from tests.jobs import pool_jobs
 
 COSTS = {"short": 1.0, "long": 4.0, "middle": 2.0}

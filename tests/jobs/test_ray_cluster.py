@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from layerprobe.context import settings
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
@@ -24,7 +25,6 @@ from layerprobe.finetuning.tuning import scan
 from layerprobe.jobs import ray_cluster as ray_pool
 from layerprobe.jobs.plan import Workers
 from layerprobe.jobs.ray_cluster import processors_a_job
-from layerprobe.settings import settings
 from layerprobe.sweeps.run import run_sweep
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done

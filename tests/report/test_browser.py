@@ -16,7 +16,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from layerprobe.files.serialisation import from_json
-from layerprobe.report.page import write_report
+from layerprobe.results.shown import write_report
 from layerprobe.study.values import Study
 
 from .conftest import STUDIES

@@ -16,10 +16,11 @@ from plotly.offline import get_plotlyjs
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.report import words
-from layerprobe.report.page import study_page, write_report
+from layerprobe.report.page import study_page
 from layerprobe.report.tuning import finding_page
 from layerprobe.results import numbers, page
 from layerprobe.results.markup import element, escape, script_json
+from layerprobe.results.shown import write_report
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.study.values import Study, Weights
 

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from layerprobe.context import settings
 from layerprobe.errors import DataError
-from layerprobe.settings import settings
 from layerprobe.similarity.estimates import GROUPS, MeasureEstimate, measure_layers
 from layerprobe.similarity.maps import measure_map, samples_without_groups
 from layerprobe.similarity.values import CurveUncertainty, Normalize

@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
+from layerprobe.context import settings
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.settings import settings
 from layerprobe.similarity import permutation
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.engine.passes import CPU_TILE

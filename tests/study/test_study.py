@@ -16,6 +16,7 @@ from transformers import AutoModel
 
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.context import settings
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.encoders.values import ModelDescription
@@ -28,7 +29,6 @@ from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.diagnostics import rank_curve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
-from layerprobe.settings import settings
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.maps import measure_map
 from layerprobe.similarity.measures.cka import CKA, RBFCKA

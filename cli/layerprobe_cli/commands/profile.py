@@ -75,9 +75,9 @@ def profile(
     studies = [read_study(path) for path in study or ()]
 
     # only now: an error in the options needs no torch
+    from layerprobe.context import part
     from layerprobe.profiling.run import profile as measure
     from layerprobe.profiling.scores import check_studies, side_by_side
-    from layerprobe.settings import part
 
     names = [model] if other is None else [model, other]
     checkpoints = [loading.resolve(model), *(loading.without_name().resolve(name) for name in names[1:])]

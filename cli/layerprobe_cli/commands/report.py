@@ -21,7 +21,7 @@ def report(
 
     Example:  [bold]layerprobe report layerprobe-report/study.json -o electra.html[/bold]
     """
-    from layerprobe.report.page import write_report
+    from layerprobe.results.shown import write_report
     from layerprobe.study.files import read_study
 
     path = write_report(read_study(study), out, plotly=plotly)

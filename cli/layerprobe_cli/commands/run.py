@@ -117,8 +117,8 @@ def run(
     with output.progress(level):
         study = run_study(
             checkpoint,
+            task,
             reference=references,
-            task=task,
             fine_tuning=fine_tuning,
             layers=tuned_layers,
             reference_layers=reference_tuned,
@@ -144,7 +144,7 @@ def save_study(study: Study, folder: Path, plotly: PlotlyFrom = "embedded") -> P
     """Write study.json and report.html into `folder`; return the report's path."""
     from layerprobe.files.atomic import replace_file
     from layerprobe.files.serialisation import sealed
-    from layerprobe.report.page import write_report
+    from layerprobe.results.shown import write_report
 
     with errors_of_output(folder):
         replace_file(folder / "study.json", sealed(study))

@@ -45,7 +45,7 @@ def score(
 
     # only now: an error in the data needs no torch
     from layerprobe.scoring.layer_means import layer_means as average_layers
-    from layerprobe.scoring.zero_shot import score as score_layers
+    from layerprobe.scoring.zero_shot import score_split as score_layers
 
     with output.progress():
         checkpoint = extraction.resolve(model)

@@ -117,7 +117,7 @@ def sweep(
         output.result(planned, planned_table(planned))
         return
 
-    from layerprobe.settings import settings
+    from layerprobe.context import settings
     from layerprobe.sweeps.run import run_sweep
 
     page = _Rewritten(report)

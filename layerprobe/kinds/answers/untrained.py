@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerprobe.context import report
 from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
@@ -31,7 +32,6 @@ from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, win
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.values import LayerScores
-from layerprobe.settings import report
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.kind import KINDS

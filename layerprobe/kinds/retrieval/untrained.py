@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.checks import check_choice
+from layerprobe.context import current, report
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
@@ -16,7 +17,6 @@ from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
-from layerprobe.settings import current, report
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Task, TextSplit

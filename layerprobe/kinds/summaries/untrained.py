@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.context import current, report
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -19,7 +20,6 @@ from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import Centrality, LayerScores, SummaryMethod, SummaryScores
 from layerprobe.scoring.zero_shot import layer_scores
-from layerprobe.settings import current, report
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

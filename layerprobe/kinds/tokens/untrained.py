@@ -10,6 +10,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.context import part, report
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.model import Options
@@ -22,7 +23,6 @@ from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights
 from layerprobe.scoring.values import LayerScores
-from layerprobe.settings import part, report
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.kind import KINDS

@@ -16,6 +16,7 @@ from typing import cast
 
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
+from layerprobe.context import current, part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import TruncatedEncoder
 from layerprobe.encoders.heads import check_masked_lm
@@ -47,7 +48,6 @@ from layerprobe.lab.chains.values import (
     FinetuneStep,
     PlannedStep,
 )
-from layerprobe.settings import current, part
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Matrix
 from layerprobe.tasks.corpus import load_corpus

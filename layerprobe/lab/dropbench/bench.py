@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from layerprobe.context import current
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.contest import contest
 from layerprobe.lab.dropbench.detection import alikeness, curves, detectors, joint_scores
@@ -30,7 +31,6 @@ from layerprobe.prediction.rules.depth import CONTROL
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve
-from layerprobe.settings import current
 
 DRAWS = 2000
 WORTH_PRINTING = (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.context import report
 from layerprobe.lab.dropbench.redraws import ratio, score_of, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
 from layerprobe.lab.dropbench.truth import (
@@ -18,7 +19,6 @@ from layerprobe.lab.dropbench.truth import (
     seed_variance,
 )
 from layerprobe.lab.dropbench.values import Score, StrategyOutcome, StrategyScores
-from layerprobe.settings import report
 
 Array = NDArray[np.float64]
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.context import current
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError, LayerProbeError
@@ -32,7 +33,6 @@ from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.profiling.run import profile as profile_model
 from layerprobe.profiling.values import LayerProfile, ProfileSettings
-from layerprobe.settings import current
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

@@ -6,6 +6,7 @@ from operator import itemgetter
 from typing import Literal
 
 from layerprobe.comparison.compare import compare
+from layerprobe.context import part
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
@@ -29,7 +30,6 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.results.table import Column, Table, columns_of
-from layerprobe.settings import part
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile

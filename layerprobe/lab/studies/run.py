@@ -16,6 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from layerprobe.context import current, labelled
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
@@ -45,7 +46,6 @@ from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
 from layerprobe.lab.studies.effects import objective_effects
 from layerprobe.lab.studies.values import LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
-from layerprobe.settings import current, labelled
 from layerprobe.store.store import Store
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings

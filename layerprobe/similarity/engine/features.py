@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerprobe.settings import report
+from layerprobe.context import report
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import Gram
 from layerprobe.similarity.engine.products import inner_products

@@ -8,8 +8,8 @@ from typing import Literal
 
 import torch
 
+from layerprobe.context import part
 from layerprobe.errors import DataError
-from layerprobe.settings import part
 from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.settings import report
+from layerprobe.context import report
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
 from layerprobe.similarity.engine.products import inner_products

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from layerprobe.settings import report
+from layerprobe.context import report
 from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
 from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer, StripReader

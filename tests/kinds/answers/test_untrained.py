@@ -17,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.kinds.answers.untrained import answer_probe, newton_step, window_sums
 from layerprobe.kinds.answers.windows import windowed
 from layerprobe.scoring.probes import LOGIT_VARIANCE
-from layerprobe.scoring.zero_shot import score, zero_shot
+from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.store.store import Store
 from tests.encoders.conftest import checkpoint, loaded  # noqa: F401
 from tests.models import given
@@ -60,7 +60,7 @@ def test_it_is_a_newton_step_on_the_loss(loaded: Callable[[str], Encoder]) -> No
 @pytest.mark.parametrize("impossible", [0.0, 0.4])
 def test_it_finds_what_is_in_the_tokens(checkpoint: Callable[[str], Path], tmp_path: Path, impossible: float) -> None:  # noqa: F811
     task, options = toy_question_task(n=120, impossible=impossible), Options(device="cpu", cache_dir=tmp_path)
-    scores, _ = score(given(str(checkpoint("bert")), options), task)
+    scores, _ = score_split(given(str(checkpoint("bert")), options), task)
     assert (scores.method, scores.primary) == ("probe", "f1")
     assert scores.scores[0] == pytest.approx(100) if not impossible else scores.scores[0] > 60
     (file,) = (path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from layerprobe.context import settings
 from layerprobe.encoders import options as loading
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
@@ -21,7 +22,6 @@ from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searc
 from layerprobe.kinds.retrieval.untrained import retrieve, score_queries
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import RETRIEVAL_METRICS
-from layerprobe.settings import settings
 from tests.models import N_BLOCKS, given, save_tiny
 from tests.toy_task import toy_pairs
 

@@ -32,7 +32,7 @@ from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.report.page import study_page
 from layerprobe.results.page import render
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import score
+from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.predict import predict
 from layerprobe.study.run import run
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
@@ -207,7 +207,7 @@ def test_scores_of_the_list_by_hand() -> None:
 
 def same_digits(model: str, folder: Path, options: Options, prompts: dict[str, str] | None = None) -> LayerScores:
     """Return what `score` says of a folder, which must be what `retrieve` says of it."""
-    scores, _ = score(given(model, options), load_task(folder, **(prompts or {})))
+    scores, _ = score_split(given(model, options), load_task(folder, **(prompts or {})))
     found = retrieve(given(model, options), load_retrieval(folder), **(prompts or {}))
     assert {metric: found.values(metric) for metric in LISTED_METRICS} == scores.metrics
     return scores
@@ -217,7 +217,7 @@ def test_all_queries_of_a_lone_file_of_judgements_are_scored(tmp_path: Path, mod
     folder = collection(tmp_path / "lone", splits=(48,))
     scores = same_digits(model, folder, options)
     assert scores.split == "all"
-    assert score(given(model, options), load_task(folder), split="test")[0] != scores
+    assert score_split(given(model, options), load_task(folder), split="test")[0] != scores
     loose = tmp_path / "loose"
     shutil.copytree(folder, loose)
     (loose / "qrels" / "test.tsv").rename(loose / "qrels.tsv")

@@ -22,7 +22,7 @@ from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.loss import SentenceScorer
 from layerprobe.kinds.summaries.metrics import rouge
 from layerprobe.kinds.summaries.untrained import centrality, summarize
-from layerprobe.scoring.zero_shot import score
+from layerprobe.scoring.zero_shot import score_split
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
@@ -71,7 +71,7 @@ def test_degree_is_the_mean_cosine_and_ranks_as_the_centroid_at_unit_norm() -> N
 
 
 def test_untrained_scores_are_those_of_the_most_central_sentence(model: str, options: Options, task: Task) -> None:
-    scores, embeddings = score(given(model, options), task)
+    scores, embeddings = score_split(given(model, options), task)
     assert (scores.method, scores.primary) == ("centrality", "rouge-l")
     for layer in range(4):
         chosen = []
@@ -89,7 +89,7 @@ def test_ways_are_held_against_the_first_sentences(model: str, options: Options,
     assert [each.name for each in result.methods] == ["degree", "centroid", "probe"]
     assert result.lead["rouge-l"] == pytest.approx(mean_rouge([0] * 32, items(task)))
     assert result.oracle["rouge-1"] == pytest.approx(100)
-    assert result.methods[0].test["rouge-l"] == score(given(model, options), task)[0].scores
+    assert result.methods[0].test["rouge-l"] == score_split(given(model, options), task)[0].scores
     gain = result.methods[2].gains[3]
     assert gain is not None
     assert gain.value == pytest.approx(result.methods[2].test["rouge-l"][3] - result.lead["rouge-l"])

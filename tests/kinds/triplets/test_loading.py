@@ -19,7 +19,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.triplets.items import Triplets
 from layerprobe.kinds.triplets.loss import CosineTriplets, EuclideanTriplets
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.scoring.zero_shot import score
+from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.find import find
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.loading import load_task
@@ -85,7 +85,7 @@ def test_texts_are_checked(task: Task) -> None:
 
 
 def test_untrained_scores_are_those_of_the_evaluator(task: Task, model: str, options: Options) -> None:
-    scores, _ = score(given(model, options), task)
+    scores, _ = score_split(given(model, options), task)
     embeddings = extract(given(model, options), task.test.texts)
     for layer in range(4):
         values = embeddings.layer(layer)

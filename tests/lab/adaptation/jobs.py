@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from layerprobe.context import settings
 from layerprobe.encoders.model import Options
 from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
-from layerprobe.settings import settings
 
 STEPS, CHECKPOINT_EVERY = 12, 3
 

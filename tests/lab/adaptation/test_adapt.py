@@ -16,6 +16,7 @@ import torch
 from filelock import FileLock
 
 from layerprobe.comparison.compare import compare
+from layerprobe.context import settings
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError
@@ -23,7 +24,6 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
 from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
-from layerprobe.settings import settings
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import MaskedBatch

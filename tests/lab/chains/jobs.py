@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
+from layerprobe.context import settings
 from layerprobe.encoders.model import Options
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.run import run_chain
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainResult, FinetuneStep
-from layerprobe.settings import settings
 from layerprobe.tasks.values import Examples, TaskSettings
 from tests.lab.adaptation.jobs import TEXTS
 from tests.toy_task import toy_pairs

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from layerprobe.comparison.compare import compare
+from layerprobe.context import settings
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
@@ -24,7 +25,6 @@ from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.chains.run import plan_chain, run_chain
 from layerprobe.lab.chains.values import Chain, ChainPlan, ChainResult, FinetuneStep
 from layerprobe.metrics.crossed import crossed
-from layerprobe.settings import settings
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
 from tests.lab.chains.jobs import ADAPTATION, FAST, adaptation, numbers, pairs, run_here, whole_chain, words

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from layerprobe.context import settings
 from layerprobe.lab.pretraining.run import pretrain
 from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
-from layerprobe.settings import settings
 from tests.lab.adaptation.jobs import TEXTS
 
 SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)

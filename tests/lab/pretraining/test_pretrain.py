@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
+from layerprobe.context import settings
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, TrainingError
@@ -29,7 +30,6 @@ from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import plan_pretraining, pretrain
 from layerprobe.lab.pretraining.training import prepare
 from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
-from layerprobe.settings import settings
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.loop import Trainer

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
+from layerprobe.context import settings
 from layerprobe.embedded.pair import embedded_task
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files.serialisation import from_json
@@ -24,7 +25,6 @@ from layerprobe.lab.studies.page import lab_page
 from layerprobe.lab.studies.run import plan_lab, run_lab
 from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
 from layerprobe.results.page import render
-from layerprobe.settings import settings
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.studies.studies import OPTIONS, SMALL, changed
 
