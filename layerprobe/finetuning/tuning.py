@@ -177,10 +177,16 @@ def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol,
     """
     check_precision(checkpoint.options)
     protocol = protocol or Protocol()
-    check_pooling(protocol, checkpoint.options)
-    if checkpoint.options.pooling is None and protocol.pooling != Protocol().pooling:
-        checkpoint = checkpoint.with_options(pooling=protocol.pooling)
+    checkpoint = pooled_by(protocol, checkpoint)
     return replace(protocol, pooling=checkpoint.settled.pooling), checkpoint
+
+
+def pooled_by(protocol: Protocol, checkpoint: Checkpoint) -> Checkpoint:
+    """Return a model that pools as the protocol, where it says nothing itself; DataError if it says another way."""
+    check_pooling(protocol, checkpoint.options)
+    if checkpoint.options.pooling is not None or protocol.pooling == Protocol().pooling:
+        return checkpoint
+    return checkpoint.with_options(pooling=protocol.pooling)
 
 
 def check_pooling(protocol: Protocol, options: Options) -> None:

@@ -11,7 +11,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, reso
 from layerprobe.encoders.model import changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.tuning import agreed, check_layers, finetune, items_of
+from layerprobe.finetuning.tuning import agreed, check_layers, finetune, items_of, pooled_by
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.values import SEEDS, SearchSettings
@@ -96,9 +96,9 @@ def run(
         SearchSettings(level=level, **named)
     given = resolve_all([model, *as_models(reference)], items=task.readable)
     own = protocol or Protocol()
+    checkpoint, *bases = (pooled_by(own, each) for each in given)
     if fine_tuning:
-        own, given = agreed(protocol, given[0])[0], [agreed(protocol, each)[1] for each in given]
-    checkpoint, *bases = given
+        own, _ = agreed(protocol, checkpoint)
     options = checkpoint.options
     check_layers(checkpoint, layers)
     if bases:

@@ -341,7 +341,7 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
         path_of(batch_tokens=10),
         path_of(attn="eager"),
         path_of(attn="sdpa"),
-        path_of(options={**checkpoint.options, "trust_remote_code": True}),
+        path_of(pinned={**checkpoint.pinned, "trust_remote_code": True}),
         path_of(revision="another"),
         path_of(tokenizer_digest="another"),
         path_of(random_init=0),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Options
@@ -121,9 +122,9 @@ def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
 
-    def infonce_of(texts: Sequence[str], **settings: Any) -> LayerCurve:
+    def infonce_of(texts: Sequence[str], **further: Any) -> LayerCurve:
         with settings(level=0.9):
-            return read_curves(given(model, options), texts, ["InfoNCE"], **settings)["InfoNCE"]
+            return read_curves(given(model, options), texts, ["InfoNCE"], **further)["InfoNCE"]
 
     curve = infonce_of(texts)
     assert sum(passes) <= 2 * len(texts)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model, Options
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tuning import finetune
@@ -60,8 +60,8 @@ def confirming(
             return dataclasses.replace(run_of(layer, seed, score), seconds=2.0), without_error(task, layer)
 
         monkeypatch.setattr(runs, "fine_tune", fine_tune)
-        settings = {"seeds": range(5), "options": Options(device="cpu", cache_dir=tmp_path), **options}
-        return confirm(str(folder), task, DROP, **settings)
+        settings = {"seeds": range(5), **options}
+        return confirm(Model(folder, device="cpu", cache_dir=tmp_path), task, DROP, **settings)
 
     return confirming
 

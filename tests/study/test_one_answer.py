@@ -92,7 +92,7 @@ def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: tuple[
 def test_what_is_no_list_of_texts_is_refused(pair: tuple[Path, Path], tmp_path: Path, texts: Any, message: str) -> None:
     for function in (lp.extract, lp.predict):
         with pytest.raises(DataError, match=message):
-            function(pair[0], texts, options=Options(cache_dir=tmp_path))
+            function(lp.Model(pair[0], cache_dir=tmp_path), texts)
 
 
 def test_texts_are_those_of_a_task_or_of_the_only_column_of_a_table(pair: tuple[Path, Path], tmp_path: Path) -> None:
