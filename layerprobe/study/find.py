@@ -59,6 +59,7 @@ class RareSettings(TypedDict, total=False):
 
     cross_validation: bool | None
     start: int | None
+    scan: bool
 
 
 def find(
@@ -68,7 +69,6 @@ def find(
     tolerance: float = TOLERANCE,
     budget: float | None = None,
     seeds: Seeds = SEEDS,
-    scan: bool = False,
     against_last: int = 0,
     protocol: Protocol | None = None,
     save_models: bool = False,
@@ -93,13 +93,13 @@ def find(
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
-        scan: Begin with a scan, one run with a loss at every layer, which draws a curve of its own.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split
             in the end; that is beyond the budget.
         protocol: How to fine-tune; the paper's by default.
         save_models: Keep the checkpoint of every run.
         rare: cross_validation: whether each seed has a fold of its own, by default where there are fewer than 1,000
             validation examples. start: the layer to begin with, by default that of the highest InfoNCE, or the middle.
+            scan: begin with one run with a loss at every layer, which draws a curve of its own.
 
     Raises:
         DataError: If it is no task, the budget is too small for one run, or a setting is not what it should be.
@@ -110,7 +110,9 @@ def find(
     check_task(task)
     check_keywords(rare, RareSettings.__annotations__, function="find")
     seeds = check_count(seeds)
-    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
+    settings = SearchSettings(
+        tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
+    )
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     shared = SharedModel(checkpoint, items=task.readable)
     folds = search_folds(task, seeds, rare.get("cross_validation"))

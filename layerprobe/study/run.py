@@ -34,7 +34,6 @@ class Searching(RareSettings, total=False):
     tolerance: float
     budget: float | None
     seeds: Seeds
-    scan: bool
     against_last: int
 
 

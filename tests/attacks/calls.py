@@ -1,0 +1,220 @@
+"""Calls that a user would make from Python, right ones and wrong ones: each works, or ends in one line of ours.
+
+Run it for a table of all; `tests/test_calls.py` makes them one by one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from transformers import AutoModel, AutoTokenizer
+
+import layerprobe as lp
+from tests.models import save_tiny
+from tests.toy_task import toy_task, toy_task_of
+
+SHORT = lp.Protocol(epochs=1)
+TEXTS = ["a b c", "d e f", "g h i", "j k l", "m n o", "a c e"]
+
+
+@dataclass
+class Made:
+    """What calls begin from; each is made once, when a call needs it."""
+
+    folder: Path
+
+    @cached_property
+    def m(self) -> lp.Model:
+        """A model with its own cache."""
+        return lp.Model(save_tiny("electra", self.folder / "electra"), device="cpu", cache_dir=self.folder / "cache")
+
+    @cached_property
+    def r(self) -> str:
+        """A reference by name."""
+        return str(save_tiny("bert", self.folder / "bert"))
+
+    @cached_property
+    def loaded(self) -> Any:
+        """A model and its tokenizer in memory."""
+        return AutoModel.from_pretrained(self.r), AutoTokenizer.from_pretrained(self.r)
+
+    task = cached_property(lambda self: toy_task(train=32, validation=16, test=16))
+    other = cached_property(lambda self: dataclasses.replace(self.labels, name="labels"))
+    labels = cached_property(lambda self: toy_task_of("classification", train=32))
+    pairs = cached_property(
+        lambda self: pd.DataFrame({"first": TEXTS, "second": TEXTS[::-1], "score": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]})
+    )
+    array = cached_property(lambda self: np.random.default_rng(0).normal(size=(20, 4)))
+    layers = cached_property(lambda self: np.random.default_rng(1).normal(size=(3, 20, 4)))
+    embeddings = cached_property(lambda self: lp.extract(self.m, TEXTS))
+    embeddings_r = cached_property(lambda self: lp.extract(lp.Model(self.r, cache_dir=self.folder / "cache"), TEXTS))
+    scores = cached_property(lambda self: lp.score(self.m, self.task))
+    prediction = cached_property(lambda self: lp.predict(self.m, self.task))
+    finding = cached_property(lambda self: lp.find(self.m, self.task, seeds=2, protocol=SHORT, save_models=True))
+    study = cached_property(lambda self: lp.run(self.m, self.task, seeds=2, protocol=SHORT))
+    comparison = cached_property(lambda self: lp.compare(self.embeddings, self.embeddings_r))
+
+    @property
+    def out(self) -> Path:
+        """A folder that is not there."""
+        return Path(tempfile.mkdtemp(dir=self.folder)) / "out"
+
+
+Call = Callable[[Made], Any]
+
+RIGHT: dict[str, Call] = {
+    "extract(model, texts)": lambda x: lp.extract(x.m, TEXTS),
+    "extract(model, task)": lambda x: lp.extract(x.m, x.task),
+    "extract(model, one column)": lambda x: lp.extract(x.m, x.pairs[["first"]]),
+    "extract(model, series)": lambda x: lp.extract(x.m, x.pairs["first"]),
+    "extract(loaded, texts)": lambda x: lp.extract(lp.Model(x.loaded, cache_dir=x.m.cache_dir), TEXTS),
+    "extract(Model(pooling), texts)": lambda x: lp.extract(
+        lp.Model(x.r, pooling="cls", cache_dir=x.m.cache_dir), TEXTS
+    ),
+    "score(model, task)": lambda x: lp.score(x.m, x.task).to_pandas(),
+    "score(model, task, split)": lambda x: lp.score(x.m, x.task, split="validation").summary,
+    "score(model, tasks)": lambda x: lp.score(x.m, [x.task, x.other]).summary,
+    "score(model, labels)": lambda x: lp.score(x.m, x.labels).summary,
+    "predict(model, task)": lambda x: x.prediction.summary,
+    "predict(model, texts)": lambda x: lp.predict(x.m, TEXTS).summary,
+    "predict(model, task, reference)": lambda x: lp.predict(x.m, x.task, reference=x.r).summary,
+    "predict(model, task, references)": lambda x: lp.predict(x.m, x.task, reference=[x.r]).summary,
+    "find(model, task)": lambda x: x.finding.summary,
+    "find(model, task, seeds=range)": lambda x: lp.find(x.m, x.task, seeds=range(2), protocol=SHORT).summary,
+    "confirm(model, task)": lambda x: lp.confirm(x.m, x.task, seeds=2, protocol=SHORT).summary,
+    "confirm(prediction)": lambda x: lp.confirm(x.m, x.task, x.prediction, seeds=2, protocol=SHORT).summary,
+    "confirm(finding)": lambda x: lp.confirm(x.m, x.task, x.finding, seeds=[0, 1], protocol=SHORT).summary,
+    "confirm(study)": lambda x: lp.confirm(x.m, x.task, x.study, seeds=2, protocol=SHORT).summary,
+    "finetune(layer)": lambda x: lp.finetune(x.m, x.task, 2, seeds=1, protocol=SHORT)[0].summary,
+    "finetune(layers)": lambda x: lp.finetune(x.m, x.task, [1, 2], seeds=[0], protocol=SHORT),
+    "finetune(prediction)": lambda x: lp.finetune(x.m, x.task, x.prediction, seeds=1, protocol=SHORT),
+    "finetune(finding)": lambda x: lp.finetune(x.m, x.task, x.finding, seeds=1, protocol=SHORT),
+    "scan(model, task)": lambda x: lp.scan(x.m, x.task, seeds=1, protocol=SHORT)[0].summary,
+    "run(model, task)": lambda x: x.study.summary,
+    "run(model, task, reference)": lambda x: lp.run(x.m, x.task, reference=x.r, fine_tuning=False).summary,
+    "compare(models, texts)": lambda x: lp.compare(x.m, x.r, TEXTS).summary,
+    "compare(models, task)": lambda x: lp.compare(x.m, x.r, x.task).summary,
+    "compare(embeddings)": lambda x: x.comparison.summary,
+    "compare(arrays)": lambda x: lp.compare(x.array, x.array).summary,
+    "compare(layers)": lambda x: lp.compare(x.layers, x.layers).shape,
+    "compare(lists)": lambda x: lp.compare([x.array], [x.array, 2 * x.array]).shape,
+    "export(layer)": lambda x: lp.export_model(x.m, x.out, layer=2),
+    "export(layer=prediction)": lambda x: lp.export_model(x.m, x.out, layer=x.prediction),
+    "export(layer=finding)": lambda x: lp.export_model(x.m, x.out, layer=x.finding),
+    "export(finding)": lambda x: lp.export_model(x.finding, x.out),
+    "write_report(study)": lambda x: lp.write_report(x.study, x.out.with_suffix(".html")),
+    "write_report(finding)": lambda x: lp.write_report(x.finding, x.out.with_suffix(".html")),
+    "write_report(prediction)": lambda x: lp.write_report(x.prediction, x.out.with_suffix(".html")),
+    "write_report(comparison)": lambda x: lp.write_report(x.comparison, x.out.with_suffix(".html")),
+    "write_report(scores)": lambda x: lp.write_report(x.scores, x.out.with_suffix(".html")),
+    "to_json and back": lambda x: lp.from_json(type(x.prediction), x.prediction.to_json()),
+    "load_task(frame)": lambda x: lp.load_task(
+        pd.concat([x.pairs] * 20, ignore_index=True).assign(
+            first=lambda frame: frame["first"] + " " + frame.index.astype(str)
+        )
+    ),
+    "settings(level)": lambda x: _at_level(x),
+}
+"""What works."""
+
+
+def _at_level(x: Made) -> str:
+    with lp.settings(level=0.8):
+        assert lp.compare(x.embeddings, x.embeddings_r).curve.uncertainty.level == 0.8
+    return "0.8"
+
+
+WRONG: dict[str, tuple[Call, str]] = {
+    "extract(model, frame)": (lambda x: lp.extract(x.m, x.pairs), "columns first, second, score"),
+    "predict(model, frame)": (lambda x: lp.predict(x.m, x.pairs), "columns first, second, score"),
+    "extract(model, one text)": (lambda x: lp.extract(x.m, "a b"), "list of texts, got the single text"),
+    "extract(frame, model)": (lambda x: lp.extract(x.pairs, x.m), "expected"),
+    "extract(no such model)": (lambda x: lp.extract("./no-such-model", TEXTS), "no-such-model"),
+    "extract(number)": (lambda x: lp.extract(5, TEXTS), "the name of a model"),
+    "score(model, name)": (lambda x: lp.score(x.m, "stsb"), "expected a Task, got the text 'stsb'"),
+    "score(split)": (lambda x: lp.score(x.m, x.task, split="dev"), "split is 'dev', expected one of"),
+    "score(task, model)": (lambda x: lp.score(x.task, x.m), "expected"),
+    "find(model, texts)": (lambda x: lp.find(x.m, TEXTS), "expected a Task"),
+    "find(sedes)": (lambda x: lp.find(x.m, x.task, sedes=3), "find takes no 'sedes'"),
+    "find(seeds=[7])": (lambda x: lp.find(x.m, x.task, seeds=[7]), "expected how many seeds"),
+    "find(seeds=0)": (lambda x: lp.find(x.m, x.task, seeds=0), "at least one seed"),
+    "find(budget)": (lambda x: lp.find(x.m, x.task, budget=15), "a share of the full sweep"),
+    "run(model, name)": (lambda x: lp.run(x.m, "stsb"), "expected a Task"),
+    "run(typo)": (lambda x: lp.run(x.m, x.task, tolerence=1), "run takes no 'tolerence'"),
+    "confirm(old order)": (lambda x: lp.confirm(x.m, x.prediction, x.task), "expected a Task"),
+    "confirm(scores)": (lambda x: lp.confirm(x.m, x.task, x.scores), "expected a prediction, a finding or a study"),
+    "confirm(seeds)": (lambda x: lp.confirm(x.m, x.task, x.prediction, seeds="two"), "seeds"),
+    "finetune(old order)": (lambda x: lp.finetune(x.m, [1], x.task), "expected a Task"),
+    "finetune(text)": (lambda x: lp.finetune(x.m, x.task, "1-3"), "expected layers as whole numbers"),
+    "finetune(no such layer)": (lambda x: lp.finetune(x.m, x.task, [9], seeds=1), "expected layers from 0 to 3"),
+    "finetune(float16)": (
+        lambda x: lp.finetune(lp.Model(x.r, dtype="float16"), x.task, 1, seeds=1),
+        "expected float32 or bfloat16",
+    ),
+    "compare(names)": (lambda x: lp.compare(x.r, x.r), "expected texts or a task to compare models on"),
+    "compare(array, model)": (lambda x: lp.compare(x.array, x.r), "expected two arrays"),
+    "compare(embeddings, model)": (lambda x: lp.compare(x.embeddings, x.r, TEXTS), "extract both"),
+    "compare(rows)": (lambda x: lp.compare(x.array, x.array[:10]), "20|10"),
+    "compare(typo)": (lambda x: lp.compare(x.embeddings, x.embeddings_r, mesure=None), "compare takes no 'mesure'"),
+    "export(no layer)": (lambda x: lp.export_model(x.m, x.out), "expected a layer to truncate at"),
+    "export(study)": (lambda x: lp.export_model(x.study, x.out), "kept no weights"),
+    "export(two layers)": (lambda x: lp.export_model(x.m, x.out, layer=[1, 2]), "expected one layer"),
+    "export(onto the model)": (
+        lambda x: lp.export_model(x.m, x.folder / "electra", layer=1, overwrite=True),
+        "electra",
+    ),
+    "write_report(text)": (lambda x: lp.write_report("study", x.out), "expected a result"),
+    "write_report(embeddings)": (lambda x: lp.write_report(x.embeddings, x.out), "expected a result"),
+    "Model(pooling)": (lambda x: lp.Model(x.r, pooling="average"), "expected pooling by one of"),
+    "Model(empty)": (lambda x: lp.Model(""), "expected the name of a model"),
+    "settings(level=95)": (lambda x: lp.settings(level=95).__enter__(), "between 0 and 1"),
+    "load_task(nothing)": (lambda x: lp.load_task("no-such-file.csv"), "no-such-file"),
+    "load_task(columns)": (lambda x: lp.load_task(x.pairs, columns="a,b,c"), "first, second, score"),
+    "from_json(text)": (lambda x: lp.from_json(type(x.prediction), "{"), "expected|JSON"),
+}
+"""What is refused, and what the line says."""
+
+
+def outcome(name: str, made: Made) -> str:
+    """Make a call; return worked or refused, or what was wrong about it."""
+    call, said = (RIGHT[name], None) if name in RIGHT else WRONG[name]
+    try:
+        call(made)
+    except lp.LayerProbeError as error:
+        text = str(error)
+        if said is None:
+            return f"refused: {text}"
+        if "\n" in text:
+            return f"more than one line: {text}"
+        return "refused" if re.search(said, text) else f"another line: {text}"
+    return "worked" if said is None else "silent"
+
+
+def main() -> int:
+    """Make all calls; print what came of each; return how many went wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        made, wrong = Made(Path(folder)), 0
+        for name in (*RIGHT, *WRONG):
+            try:
+                found = outcome(name, made)
+            except Exception as error:
+                found = f"traceback: {type(error).__name__}: {error}"
+            good = found == ("worked" if name in RIGHT else "refused")
+            wrong += not good
+            print(f"{name:36} {found}" if good else f"{name:36} WRONG {found}")
+    print(f"{len(RIGHT)} right calls and {len(WRONG)} wrong ones, {wrong} of them not as they should be")
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main()))
