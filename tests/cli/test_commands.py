@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -313,7 +314,9 @@ def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Pat
     assert printed["map"]["values"][3][3] < 0.99
 
 
-def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+def test_compare_prints_curve_and_map(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
     curve = layerprobe("compare", *pair, "-t", pairs_file).out.splitlines()
     assert curve[-1].startswith("Similarity: debiased linear CKA, ")
     assert curve[0].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
@@ -328,6 +331,9 @@ def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, 
     assert float(whole[3].split()[1]) == float(curve[2].split()[2])
     assert whole[8] == "Half-widths of the 95 % intervals"
     assert len(whole) == 2 * (3 + 4 + 1) - 1
+    others = [shutil.copytree(pair[1], tmp_path / name / "bert") for name in ("old", "new")]
+    maps = layerprobe("compare", pair[0], *others, "-t", pairs_file, "--map", "--no-intervals").out.splitlines()
+    assert [line.split(" (")[0].rpartition(" ")[2] for line in maps if "columns" in line] == ["old/bert", "new/bert"]
 
 
 def test_a_few_texts_that_decide_are_told_beside_the_numbers(

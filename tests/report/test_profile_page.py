@@ -96,6 +96,11 @@ def test_the_table_reads_back_from_the_page(both: list[Profile]) -> None:
     assert (rows[0]["peak_memory"], rows[0]["metric"], rows[0]["tmft_mean"]) == ("", "", "")
 
 
+def test_models_of_one_short_name_are_told_apart() -> None:
+    models, *_ = side_by_side([profile("/models/old/bert"), profile("/models/new/bert")]).table.shown
+    assert (models.name, list(dict.fromkeys(models.cells))) == ("model", ["old/bert", "new/bert"])
+
+
 def test_every_figure_has_a_place_and_words(both: list[Profile], study: Study) -> None:
     for studies, names in (([], []), ([study], ["score-latency", "score-size"])):
         read = Page(render(profile_page(side_by_side(both, studies))))

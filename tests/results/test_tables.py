@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
-from layerprobe.results.table import Column, Table, csv_text
+from layerprobe.results.table import Column, Table, csv_text, stacked
 
 FORMULAS = [
     "=cmd|' /C calc'!A0",
@@ -85,3 +85,8 @@ def test_a_column_stands_behind_one_that_there_is() -> None:
     assert list(table.with_columns(Column("b", (2,)), after="a").data) == ["a", "b", "c"]
     with pytest.raises(DataError, match="expected one of the columns a, c, got 'x'"):
         table.with_columns(Column("b", (2,)), after="x")
+
+
+def test_a_column_is_titled_by_the_first_table_that_has_values_of_it() -> None:
+    tables = [Table(columns=(Column("score", (value,), title),)) for value, title in ((None, "TMFT"), (1, "TMFT F1"))]
+    assert stacked(tables).columns[0].head == "TMFT F1"
