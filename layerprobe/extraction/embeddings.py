@@ -158,7 +158,7 @@ def extract(
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
     Args:
-        model: A name, a folder, a `ModelSpec`, or a checkpoint.
+        model: A name, a folder, a `Model`, or a checkpoint.
         texts: Texts, or those of items or of a task; repeated ones are embedded once.
         options: How to load and embed.
         progress: Called with the tokens that are done, and all.
@@ -291,7 +291,7 @@ def extract_items(model: ModelLike, items: ItemsOf, *, task: Task | None = None)
     configuration.
 
     Args:
-        model: A name, a folder, a `ModelSpec`, or a checkpoint.
+        model: A name, a folder, a `Model`, or a checkpoint.
         items: Of a split of a task.
         task: The task; the embeddings are those of all of it where they are in the store.
 

@@ -27,7 +27,7 @@ def data_quality(
     """Return what is odd about a task or texts, and what a model's tokenizer makes of them.
 
     Args:
-        model: A name, a folder, or a `ModelSpec`; its weights are not loaded.
+        model: A name, a folder, or a `Model`; its weights are not loaded.
         data: A task, or texts.
         split: Whose texts of a task.
         max_length: Tokens at which texts are cut; by default as the options say.

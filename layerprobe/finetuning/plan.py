@@ -85,7 +85,7 @@ def plan_tuning(
     """Time a few steps of the whole model on the task, and say what runs of so many block-steps take; writes nothing.
 
     Args:
-        model: A name, a folder, or a `ModelSpec`.
+        model: A name, a folder, or a `Model`.
         task: What to learn.
         block_steps: Number of blocks -> block-steps of all runs, at most.
         seeds: Of the full sweep that it is compared with.

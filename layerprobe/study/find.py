@@ -87,7 +87,7 @@ def find(
     trains. The test split scores what was chosen.
 
     Args:
-        model: A name, a folder, or a `ModelSpec`.
+        model: A name, a folder, or a `Model`.
         task: What to learn.
         tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it

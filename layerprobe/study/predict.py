@@ -59,7 +59,7 @@ def predict(
     """Say which layers will drop after fine-tuning, which one to keep, and how far to trust that.
 
     Args:
-        model: A name, a folder, or a `ModelSpec`.
+        model: A name, a folder, or a `Model`.
         data: A task, or texts.
         reference: A model that was pretrained by masked language modelling, or several; the prediction is from the
             first. Without one, a rule that reads the model alone predicts, and each layer is compared with the one

@@ -51,7 +51,7 @@ def retrieve(
     """Embed queries and documents at every layer, or take them from the store, and score every layer.
 
     Args:
-        model: A name, a folder, or a `ModelSpec`.
+        model: A name, a folder, or a `Model`.
         task: What `load_retrieval` returned.
         query_prompt: Put before every query, such as "query: "; by default the prompt of the options, or else
             the one that a configuration of sentence-transformers has for queries; likewise for documents.
