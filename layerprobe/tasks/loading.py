@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
+from layerprobe.checks import check_keywords
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.spooled import spooled
@@ -48,6 +49,18 @@ class TaskSource:
     skip_broken: bool = False
     query_prompt: str | None = None
     document_prompt: str | None = None
+    score_range: tuple[float, float] | None = None
+
+
+class RareSource(TypedDict, total=False):
+    """Arguments of `load_task` that are seldom given; they are fields of `TaskSource`."""
+
+    score_range: tuple[float, float] | None
+    split_ratios: tuple[float, float, float]
+    seed: int
+    skip_broken: bool
+    query_prompt: str | None
+    document_prompt: str | None
 
 
 DATA = "data"
@@ -59,17 +72,12 @@ def load_task(
     *,
     columns: Columns | None = None,
     kind: str | None = None,
-    score_range: tuple[float, float] | None = None,
-    split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),
-    seed: int = 0,
     validation: object = None,
     test: object = None,
     format: Format | None = None,
     skip_empty: bool = False,
-    skip_broken: bool = False,
-    query_prompt: str | None = None,
-    document_prompt: str | None = None,
     name: str | None = None,
+    **rare: Unpack[RareSource],
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
 
@@ -87,69 +95,69 @@ def load_task(
             joined by commas. By default usual names are known, and files of texts and a number.
         kind: One of `KINDS`. By default detected in the train split: single texts are classified; pairs are paraphrase
             where all targets are 0 or 1, sts where any is another number, entailment otherwise.
-        score_range: What 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it
-            for all splits together.
-        split_ratios: Shares of train, validation and test where a file is split.
-        seed: Of that split.
         validation: A file with the validation split, or what is in memory.
         test: A file with the test split, or what is in memory.
         format: How files are written, where that is not to be found out; the task's notes say what was.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
-        skip_broken: Leave images out that do not open; otherwise they are an error.
-        query_prompt: Put before every query of a retrieval task, such as "query: "; by default as options or model say.
-        document_prompt: Put before every document of one, such as "passage: ".
         name: What the task is called; by default the source, or `data`.
+        rare: score_range: what 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it
+            for all splits together. split_ratios: shares of train, validation and test where a file is split, and seed:
+            of that split. skip_broken: leave images out that do not open; otherwise they are an error. query_prompt
+            and document_prompt: put before every query and document of a retrieval task, such as "query: "; by default
+            as options or model say.
 
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
             small.
         DataError: If there is no such kind.
     """
-    check_ratios(split_ratios)
+    check_keywords(rare, RareSource.__annotations__, function="load_task")
     if kind is not None:
         KINDS.check(kind)
-    name = name or (str(source) if isinstance(source, (str, Path)) else DATA)
+    given = TaskSource(
+        source=source,
+        name=name or (str(source) if isinstance(source, (str, Path)) else DATA),
+        columns=columns,
+        validation=validation,
+        test=test,
+        format=format or Format(),
+        skip_empty=skip_empty,
+        **rare,
+    )
+    check_ratios(given.split_ratios)
     kind = kind or _recognised(source)
-    if (query_prompt or document_prompt) and (kind is None or not KINDS[kind].prompts):
+    if (given.query_prompt or given.document_prompt) and (kind is None or not KINDS[kind].prompts):
         kinds = ", ".join(name for name, each in KINDS.usable().items() if each.prompts)
         raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
-    if kind is not None and (loader := KINDS[kind].load("loader")) is not None:
-        if score_range is not None:
-            raise TaskError(f"expected no score range for {kind}, got {score_range}")
-        task: Task = loader(
-            TaskSource(
-                source=source,
-                name=name,
-                columns=columns,
-                split_ratios=split_ratios,
-                seed=seed,
-                validation=validation,
-                test=test,
-                format=format or Format(),
-                skip_empty=skip_empty,
-                skip_broken=skip_broken,
-                query_prompt=query_prompt,
-                document_prompt=document_prompt,
-            )
-        )
-        return task
-    given = {role: data for role, data in (("validation", validation), ("test", test)) if data is not None}
-    tables, notes = _tables(source, given, format or Format(), name)
+    if kind is None or (loader := KINDS[kind].load("loader")) is None:
+        return _of_tables(given, kind)
+    if given.score_range is not None:
+        raise TaskError(f"expected no score range for {kind}, got {given.score_range}")
+    task: Task = loader(given)
+    return task
+
+
+def _of_tables(given: TaskSource, kind: str | None) -> Task:
+    """Return the task of tables of texts."""
+    further = {
+        role: data for role, data in (("validation", given.validation), ("test", given.test)) if data is not None
+    }
+    tables, notes = _tables(given.source, further, given.format, given.name)
     notes += [note for table in tables.values() for note in table.notes]
-    read = {role: read_rows(table, columns, kind) for role, table in tables.items()}
+    read = {role: read_rows(table, given.columns, kind) for role, table in tables.items()}
     warnings = [warning for table in tables.values() for warning in table.warnings]
-    warnings += check_empty([rows.empty for rows in read.values()], skip=skip_empty)
+    warnings += check_empty([rows.empty for rows in read.values()], skip=given.skip_empty)
     warnings += [warning for rows in read.values() for warning in rows.warnings]
     kind = kind or kind_of({role: rows.rows for role, rows in read.items()})
-    if score_range is not None and KINDS[kind].labelled:
-        raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {score_range}")
+    if given.score_range is not None and KINDS[kind].labelled:
+        raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {given.score_range}")
     return task_of(
-        name,
+        given.name,
         kind,
-        {role: parsed(kind, role, rows.rows, skip_empty=skip_empty) for role, rows in read.items()},
-        ratios=split_ratios,
-        seed=seed,
-        score_range=score_range,
+        {role: parsed(kind, role, rows.rows, skip_empty=given.skip_empty) for role, rows in read.items()},
+        ratios=given.split_ratios,
+        seed=given.seed,
+        score_range=given.score_range,
         notes=notes,
         warnings=warnings,
     )
