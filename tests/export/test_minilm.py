@@ -31,9 +31,9 @@ def test_sentence_transformers_scores_the_export_as_we_do(shared_data: Path, tmp
     task = load_task(shared_data / "stsb" / "en-train.csv")
     task = dataclasses.replace(task, train=first(task.train, N_PAIRS))
     options = Options(device="cpu", cache_dir=tmp_path / "cache")
-    settings = {"seeds": (0,), "protocol": Protocol(epochs=1), "options": options}
-    (run,) = runs = finetune(str(MODEL), task, (LAYER,), save_models=True, **settings)  # type: ignore[arg-type]
-    (directory,) = saved_models(given(str(MODEL), options), runs, task)
+    model = given(str(MODEL), options)
+    (run,) = runs = finetune(model, task, (LAYER,), seeds=(0,), protocol=Protocol(epochs=1), save_models=True)
+    (directory,) = saved_models(model, runs, task)
     export_model(directory, tmp_path / "out")
 
     judge = sentence_transformer(tmp_path / "out")

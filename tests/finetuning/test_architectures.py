@@ -22,8 +22,8 @@ LAYER = 2
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) -> None:
     model, options = str(save_tiny(name, tmp_path / "model")), Options(device="cpu", cache_dir=tmp_path / "cache")
-    settings = {"seeds": (0,), "protocol": PROTOCOL, "options": options, "save_models": True}
-    (run,) = finetune(model, TASK, (LAYER,), **settings)
+    settings = {"seeds": (0,), "protocol": PROTOCOL, "save_models": True}
+    (run,) = finetune(given(model, options), TASK, (LAYER,), **settings)
     (directory,) = saved_models(given(model, options), [run], TASK)
     again = load_encoder(str(directory / "model"), device="cpu")
     assert again.description.n_blocks == LAYER
@@ -36,6 +36,6 @@ def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) 
     # a Pearson correlation changes with every weight, ranks may not
     before, after = untrained.metrics["pearson"][LAYER], run.test["pearson"]
     assert abs(before - after) > 0.01, "expected weights that were trained"
-    (further,) = finetune(directory / "model", TASK, (1,), **settings)
+    (further,) = finetune(given(directory / "model", options), TASK, (1,), **settings)
     assert further.layer == 1
     assert further.parameters == again.description.parameters[1]

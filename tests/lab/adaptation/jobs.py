@@ -19,6 +19,7 @@ from layerprobe.context import settings
 from layerprobe.encoders.model import Options
 from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
+from tests.models import given
 
 STEPS, CHECKPOINT_EVERY = 12, 3
 
@@ -41,15 +42,14 @@ PROTOCOL = AdaptationProtocol(
 )
 
 
-def job(model: Path, out: Path, **changes: Any) -> Adaptation:
-    settings: dict[str, Any] = {
+def job(model: Path, out: Path, *, options: Options = Options(device="cpu"), **changes: Any) -> Adaptation:
+    how: dict[str, Any] = {
         "protocol": PROTOCOL,
-        "options": Options(device="cpu"),
         "checkpoint_every": CHECKPOINT_EVERY,
         "evaluate_every": 4,
         **changes,
     }
-    return adapt(model, TEXTS, out, **settings)
+    return adapt(given(model, options), TEXTS, out, **how)
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

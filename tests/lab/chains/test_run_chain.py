@@ -59,12 +59,12 @@ def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
     before = extract(given(model, options), second.test.texts)
     for layer in (1, 3):
         for seed in (0, 1):
-            common: dict[str, Any] = {"seeds": [seed], "protocol": FAST, "options": options, "save_models": True}
-            runs = finetune(root / "adapted", first, [layer], **common)
+            common: dict[str, Any] = {"seeds": [seed], "protocol": FAST, "save_models": True}
+            runs = finetune(given(root / "adapted", options), first, [layer], **common)
             left = saved_models(given(root / "adapted", options), runs, first)[0] / MODEL
-            further = finetune(left, second, [layer], **common)
+            further = finetune(given(left, options), second, [layer], **common)
             found["words"][layer, seed] = runs[0].test["spearman"]
-            direct = finetune(model, second, [layer], **common)
+            direct = finetune(given(model, options), second, [layer], **common)
             found["pairs"][layer, seed] = further[0].test["spearman"]
             found["direct"][layer, seed] = direct[0].test["spearman"]
             after, alone = (
