@@ -42,7 +42,10 @@ PROTOCOL = AdaptationProtocol(
 )
 
 
-def job(model: Path, out: Path, *, options: Options = Options(device="cpu"), **changes: Any) -> Adaptation:
+ON_CPU = Options(device="cpu")
+
+
+def job(model: Path, out: Path, *, options: Options = ON_CPU, **changes: Any) -> Adaptation:
     how: dict[str, Any] = {
         "protocol": PROTOCOL,
         "checkpoint_every": CHECKPOINT_EVERY,
