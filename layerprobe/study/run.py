@@ -57,7 +57,7 @@ def run(
         task: What to learn and to score.
         reference: As for `predict`, like rule, measure, alignment and split.
         fine_tuning: False stops at the prediction.
-        layers: Layers to fine-tune beside those that the search chooses, with all seeds on the task's own splits.
+        layers: Layers to fine-tune besides those that the search chooses, with all seeds on the task's own splits.
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
         tolerance: As for `find`, like budget, cross_validation, seeds and against_last.
         budget: Share of a full sweep.

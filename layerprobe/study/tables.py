@@ -60,18 +60,18 @@ def runs_table(finding: Finding) -> Table:
     return Table(
         columns=(
             Column("run", range(1, len(made) + 1)),
-            Column("what", ["scan" if scan else "TMFT" for scan in scans]),
+            Column("what", ["scan" if scan else "TMFT" for scan in scans], form=_run_form),
             Column("layer", ["all" if scan else str(run.layer) for scan, run in zip(scans, best, strict=True)]),
             Column("seed", [run.seed for run in best]),
-            Column("part", folds, shown=finding.n_folds > 1, meaning="Of the labelled examples, to validate on."),
+            Column("part", folds, shown=finding.n_folds > 1, meaning="Of the labelled data, used for validation."),
             Column("validation", [run.validation[finding.primary] for run in best], f"validation {title}", ".2f"),
             Column("test", [run.test[finding.primary] for run in best], f"test {title}", ".2f"),
             Column(
                 "at_layer", [run.layer if scan else None for scan, run in zip(scans, best, strict=True)], "at layer"
             ),
             Column("seconds", [run.seconds for run in best], form=".0f"),
-            Column("block_steps", costs, "block-steps"),
-            Column("spent", [cost / whole for cost in accumulate(costs)], "spent of a sweep", numbers.percent),
+            Column("block_steps", costs, shown=False),
+            Column("spent", [cost / whole for cost in accumulate(costs)], "share of a sweep so far", numbers.percent),
         ),
         title="Runs",
     )
@@ -91,7 +91,9 @@ def study_table(study: Study) -> Table:
         columns=(
             *columns,
             Column("metric", [study.metric] * n_layers, shown=False, meaning="What the scores are."),
-            Column("zero_shot", zero_shot, "zero-shot", ".2f", meaning="On the test split, x 100."),
+            Column(
+                "zero_shot", zero_shot, "test zero-shot", ".2f", meaning="Before fine-tuning, on the test split, x 100."
+            ),
             *_search_columns(finding, n_layers),
             *_outcome_columns(study.outcomes, study.metric, n_layers, shown=tuned),
             Column("kept", [layer == study.kept_layer for layer in range(n_layers)], shown=False),
@@ -126,7 +128,13 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
 
     within = f"within {settings.tolerance:g}"
     return (
-        column("scan", lambda each: finding and finding.scanned(each.layer), form=".2f", meaning="Mean of the scans."),
+        column(
+            "scan",
+            lambda each: finding and finding.scanned(each.layer),
+            title="one run",
+            form=".2f",
+            meaning="One run with a loss at every layer.",
+        ),
         column("runs", lambda each: each.runs, form=lambda count: str(count or ""), meaning="Of truncated models."),
         column("expected", lambda each: each.mean, form=".1f", meaning="Score over new items and seeds, x 100."),
         column(
@@ -148,15 +156,20 @@ def _outcome_columns(
         yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in shown)
 
 
+def _run_form(what: str) -> str:
+    return "all layers at once" if what == "scan" else "truncated"
+
+
 def _says_how_sure(column: Column) -> bool:
     return column.interval or column.name == "drop_probability"
 
 
 def _search_note(finding: Finding) -> str:
+    near = finding.answer.settings.tolerance
     return (
-        f"{metric_title(finding.primary)} x 100, on validation but for the test column. Expected: fine-tuned there, "
-        f"over new items and seeds; chance best, within {finding.answer.settings.tolerance:g}: the chance to be the "
-        "best, and to lose no more than that to it."
+        f"{metric_title(finding.primary)} x 100 on the validation split, except the test columns. expected: predicted "
+        "score after fine-tuning at that layer, for new data and seeds. chance best: chance of being the best layer. "
+        f"within {near:g}: chance of being at most {near:g} points below the best."
     )
 
 
