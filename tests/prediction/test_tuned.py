@@ -119,10 +119,7 @@ def test_sentences() -> None:
     assert (
         '9 small encoders of 2 pretraining objectives under long fine-tuning, the rule "r" detects 4 of 5 drops' in said
     )
-    assert (
     assert ", with 1 false alarm among 4 models without one; its layer is 1.3 points below the best on average" in said
-        in said
-    )
     assert "expected at layers 3 to 4 of m; layer 2" in call_sentence("m", {}, onset=3, n_blocks=4)
 
 
