@@ -143,7 +143,7 @@ def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
     if best == model.n_blocks:
         return sure
     kept, whole, speed = model.parameters[best], model.parameters[-1], finding.speed(best)
-    timed = "not measured" if speed is None else f"as fast as all {model.n_blocks} blocks"
+    timed = "not measured" if speed is None else f"as fast as all {model.n_blocks} blocks, on the same texts"
     effect, shown = ("—", "not tested") if finding.against_last is None else _difference(finding.against_last)
     return (
         Card(f"Compared with layer {model.n_blocks}", effect, shown),
