@@ -62,7 +62,7 @@ def _terms(study: Study) -> tuple[str, ...]:
         *(() if study.finding is None else search_terms(study.finding)),
         *(term for term in glossary.TERMS if term.lower() in read),
         *TERMS,
-        *(() if study.comparison.curve.uncertainty is None else ("Interval, band", "Bootstrap sample")),
+        *(() if study.comparison.curve.uncertainty is None else ("Interval, band", "Bootstrap")),
         *(() if study.prediction.record is None else ("Regret", "False alarm")),
     )
 

@@ -48,7 +48,7 @@ def prediction_page(prediction: Prediction) -> Page:
             "Drop layer",
             "CKA",
             "Debiased",
-            *(("Interval, band", "Bootstrap sample") if drop.probability else ()),
+            *(("Interval, band", "Bootstrap") if drop.probability else ()),
         ),
         data=to_json(prediction),
         data_label="Prediction",
@@ -72,7 +72,7 @@ def drop_page(drop: DropPrediction) -> Page:
             _baselines(drop, drop.table),
         ),
         provenance=(definitions({"Rule": _rule(drop)}),),
-        terms=("Layer", "Drop layer", *(("Bootstrap sample",) if drop.probability else ())),
+        terms=("Layer", "Drop layer", *(("Bootstrap",) if drop.probability else ())),
         data=to_json(drop),
         data_label="Prediction",
         table=drop.table,
@@ -128,8 +128,4 @@ def _baselines(drop: DropPrediction, layers: Table) -> Section:
 
 def _rule(drop: DropPrediction) -> str:
     redrawn = drop.probability
-    return (
-        drop.rule
-        if redrawn is None
-        else f"{drop.rule}, also on {redrawn.draws} bootstrap samples (seed {redrawn.seed})"
-    )
+    return drop.rule + ("" if redrawn is None else f", also on {redrawn.draws} bootstrap samples (seed {redrawn.seed})")

@@ -162,9 +162,7 @@ def joint_page(run: JointRun) -> Page:
     layer_axis(figure, run.n_layers)
     figure.update_yaxes(title=f"{numbers.capitalised(title)} × 100")
     best = run.best_layer
-    said = (
-        f"The run of all layers is highest at layer {best} on validation: {title} {numbers.number(validation[best])}."
-    )
+    said = f"This run is highest at layer {best} on validation: {title} {numbers.number(validation[best])}."
     return Page(
         title=f"Scan with seed {run.seed}",
         overline="layerprobe · scan",

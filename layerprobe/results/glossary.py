@@ -15,7 +15,7 @@ TERMS = {
     " other texts like these.",
     "Interval of the mean": "Range of the mean for other test data and other seeds, by Student’s t; in studies of older"
     " versions, for other seeds only.",
-    "Bootstrap sample": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
+    "Bootstrap": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
     " that flag a layer says how certain the decline of the curve is, not how likely a drop after fine-tuning is.",
     "Pareto front": "The layers that no other beats in both cost and score.",
     # searches

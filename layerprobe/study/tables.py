@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from layerprobe.study.values import Finding, Study
 
 
+SCAN = "One run with a loss at every layer; the mean of several."
+KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
+
+
 def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
     """Return what a prediction says of every layer, and what it read."""
     parameters, n_layers = comparison.model.parameters_column, comparison.model.n_layers
@@ -60,7 +64,7 @@ def runs_table(finding: Finding) -> Table:
     return Table(
         columns=(
             Column("run", range(1, len(made) + 1)),
-            Column("what", ["scan" if scan else "TMFT" for scan in scans], form=_run_form),
+            Column("what", ["scan" if scan else "TMFT" for scan in scans], form=KINDS_OF_RUN.__getitem__),
             Column("layer", ["all" if scan else str(run.layer) for scan, run in zip(scans, best, strict=True)]),
             Column("seed", [run.seed for run in best]),
             Column("part", folds, shown=finding.n_folds > 1, meaning="Of the labelled data, used for validation."),
@@ -91,9 +95,7 @@ def study_table(study: Study) -> Table:
         columns=(
             *columns,
             Column("metric", [study.metric] * n_layers, shown=False, meaning="What the scores are."),
-            Column(
-                "zero_shot", zero_shot, "test zero-shot", ".2f", meaning="Before fine-tuning, on the test split, x 100."
-            ),
+            Column("zero_shot", zero_shot, "test zero-shot", ".2f", meaning="Before fine-tuning, on test, x 100."),
             *_search_columns(finding, n_layers),
             *_outcome_columns(study.outcomes, study.metric, n_layers, shown=tuned),
             Column("kept", [layer == study.kept_layer for layer in range(n_layers)], shown=False),
@@ -128,13 +130,7 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
 
     within = f"within {settings.tolerance:g}"
     return (
-        column(
-            "scan",
-            lambda each: finding and finding.scanned(each.layer),
-            title="one run",
-            form=".2f",
-            meaning="One run with a loss at every layer.",
-        ),
+        column("scan", lambda each: finding and finding.scanned(each.layer), "one run", form=".2f", meaning=SCAN),
         column("runs", lambda each: each.runs, form=lambda count: str(count or ""), meaning="Of truncated models."),
         column("expected", lambda each: each.mean, form=".1f", meaning="Score over new items and seeds, x 100."),
         column(
@@ -154,10 +150,6 @@ def _outcome_columns(
     by_layer = {each.layer: each for each in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
         yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in shown)
-
-
-def _run_form(what: str) -> str:
-    return "all layers at once" if what == "scan" else "truncated"
 
 
 def _says_how_sure(column: Column) -> bool:

@@ -1,4 +1,4 @@
-"""How surely the rule says what it says: known errors, a second formula, and coverage."""
+"""How certain a rule is: known errors, a second formula, and coverage."""
 
 from __future__ import annotations
 
