@@ -31,21 +31,21 @@ SCALE, SIMILARITY = "`bench_scale.py`", "`bench_similarity.py`"
 
 SHORT = Constant(value=16.8, what="tokens of a short text (lengths as in the STS benchmark)", where=SCALE)
 CPU_SHORT = Constant(
-    value=24.69, what="short texts a second, base size, all 13 layers, float32, one thread", where=SCALE
+    value=24.69, what="short texts per second, base size, all 13 layers, float32, one thread", where=SCALE
 )
-CPU_LONG = Constant(value=3.99, what="texts of 128 tokens a second, the same", where=SCALE)
+CPU_LONG = Constant(value=3.99, what="texts of 128 tokens per second, the same", where=SCALE)
 GPU = Constant(
     value=1.4e6,
-    what="tokens a second, a model of base size on one H200: **published, not measured here**",
+    what="tokens per second, a model of base size on one H200: **published, not measured here**",
     where="[Snowflake](https://www.snowflake.com/en/engineering-blog/embedding-inference-arctic-16x-faster/); "
     "`make bench-gpu` will replace it",
     date="2025-05",
 )
-TOKENISED = Constant(value=271_000, what="tokens a second through the tokenizer, one thread", where=SCALE)
+TOKENISED = Constant(value=271_000, what="tokens per second through the tokenizer, one thread", where=SCALE)
 WRITTEN = Constant(
-    value=220, what="MB a second written to the store, with checksums, one process, local disk", where=SCALE
+    value=220, what="MB per second written to the store, with checksums, one process, local disk", where=SCALE
 )
-CHECKED = Constant(value=1_750, what="MB a second of shards checked when they are opened, two cores", where=SCALE)
+CHECKED = Constant(value=1_750, what="MB per second of shards checked when they are opened, two cores", where=SCALE)
 SHARD_ENTRY = Constant(value=171, what="bytes of the manifest for a shard", where=SCALE)
 LINEAR = Constant(value=1.26, what="s, linear CKA of 13 x 13 layers of 2,758 x 768, one thread", where=SIMILARITY)
 LINEAR_SE = Constant(value=1.72, what="s, the same with intervals", where=SIMILARITY)
@@ -57,7 +57,7 @@ MILLION = Constant(
 )
 STEP = Constant(
     value=0.211,
-    what="steps of 32 pairs a second, TMFT of base size at layer 9, one thread",
+    what="steps of 32 pairs per second, TMFT of base size at layer 9, one thread",
     where="`bench_finetuning.py --shape base`",
     date="2026-11-21",
 )
@@ -113,7 +113,7 @@ class Shape:
 BASE, DEEP = Shape(blocks=12, width=768), Shape(blocks=70, width=8192)
 
 CPU_RATE = BASE.forward(LONG) * CPU_LONG.value
-"""Operations a second of a forward pass on one thread."""
+"""Operations per second of a forward pass on one thread."""
 GPU_RATE = BASE.forward(LONG) / LONG * GPU.value
 GRAM_RATE = 26 * 2758**2 * 768 / LINEAR.value
 """Of linear CKA by tiles: half of every Gram matrix, two operations for each product."""
@@ -177,7 +177,7 @@ def _constants() -> Iterator[str]:
     yield """
         A billion texts, a model of 70 blocks, a thousand models: none of it was run. It is worked out here from what
         was measured at small sizes, by `python docs/scale.py`, so that the page follows when a constant changes.
-        Threads are those of a two-core AMD EPYC. **GPU hours are for orientation alone**: no GPU was at hand, and
+        Threads are those of a two-core AMD EPYC. **GPU hours are for orientation alone**: no GPU was available, and
         they follow from one published figure.
     """
     yield table(
@@ -200,7 +200,7 @@ def _billion() -> Iterator[str]:
     on_cpu = [n / c.value for c in (CPU_SHORT, CPU_LONG)]
     tokenising = [n * t / TOKENISED.value for t in tokens]
     writing, checking = entry / (WRITTEN.value * 1e6), entry / (CHECKED.value * 1e6)
-    made = [GPU.value / t * BASE.text_bytes for t in tokens]  # bytes a second
+    made = [GPU.value / t * BASE.text_bytes for t in tokens]  # bytes per second
     writers = [number(each / WRITTEN.value / 1e6, 2) for each in made]
     cka = 2 * 195 * 2 * n * BASE.width**2 / COVARIANCE_RATE  # 26 + 169 cross-covariances, raw and z-scored
     same = "the same"
@@ -221,7 +221,7 @@ def _billion() -> Iterator[str]:
     yield f"""
         **The limit.** On CPUs the forward pass: {number(100 * on_cpu[0] / (on_cpu[0] + tokenising[0] + writing), 4)}
         % of the time with short texts, and {hours(on_cpu[0] / 1000)} hours on a thousand threads. On GPUs with short
-        texts it is the disk: one GPU makes {number(made[0] / 1e9)} GB a second where one process writes
+        texts it is the disk: one GPU makes {number(made[0] / 1e9)} GB per second where one process writes
         {number(WRITTEN.value / 1000)}, so that {writers[0]} writers are needed for each GPU, and
         {number(made[0] * 8 / 1e9, 2)} Gbit/s of network; float16 halves both. With {LONG} tokens it is {writers[1]}
         writers.

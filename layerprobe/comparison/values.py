@@ -1,4 +1,4 @@
-"""Models compared on the same texts, and how surely."""
+"""Models compared on the same texts, and how certain that is."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -77,7 +77,7 @@ class Comparison(Shown):
     def summary(self) -> str:
         """What it says, in one line."""
         model, reference = short_names(self.model.name, self.reference.name)
-        against = "with the layer before" if self.alone else f"against {reference}"
+        against = "with the layer before" if self.alone else f"with {reference}"
         about = f"{model} {against}, {self._what}"
         return f"{about}: {brief(from_layer(self.first_layer, self.curve.values))}"
 
@@ -91,7 +91,7 @@ class Comparison(Shown):
         return self.among(())
 
     def among(self, differences: Sequence[Difference], label: Callable[[str], str] = short_name) -> Table:
-        """Return the table beside those of other references: differences by layer to the first, names by `label`."""
+        """Return the table next to those of other references: differences by layer to the first, names by `label`."""
         curve, errors, null, first = self.curve, self.curve.uncertainty, self.map.null, self.first_layer
         pairs, level = tuple(enumerate(curve.reference_layers)), f"{100 * errors.level:g} % " if errors else ""
         columns = (

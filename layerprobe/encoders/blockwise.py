@@ -29,7 +29,7 @@ from layerprobe.encoders.stack import first_tensor
 from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
 
 FIRST_BLOCKS = 2
-"""Of the model that the blocks one by one are held against: what a block hands to the next one shows in two."""
+"""Of the model that the blocks one by one are compared with: what a block hands to the next one shows in two."""
 OLD_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 """How the published BERT calls its weights, which transformers renames."""
 
@@ -43,7 +43,7 @@ class BlockByBlock:
     weights: Mapping[str, tuple[str, Path]]
     """By the name of a weight of a block: its name in a file, and the file."""
     n_extras: int | None
-    """How much a block gives beside its states, which come first then; None where it gives the states alone."""
+    """How much a block gives besides its states, which come first then; None where it gives the states alone."""
 
     @property
     def blocks(self) -> list[tuple[str, nn.Module]]:
@@ -269,7 +269,7 @@ def _found(model: PreTrainedModel, path: str, files: Mapping[str, Path], name: s
 
 @torch.inference_mode()
 def _extras(few: Encoder) -> list[Any] | None:
-    """Return what a block gives beside its states; None where it gives the states alone."""
+    """Return what a block gives besides its states; None where it gives the states alone."""
     given: list[Any] = []
     block = next(few.model.get_submodule(few.stack.blocks or "").children())
     with block.register_forward_hook(lambda module, args, output: given.append(output)):

@@ -43,7 +43,7 @@ PROBE_TEXTS = (
     "And this is the longest of the four sentences.",
 )
 PADDING_TOLERANCE = 1e-3
-# Where no length is asked for, models that read thousands of tokens are not given them.
+# Where no length is requested, models that read thousands of tokens are not given them.
 DEFAULT_MAX_LENGTH = 512
 
 
@@ -88,7 +88,7 @@ class Encoder:
         return self.description.n_layers
 
     def limit(self, max_length: int | None = None) -> int:
-        """Return at how many tokens texts are cut where `max_length`, by default 512, is asked for; images are not."""
+        """Return at how many tokens texts are cut where `max_length`, by default 512, is requested; images are not."""
         if self.reader is not None:
             return self.reader.n_tokens
         wanted = DEFAULT_MAX_LENGTH if max_length is None else max_length

@@ -113,7 +113,7 @@ class Checkpoint:
 
     @property
     def label(self) -> str:
-        """What it is called: as was asked for, or by its name, with the seed where weights are random."""
+        """What it is called: as was requested, or by its name, with the seed where weights are random."""
         if self.display_name is not None:
             return self.display_name
         return self.name if self.random_init is None else f"{self.name} (random init {self.random_init})"
@@ -137,7 +137,7 @@ class Checkpoint:
 
     @property
     def spec(self) -> ModelSpec:
-        """It as it was asked for."""
+        """It as it was requested."""
         return ModelSpec(
             self.name, random_init=self.random_init, display_name=self.display_name, end_token=self.end_token
         )
@@ -271,11 +271,11 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
 
 
 def _beside(source: str, commit: str | None, file: str) -> Path | None:
-    """Return where a file beside a model is; None where there is none."""
+    """Return where a file next to a model is; None where there is none."""
     if commit is None:
         path = Path(source, file)
         return path if path.is_file() else None
-    # known not to be there, it would be asked for again by every call
+    # known not to be there, it would be requested again by every call
     if not isinstance(try_to_load_from_cache(source, file, revision=commit), str | None):
         return None
     try:
@@ -320,7 +320,7 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, said: Recipe | No
     tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
     if is_image_processor(tokenizer) != (reads == "image"):
         needed = "an image processor" if reads == "image" else "a tokenizer"
-        raise ModelError(f"{name} reads {reads}s: expected {needed} beside it, got a {type(tokenizer).__name__}")
+        raise ModelError(f"{name} reads {reads}s: expected {needed} next to it, got a {type(tokenizer).__name__}")
     recipe = Recipe()
     if reads == "text":
         causal = reads_left_to_right(model.config, trust_remote_code=has_own_code(model.config))
@@ -433,7 +433,7 @@ def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> Image
     with model_errors(name, "preprocessing an image"):
         given = processor(images=[probe_images()[0].read()], return_tensors="pt")
     if others := sorted(set(given) - {"pixel_values"}):
-        raise refusal(name, f"beside pixels it reads {', '.join(others)}, so images have unequal numbers of tokens")
+        raise refusal(name, f"besides pixels it reads {', '.join(others)}, so images have unequal numbers of tokens")
     pixels = given["pixel_values"][:1].float().to(model.device)
     with model_errors(name, "a forward pass"):
         states, again = (model(pixel_values=pixels).last_hidden_state for _ in range(2))
@@ -584,7 +584,7 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
             raise
         raise ModelError(
             f"the tokenizer of {name} cannot be loaded: {first_sentence(error)}; "
-            "expected tokenizer.json or a vocabulary file beside the model"
+            "expected tokenizer.json or a vocabulary file next to the model"
         ) from error
     return _usable(name, tokenizer)
 
@@ -594,7 +594,7 @@ def _usable(name: str, tokenizer: Any) -> Any:
     words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
     if len(words) < FEWEST_WORDS:
         raise ModelError(
-            f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file beside the model"
+            f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file next to the model"
         )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -607,7 +607,7 @@ def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:
     with contextlib.suppress(NotImplementedError):  # what XLNet's configuration answers: it has no limit
         positions = getattr(model.config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
-        # RoBERTa and its kin count positions from the one after padding
+        # RoBERTa and models like it count positions from the one after padding
         tables = [m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name]
         paddings = [table.padding_idx for table in tables]
         limits.append(positions - max((index + 1 for index in paddings if index is not None), default=0))

@@ -31,7 +31,7 @@ class ModelSpec:
     """What it is called in tables, plots and sentences; by default its name, with the seed where weights are random."""
     end_token: bool | None = field(default=None, metadata=RARE)
     """Whether its end token is appended to every text; by default where it reads from left to right, its tokenizer
-    appends none, and no configuration of sentence-transformers lies beside it."""
+    appends none, and no configuration of sentence-transformers lies next to it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", os.fspath(self.name))
@@ -51,7 +51,7 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """What it is called: as was asked for, or by its name with revision and seed."""
+        """What it is called: as was requested, or by its name with revision and seed."""
         if self.display_name is not None:
             return self.display_name
         return self.full_name if self.random_init is None else f"{self.full_name} (random init {self.random_init})"
@@ -63,11 +63,11 @@ class Options:
 
     pooling: Pooling | None = None
     """mean, cls, max or last: how token states become one embedding. By default as a configuration of
-    sentence-transformers beside the model says; else last for a model that reads from left to right, and mean."""
+    sentence-transformers next to the model says; else last for a model that reads from left to right, and mean."""
     max_length: int | None = None
     """Tokens a text at most; the model's own limit, at most 512, by default."""
     prompt: str | None = None
-    """Put before every text; by default that of a configuration of sentence-transformers beside the model, else
+    """Put before every text; by default that of a configuration of sentence-transformers next to the model, else
     none."""
     dtype: str = "float32"
     """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it."""
@@ -100,9 +100,9 @@ class Options:
         if self.store_dtype not in get_args(StoreDtype):
             raise DataError(f"expected embeddings in {' or '.join(get_args(StoreDtype))}, got {self.store_dtype!r}")
         if self.max_length is not None and self.max_length < 2:
-            raise DataError(f"expected room for at least two tokens a text, got max_length={self.max_length}")
+            raise DataError(f"expected room for at least two tokens per text, got max_length={self.max_length}")
         if self.batch_tokens is not None and self.batch_tokens < 1:
-            raise DataError(f"expected at least one token a batch, got batch_tokens={self.batch_tokens}")
+            raise DataError(f"expected at least one token per batch, got batch_tokens={self.batch_tokens}")
 
 
 DEFAULT_OPTIONS = Options()

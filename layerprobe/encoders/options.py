@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def load(checkpoint: Checkpoint) -> Encoder:
-    """Load the weights of a checkpoint; where it is first used, its layers are held against truncated models.
+    """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models.
 
     Raises:
         ModelError: If it cannot be loaded.
@@ -107,7 +107,7 @@ def dtype_name(options: Options) -> str:
 
 
 def computed_on(options: Options) -> str:
-    """Return the kind of device and the precision, on which the numbers of training depend beside the model.
+    """Return the kind of device and the precision, on which the numbers of training depend besides the model.
 
     Dropout is another on another device.
     """

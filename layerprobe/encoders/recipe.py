@@ -83,7 +83,7 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
     """Return what a configuration of sentence-transformers says; None where there is none.
 
     Args:
-        find: The path of a file that lies beside the model, None where there is no such file.
+        find: The path of a file that lies next to the model, None where there is no such file.
         name: Of the model, for errors.
 
     Raises:
@@ -165,7 +165,7 @@ def reads_left_to_right(config: PreTrainedConfig, *, trust_remote_code: bool = F
 
 
 class _ByText:
-    """A configuration that is told from others by its text, which a cache keeps it by."""
+    """A configuration that is identified by its text, which a cache keeps it by."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
         self.config = config

@@ -27,7 +27,7 @@ class ModelDescription:
     """What a loaded encoder is."""
 
     name: str
-    """What it is called: as was asked for, or hub id, id@revision or folder, with the seed where weights are random."""
+    """What it is called: as was requested, or hub id, id@revision or folder, with the seed where weights are random."""
     revision: str
     """Resolved commit, or the content digest of a local folder."""
     architecture: str

@@ -165,7 +165,7 @@ def load_image_processor(name: str, source: str, options: dict[str, Any]) -> Any
     except Exception as error:  # transformers raises anything here, from OSError to TypeError
         raise ModelError(
             f"the image processor of {name} cannot be loaded: {first_sentence(error)}; expected "
-            "preprocessor_config.json beside the model"
+            "preprocessor_config.json next to the model"
         ) from error
 
 

@@ -53,7 +53,7 @@ class TrainingSummary:
     joint: bool = False
     """Whether it was fine-tuned whole, with a loss at every layer, and truncated afterwards."""
     seeds: tuple[int, ...] = ()
-    """Of all runs of this layer at hand, this one's among them."""
+    """Of all runs of this layer that are available, this one's among them."""
     over_seeds: dict[str, SeedScores] = field(default_factory=dict)
     """The same scores of those runs, by name."""
 
@@ -126,7 +126,7 @@ def _model_name(model: ModelDescription) -> str:
 
 
 def _called(model: ModelDescription) -> str:
-    """Return what a model is called, as was asked for or by its hub id or folder."""
+    """Return what a model is called, as was requested or by its hub id or folder."""
     return model.name if model.source else _model_name(model)
 
 
@@ -259,10 +259,10 @@ def _training(training: TrainingSummary) -> str:
 
 
 def _scores(training: TrainingSummary) -> str:
-    """Return the scores: of several seeds the mean counts, and those of this checkpoint stand beside it."""
+    """Return the scores: of several seeds the mean counts, and those of this checkpoint stand next to it."""
     if len(training.seeds) < 2:
         rows = ((name, f"{value:.2f}") for name, value in training.metrics.items())
-        alone = "One seed: how far another would be from it is not known."
+        alone = "One seed: the spread over seeds is unknown."
         return "\n\n".join((_table(("Metric", "of the best epoch"), rows), alone))
     header = ("Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {training.seed}")
     lines = []

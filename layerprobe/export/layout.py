@@ -49,7 +49,7 @@ class Layout:
 
 
 def write_layout(folder: Path, layout: Layout) -> None:
-    """Write what sentence-transformers needs beside a checkpoint: modules, pooling, length, prompt, similarity.
+    """Write what sentence-transformers needs next to a checkpoint: modules, pooling, length, prompt, similarity.
 
     Of a model of images, how its states become an embedding, for whoever reads it.
 

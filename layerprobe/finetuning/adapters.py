@@ -39,7 +39,7 @@ def prepare_model(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> N
 
 
 def merge_adapters(model: TruncatedEncoder | EveryLayer) -> None:
-    """Add what adapters compute to the weights they stand beside, and remove them; nothing where there are none."""
+    """Add what adapters compute to the weights they stand next to, and remove them; nothing where there are none."""
     for path, module in list(model.model.named_modules()):
         if hasattr(module, "merge") and hasattr(module, "get_base_layer"):
             module.merge()

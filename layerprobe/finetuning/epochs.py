@@ -115,7 +115,7 @@ class Epochs:
             try:
                 self._steps.save(len(self), self._where(), self._tensors())
             except StoreError as error:  # the run is worth more than a way to go on with it
-                logger.warning("%s; fine-tuning goes on, and could not be gone on with from here", error)
+                logger.warning("%s; fine-tuning continues, but cannot be resumed from here if it stops", error)
             self._saved = time.perf_counter()
 
     def restore_best(self) -> None:
@@ -190,7 +190,7 @@ class Epochs:
         states = {name.removeprefix(_RNG): state for name, state in tensors.items() if name.startswith(_RNG)}
         restore_rng(states, tuner.encoder.device)
         self._began -= saved.seconds
-        logger.info("going on after epoch %d of %d", saved.epoch, tuner.protocol.epochs)
+        logger.info("resuming after epoch %d of %d", saved.epoch, tuner.protocol.epochs)
 
     @torch.no_grad()
     def _load(self, tensors: Mapping[str, Tensor], prefix: str) -> None:

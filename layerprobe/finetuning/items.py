@@ -1,4 +1,4 @@
-"""What each validation and test item adds to the scores of runs, from the outputs that lie beside them.
+"""What each validation and test item adds to the scores of runs, from the outputs that lie next to them.
 
 Knows runs, their directories and the examples of their task.
 """

@@ -1,4 +1,4 @@
-"""What a fine-tuned model outputs for every validation and test example, kept beside the run.
+"""What a fine-tuned model outputs for every validation and test example, kept next to the run.
 
 Knows arrays and files.
 """

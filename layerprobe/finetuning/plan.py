@@ -67,10 +67,10 @@ class TuningPlan:
         share = self.block_steps / self.full_sweep
         epochs = "1 epoch" if self.protocol.epochs == 1 else f"{self.protocol.epochs} epochs"
         return (
-            f"Fine-tuning {short_name(self.model)} of {self.n_blocks} blocks takes at most {self.block_steps:,.0f} "
-            f"block-steps, {share:.0%} of a sweep of every layer with {self.seeds} seeds, each run {epochs} of "
-            f"{train:,} examples ({validation:,} to validate on, {test:,} to test): at most about "
-            f"{duration(self.seconds)} on {self.computed_on}, and {duration(self.sweep_seconds)} for the sweep."
+            f"Fine-tuning {short_name(self.model)} ({self.n_blocks} blocks) takes at most about "
+            f"{duration(self.seconds)} on {self.computed_on}, {share:.0%} of a full sweep (every layer with "
+            f"{self.seeds} seeds, about {duration(self.sweep_seconds)}). Each run is {epochs} of {train:,} examples "
+            f"({validation:,} for validation, {test:,} for the test)."
         )
 
 

@@ -62,7 +62,7 @@ def load_failure(directory: Path) -> FailedRun | None:
 
 
 def keep_origin(folder: Path, origin: RunsOrigin) -> None:
-    """Write beside the runs of a folder what they are of, where it is not there; a disk that refuses is passed over."""
+    """Write next to the runs of a folder what they are of, where it is missing; a disk that refuses is passed over."""
     try:
         if read_origin(folder) == origin:
             return

@@ -53,7 +53,7 @@ class RunFolder:
 
     path: Path
     origin: RunsOrigin | None = None
-    """Written beside the runs, where it is known."""
+    """Written next to the runs, where it is known."""
 
     @classmethod
     def of(
@@ -78,7 +78,7 @@ class RunFolder:
         return cls(path=inside(root, root / "runs" / digest(key)[:32]), origin=origin)
 
     def keep_origin(self) -> None:
-        """Write what the runs are of beside them, where it is known and not there yet."""
+        """Write what the runs are of next to them, where it is known and not there yet."""
         if self.origin is not None:
             keep_origin(self.path, self.origin)
 

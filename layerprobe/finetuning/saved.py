@@ -154,8 +154,8 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
         return None
     if not (directory / MODEL / ORIGIN).is_file():
         raise DataError(
-            f"the run {directory} was not asked to keep its weights: repeat `layerprobe finetune` or `layerprobe scan` "
-            "with --save-models"
+            f"the run {directory} was made without --save-models, so its weights were not kept: repeat "
+            "`layerprobe finetune` or `layerprobe scan` with --save-models"
         )
     try:
         origin, joint = _read_origin(directory, root=root), is_joint(result)
@@ -183,7 +183,7 @@ def is_joint(result: Path) -> bool:
 
 
 def runs_of_layer(saved: SavedRun) -> list[FineTuningRun]:
-    """Return this run and those of other seeds that lie beside it, by seed; what cannot be read is left out."""
+    """Return this run and those of other seeds that lie next to it, by seed; what cannot be read is left out."""
     directory, run = saved.path.parent, saved.run
     runs = {run.seed: run}
     if saved.joint:

@@ -12,7 +12,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import SeedScores
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.metrics.values import CrossedInterval, over_all
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, layer_columns
 from layerprobe.training.values import check_protocol
@@ -22,7 +22,7 @@ Weighting = Literal["falling", "equal", "random", "sandwich"]
 """How much each layer's loss counts in a joint run, see `layer_weights`."""
 
 MARGIN = 0.5
-"""Points of the primary metric x 100: less than this is not worth another layer."""
+"""Points of the primary metric x 100: less than this does not justify another layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,7 +375,7 @@ def outcomes_table(outcomes: Sequence[LayerOutcome]) -> Table:
     if any(len(each.seeds) > 1 for each in outcomes):
         seeds = ", ".join(map(str, dict.fromkeys(seed for each in outcomes for seed in each.seeds)))
         notes = [f"The {title} is the mean over seeds {seeds}; the best seed, by validation, is only named."]
-    if over := next((each.error.over for each in outcomes if each.error), ""):
+    if over := over_all(each.error for each in outcomes if each.error):
         notes.append(f"Intervals are {over}.")
     return Table(
         columns=(

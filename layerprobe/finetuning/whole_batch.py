@@ -15,14 +15,14 @@ Groups = Callable[[], Iterable[list[int]]]
 Read = Callable[[Sequence[int]], list[Tensor]]
 """Texts of a group -> (text, width) embeddings of them by layer."""
 StepLoss = Callable[[list[Tensor]], tuple[Tensor, Tensor]]
-"""(text, width) of all groups by layer -> what is to be minimised, and what it returns beside that."""
+"""(text, width) of all groups by layer -> what is to be minimised, and what it returns besides that."""
 
 
 def plain_gradients(groups: Groups, read: Read, loss: StepLoss) -> Tensor:
     """Leave the gradients of one backward pass through all groups; memory grows with the step.
 
     Returns:
-        What the loss returns beside what is minimised.
+        What the loss returns next to what is minimised.
     """
     objective, losses = loss(_joined([read(group) for group in groups()]))
     objective.backward()  # type: ignore[no-untyped-call]

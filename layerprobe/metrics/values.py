@@ -1,5 +1,6 @@
 """What scores over seeds and items come to: values alone, without numpy, so that settings load quickly."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from layerprobe.names import plural
@@ -41,9 +42,9 @@ class CrossedInterval:
     def over(self) -> str:
         """What is drawn anew in the studies that the interval speaks of, in words."""
         if self.n_items is None:
-            return "over new seeds alone, as it is not known what the items add"
+            return "over new seeds only, as outputs by item were not kept"
         if self.seeds_error is None:
-            return f"over new {plural(self.unit)} alone, as one seed says nothing of others"
+            return f"over new {plural(self.unit)} only, as there is one seed"
         return f"over new {plural(self.unit)} and new seeds"
 
     @property
@@ -67,3 +68,8 @@ class CrossedInterval:
 
         student = stats.t(self.freedom)
         return float(student.ppf((1 + self.level) / 2) + student.ppf(POWER)) * self.standard_error
+
+
+def over_all(errors: Iterable[CrossedInterval]) -> str:
+    """Return what several intervals are over, in words: those of one seed are over items only."""
+    return ", or ".join(sorted({each.over for each in errors}, key=lambda over: " only" in over))

@@ -1,4 +1,4 @@
-"""How surely a rule says what it says: the rule on curves redrawn within their errors. Knows numbers only."""
+"""How certain a rule is: the rule on curves redrawn within their errors. Knows numbers only."""
 
 from collections.abc import Sequence
 from typing import TypeAlias

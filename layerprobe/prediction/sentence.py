@@ -19,8 +19,8 @@ def drop_sentence(
     last = len(values) - 1
     if onset > last:
         return _with_redraws(
-            f"No drop is expected: the final layers of {model} do not fall away from {reference} by more than the "
-            f"curve wobbles ({measure} {values[-1]:.2f} at layer {last}); keep all {last} blocks.",
+            f"No drop is expected: {measure} of {model} with {reference} falls no more in the final layers than it "
+            f"varies before them ({values[-1]:.2f} at layer {last}); keep all {last} blocks.",
             probability,
         )
     decline = ""
@@ -31,21 +31,21 @@ def drop_sentence(
         f"A drop after fine-tuning is expected at {layer_span(range(onset, last + 1))} of {model}: "
         f"{measure} with {reference} falls from {evidence.plateau:.2f} "
         f"({layer_span(evidence.plateau_layers)}) to {values[-1]:.2f} at layer {last}, {decline}where "
-        f"{evidence.threshold:.2f} would count; {_recommended(onset - 1, probability)}"
+        f"{evidence.threshold:.2f} counts as a drop; {_recommended(onset - 1, probability)}"
     )
 
 
 def _recommended(layer: int, probability: DropProbability | None) -> str:
     if probability is None:
-        return f"layer {layer} is recommended; fine-tuning must confirm it."
+        return f"layer {layer}, the last one before it, is recommended; confirm it by fine-tuning."
     return (
-        f"layer {layer} is recommended. {_redrawn(probability)} and {_share(probability.recommended[layer])} recommend "
-        f"layer {layer}. That is sampling error alone: fine-tuning must confirm the drop."
+        f"layer {layer}, the last one before it, is recommended. {_redrawn(probability)}, and layer {layer} is "
+        f"recommended in {_share(probability.recommended[layer])}. That accounts for sampling error only: confirm the "
+        "drop by fine-tuning."
     )
 
 
 def call_sentence(
-    rule: str,
     model: str,
     read: Mapping[str, Sequence[float]],
     *,
@@ -54,17 +54,17 @@ def call_sentence(
     probability: DropProbability | None = None,
     first: int = 0,
 ) -> str:
-    """Return what a rule tuned on DropBench says of a model, and what it read beside CKA from a layer on.
+    """Return what a rule tuned on DropBench says of a model, and what it read besides CKA, from a layer on.
 
     Examples:
-        >>> call_sentence("fall of CKA", "electra", {}, onset=None, n_blocks=12)
-        'No drop of electra is expected by the rule "fall of CKA"; keep all 12 blocks.'
+        >>> call_sentence("electra", {}, onset=None, n_blocks=12)
+        'No drop of electra is expected; keep all 12 blocks.'
     """
-    said = f'by the rule "{rule}"{f" ({highest_and_last(read, first=first)})" if read else ""}'
+    curves = f" ({highest_and_last(read, first=first)})" if read else ""
     if onset is None:
-        return _with_redraws(f"No drop of {model} is expected {said}; keep all {n_blocks} blocks.", probability)
+        return _with_redraws(f"No drop of {model} is expected{curves}; keep all {n_blocks} blocks.", probability)
     return (
-        f"A drop after fine-tuning is expected at {layer_span(range(onset, n_blocks + 1))} of {model} {said}; "
+        f"A drop after fine-tuning is expected at {layer_span(range(onset, n_blocks + 1))} of {model}{curves}; "
         f"{_recommended(onset - 1, probability)}"
     )
 
@@ -86,21 +86,22 @@ def _highest_and_last(name: str, values: Sequence[float], first: int) -> str:
     return f"{name} is highest at layer {highest}, {values[highest]:.4g}, and {values[last]:.4g} at layer {last}"
 
 
-def record_sentence(record: Record) -> str:
-    """Return how a rule fares on DropBench."""
+def record_sentence(rule: str, record: Record) -> str:
+    """Return how well a rule does on DropBench."""
     others = record.models - record.drops
     alarms = f"{record.false_alarms} false alarm{'' if record.false_alarms == 1 else 's'}"
     return (
         f"On DropBench, {record.models} small encoders of {record.families} pretraining objectives under "
-        f"{record.budget} fine-tuning, the rule calls {record.caught} of {record.drops} drops; {alarms} among "
-        f"{others} models without one; median regret {record.median_regret:.1f} points, mean {record.mean_regret:.1f}."
+        f'{record.budget} fine-tuning, the rule "{rule}" detects {record.caught} of {record.drops} drops, with '
+        f"{alarms} among {others} models without one; its layer is {record.mean_regret:.1f} points below the best on "
+        f"average (median {record.median_regret:.1f})."
     )
 
 
 def trusted(prediction: DropPrediction) -> tuple[str, ...]:
     """Return what is predicted, and how far to trust the rule: a sentence each."""
     record = prediction.record
-    return (prediction.sentence, *(() if record is None else (record_sentence(record),)))
+    return (prediction.sentence, *(() if record is None else (record_sentence(prediction.rule, record),)))
 
 
 def _with_redraws(sentence: str, probability: DropProbability | None) -> str:
@@ -108,7 +109,7 @@ def _with_redraws(sentence: str, probability: DropProbability | None) -> str:
 
 
 def _redrawn(probability: DropProbability) -> str:
-    return f"Redrawn within the sampling error, {_share(probability.any_drop)} of curves flag a drop"
+    return f"In {_share(probability.any_drop)} of bootstrap samples, a drop is flagged"
 
 
 def _share(share: float) -> str:

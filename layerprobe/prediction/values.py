@@ -44,7 +44,7 @@ class Evidence:
 class DropProbability:
     """How often a rule flags what, on curves redrawn within the errors of the observed one.
 
-    This is the sampling error of the texts: how surely the curve declines, and not whether fine-tuning will drop.
+    This is the sampling error of the texts: how certain the decline of the curve is, not how likely a drop is.
     """
 
     draws: int
@@ -118,7 +118,7 @@ class DropPrediction(Shown):
     record: Record | None = None
     """How far the rule can be trusted; None where it is not known."""
     read: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """What the rule read by layer beside CKA, by name."""
+    """What the rule read by layer besides CKA, by name."""
     read_uncertainty: dict[str, CurveUncertainty] = field(default_factory=dict)
     """How far these may be off, where that is known."""
     first_layer: int = field(default=0, metadata=RARE)
@@ -158,7 +158,7 @@ class DropPrediction(Shown):
 
     @property
     def read_columns(self) -> Iterator[Column]:
-        """What the rule read beside CKA, with its interval where that is known."""
+        """What the rule read besides CKA, with its interval where that is known."""
         for name, values in self.read.items():
             yield Column(name, from_layer(self.first_layer, values), form=".4g", meaning="Read by the rule.")
             if (errors := self.read_uncertainty.get(name)) is not None:

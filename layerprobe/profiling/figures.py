@@ -27,7 +27,7 @@ def throughput(shown: Profiles) -> go.Figure:
     """Return the texts or images a second in batches of the largest size by layer, a line for each model and length."""
     size = max(size for _, size in shown.profiles[0].shapes)
     figure = _by_layer(shown, size, functools.partial(_a_second, unit=shown.unit))
-    title = f"{shown.unit.capitalize()}s a second, batches of {size}"
+    title = f"{shown.unit.capitalize()}s per second, batches of {size}"
     return figure.update_yaxes(title_text=title, type="log", tickformat="~s", dtick="D2")
 
 

@@ -30,7 +30,7 @@ def profile_page(result: Profile | Profiles) -> Page:
         },
         warnings=tuple(warning for profile in profiles for warning in profile.warnings),
         sections=(
-            section("pareto", "Score for the cost", *_pareto(shown)),
+            section("pareto", "Score versus cost", *_pareto(shown)),
             section("latency", "Latency by layer", _latency(shown)),
             section("throughput", "Throughput by layer", _throughput(shown)),
             section("costs", "Every layer and shape", table_of(shown.table), kind="dense"),
@@ -73,9 +73,9 @@ def _cards(shown: Profiles, profile: Profile) -> tuple[Card, ...]:
         Card(f"Latency at layer {last.layer}", milliseconds(cost.seconds), f"5–95\u00a0%: {_quantiles(cost)} ms"),
         added,
         Card(
-            f"{shown.unit.capitalize()}s a second, by {biggest.batch_size}",
+            f"{shown.unit.capitalize()}s per second, batch of {biggest.batch_size}",
             significant(biggest.texts_per_second),
-            f"{significant(biggest.tokens_per_second)} tokens a second",
+            f"{significant(biggest.tokens_per_second)} tokens per second",
         ),
         Card(
             "Peak memory",
@@ -99,7 +99,7 @@ def _pareto(shown: Profiles) -> Iterator[Figure]:
             name,
             score_for_cost(shown.labels, costs, shown.by_layer, metric=metric, axis=axis, unit=f"{hover} {unit}"),
             _front_words(shown, costs, unit),
-            f"Labels are layers, the line is the Pareto front: the best score for at most so much {limited}.",
+            f"Labels are layers, the line is the Pareto front: the best score for at most that much {limited}.",
         )
 
 
@@ -125,7 +125,7 @@ def _throughput(shown: Profiles) -> Figure:
     said = []
     for label, profile in zip(shown.labels, shown.profiles, strict=True):
         cost = profile.layers[-1].costs[-1]
-        embedded = f"{significant(cost.texts_per_second)} {shown.unit}s of {cost.length} tokens a second"
+        embedded = f"{significant(cost.texts_per_second)} {shown.unit}s of {cost.length} tokens per second"
         said.append(f"In batches of {cost.batch_size}, {label} embeds {embedded} at layer {profile.layers[-1].layer}.")
     return Figure("throughput", throughput(shown), " ".join(said), "The axis is logarithmic.")
 
@@ -141,8 +141,8 @@ def _facts(profile: Profile) -> dict[str, str]:
         "Pooling": profile.pooling,
         "Device": f"{profile.device}: {profile.hardware}",
         "Threads": str(profile.threads),
-        "Repeats": f"{profile.rounds} rounds over all layers, back and forth, of up to {profile.repeats} passes a shape"
-        f" in {profile.max_seconds:g} s, after up to {profile.warmup} that do not count",
+        "Repeats": f"{profile.rounds} rounds over all layers, back and forth, of up to {profile.repeats} passes per"
+        f" shape in {profile.max_seconds:g} s, after up to {profile.warmup} that do not count",
         "Texts": f"random words of the vocabulary (seed {profile.seed}), no padding",
         "Memory": profile.memory,
         "Versions": ", ".join(f"{name} {version}" for name, version in profile.versions.items()),

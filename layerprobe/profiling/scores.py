@@ -11,7 +11,7 @@ from layerprobe.profiling.values import Profile, Profiles
 from layerprobe.study.values import Study
 
 Identified = ModelDescription | Checkpoint
-"""A model that can be told from others."""
+"""A model that can be identified."""
 
 
 def side_by_side(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> Profiles:

@@ -19,7 +19,7 @@ from layerprobe.results.table import Column, Table, columns_of, layer_columns, s
 Shape = tuple[int, int]
 """Tokens a text and texts a batch; of images likewise, here and below."""
 LENGTHS = (16, 64, 128)
-"""Tokens of the texts that are measured where none are asked for."""
+"""Tokens of the texts that are measured where none are requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
+from layerprobe.metrics.values import over_all
 from layerprobe.results import numbers
 from layerprobe.results.style import CHOSEN, INK, TRANSPARENT, layer_axis, styled, text
 
@@ -36,7 +37,7 @@ def line(
 ) -> go.Scatter:
     """Return a line over layers, or over x, with a gap where a value is None.
 
-    Texts, of Plotly's kind, are shown where one points at a value.
+    Texts, of Plotly's kind, are shown on hover.
     """
     values = list(values)
     shown: dict[str, Any] = {"hoverinfo": "skip"} if texts is None else {"hovertemplate": "%{hovertext}<extra></extra>"}
@@ -95,7 +96,7 @@ def seeds_and_mean(
     """Return every seed as a dot, and a line of the means with their intervals; nothing without outcomes.
 
     `what` names the scores, such as `test F1`; `scores` has them by layer, where they are not those of the test split.
-    All is moved aside by `shift` layers, and the dots take `room` beside the mean; see `compared_outcomes`.
+    All is moved aside by `shift` layers, and the dots take `room` next to the mean; see `compared_outcomes`.
     """
     if not outcomes:
         return []
@@ -162,7 +163,7 @@ def seeds_reading(outcomes: Iterable[LayerOutcome], level: float) -> str:
     shown = [outcome for outcome in outcomes if outcome.interval]
     if not shown:
         return "Small marks are seeds; one seed gives no interval."
-    over = shown[0].error.over if shown[0].error else "over seeds"
+    over = over_all(each.error for each in shown if each.error) or "over seeds"
     return (
         f"Small marks are seeds; bars are {numbers.percent(level)} intervals of the mean {over}; lines only join the"
         " layers run."

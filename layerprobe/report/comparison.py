@@ -56,8 +56,8 @@ def comparison_page(*results: Comparison | Comparisons) -> Page:
     """
     compared = compared_models(results)
     model, against = compared.model, " and ".join(compared.references)
-    title = model if compared.alone else f"{model} against {against}"
-    heading = () if compared.alone else (" ", element("span", "against", class_="against"), " ", against)
+    title = model if compared.alone else f"{model} compared with {against}"
+    heading = () if compared.alone else (" ", element("span", "compared with", class_="against"), " ", against)
     has_intervals = compared.first.curve.uncertainty is not None
     return Page(
         title=title,
@@ -88,7 +88,7 @@ def map_page(shown: SimilarityMap) -> Page:
         heading=words.measure(shown),
         lead=(words.cka_map_finding(shown),),
         sections=(
-            section("map", "Every layer against every layer", figure, kind="beside"),
+            section("map", "All pairs of layers", figure, kind="beside"),
             section("values", "Values", table_of(shown.table), kind="dense"),
         ),
         provenance=(definitions({"Texts": str(shown.n_samples), "Similarity": "; ".join(shown.measure.conventions)}),),
@@ -202,7 +202,7 @@ def _curves(compared: Compared) -> Section:
     first = compared.first
     reading = [ALIGNMENTS[first.curve.alignment], *shades(first.curve.uncertainty)]
     if len(compared.references) > 1:
-        reading.append("Thin broken lines are further references, with the intervals of each layer.")
+        reading.append("Thin dashed lines are further references, with the intervals of each layer.")
     figures = [
         Figure(
             f"curve-{number}",
@@ -219,8 +219,8 @@ def _curves(compared: Compared) -> Section:
 
 
 def maps(compared: Compared) -> Section:
-    """Return a map for every reference and measure; of a single pair beside that of the other normalization."""
-    heading, (only, *more) = "Every layer against every layer", list(_pairs(compared))
+    """Return a map for every reference and measure; of a single pair next to that of the other normalization."""
+    heading, (only, *more) = "All pairs of layers", list(_pairs(compared))
     lone, other = not more, compared.first.other_normalization
     lowest = lowest_value([one.map for _, one in (only, *more)] + ([other] if lone and other is not None else []))
     figures = [_map(compared, number, name, one, lowest) for number, (name, one) in enumerate((only, *more))]

@@ -1,4 +1,4 @@
-"""A study as a page: what was found, how surely, and from what. Knows the order of its sections."""
+"""A study as a page: what was found, how sure it is, and from what. Knows the order of its sections."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def _terms(study: Study) -> tuple[str, ...]:
         *(() if study.finding is None else search_terms(study.finding)),
         *(term for term in glossary.TERMS if term.lower() in read),
         *TERMS,
-        *(() if study.comparison.curve.uncertainty is None else ("Interval, band", "Redraw")),
+        *(() if study.comparison.curve.uncertainty is None else ("Interval, band", "Bootstrap")),
         *(() if study.prediction.record is None else ("Regret", "False alarm")),
     )
 
@@ -95,7 +95,7 @@ def _predicted(study: Study) -> tuple[str, ...]:
     """Return what fine-tuning says of the prediction, and how far to trust the rule."""
     prediction, record = study.prediction, study.prediction.record
     said = () if study.confirmation is None else (prediction.sentence,)
-    return (_verdict(study), *said, *(() if record is None else (record_sentence(record),)))
+    return (_verdict(study), *said, *(() if record is None else (record_sentence(prediction.rule, record),)))
 
 
 def _found(finding: Finding) -> tuple[str, ...]:
@@ -135,10 +135,10 @@ def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
     if best == model.n_blocks:
         return sure
     kept, whole, speed = model.parameters[best], model.parameters[-1], finding.speed(best)
-    timed = "not measured" if speed is None else f"as fast as all {model.n_blocks} blocks"
+    timed = "not measured" if speed is None else f"as fast as all {model.n_blocks} blocks, on the same texts"
     effect, shown = ("—", "not tested") if finding.against_last is None else _difference(finding.against_last)
     return (
-        Card(f"Against layer {model.n_blocks}", effect, shown),
+        Card(f"Compared with layer {model.n_blocks}", effect, shown),
         Card(
             "Parameters saved",
             numbers.percent(round(finding.saved(best), 2)),
@@ -154,7 +154,7 @@ def _ends(interval: tuple[float, float]) -> str:
 
 
 def _difference(proof: AgainstLast) -> tuple[str, str]:
-    """Return the difference to the last layer and how surely it is known."""
+    """Return the difference to the last layer and how certain it is."""
     each = proof.difference
     bounds = f"{numbers.percent(each.level)} {numbers.interval(each.interval)}"
     return numbers.signed(each.value), f"{metric_title(proof.primary)}\u00a0×\u00a0100 on test; {bounds}"
@@ -165,7 +165,7 @@ def _cards(study: Study) -> tuple[Card, ...]:
     kept, whole = model.parameters[prediction.recommended_layer], model.parameters[-1]
     drop = f"onset at layer {prediction.onset}" if prediction.drops else "no decline found"
     if prediction.probability is not None:
-        drop += f"; a drop in {numbers.redrawn_share(prediction.probability.any_drop)} of redraws"
+        drop += f"; a drop in {numbers.redrawn_share(prediction.probability.any_drop)} of bootstrap samples"
     effect, shown = _effect(study.confirmation) if study.confirmation else ("—", "nothing fine-tuned yet")
     return (
         Card("Recommended layer", f"{prediction.recommended_layer}", f"of {model.n_blocks}"),
@@ -180,8 +180,8 @@ def _cards(study: Study) -> tuple[Card, ...]:
 
 
 def _effect(confirmation: Confirmation) -> tuple[str, str]:
-    """Return the effect and how surely it is known."""
+    """Return the effect and how certain it is."""
     first, second = confirmation.compared_layers
     level = f"{numbers.percent(confirmation.level)} " if confirmation.interval else ""
-    detail = f"layer {first} less layer {second}; {level}{numbers.interval(confirmation.interval)}"
+    detail = f"layer {first} minus layer {second}; {level}{numbers.interval(confirmation.interval)}"
     return numbers.signed(confirmation.effect), detail

@@ -1,4 +1,4 @@
-"""A prediction as a page: what is expected, the curves that it rests on, and how surely."""
+"""A prediction as a page: what is expected, the curves that it rests on, and how certain that is."""
 
 import plotly.graph_objects as go
 
@@ -24,13 +24,13 @@ def prediction_page(prediction: Prediction) -> Page:
     drop = prediction.drop
     compared = compared_models([Comparisons(comparisons=prediction.comparisons)])
     references = references_table(compared.references, prediction.drops)
-    against = () if compared.alone else (" ", element("span", "against", class_="against"), " ")
+    against = () if compared.alone else (" ", element("span", "compared with", class_="against"), " ")
     return Page(
         title=f"{compared.model}: which layers will drop",
         overline="layerprobe · prediction",
         heading=join(compared.model, *against, *(() if compared.alone else (" and ".join(compared.references),))),
         lead=(drop.sentence,),
-        remarks=() if drop.record is None else (record_sentence(drop.record),),
+        remarks=() if drop.record is None else (record_sentence(drop.rule, drop.record),),
         warnings=tuple(prediction.warnings),
         sections=(
             read_by_rule(drop),
@@ -43,7 +43,13 @@ def prediction_page(prediction: Prediction) -> Page:
             diagnostics(compared),
         ),
         provenance=(*provenance(compared), definitions({"Rule": _rule(drop)})),
-        terms=("Layer", "Drop layer", "CKA", "Debiased", *(("Interval, band", "Redraw") if drop.probability else ())),
+        terms=(
+            "Layer",
+            "Drop layer",
+            "CKA",
+            "Debiased",
+            *(("Interval, band", "Bootstrap") if drop.probability else ()),
+        ),
         data=to_json(prediction),
         data_label="Prediction",
         table=prediction.table,
@@ -58,7 +64,7 @@ def drop_page(drop: DropPrediction) -> Page:
         overline="layerprobe · prediction",
         heading=f"Keep layer {drop.recommended_layer}",
         lead=(drop.sentence,),
-        remarks=() if drop.record is None else (record_sentence(drop.record),),
+        remarks=() if drop.record is None else (record_sentence(drop.rule, drop.record),),
         sections=(
             read_by_rule(drop),
             _flags(drop),
@@ -66,7 +72,7 @@ def drop_page(drop: DropPrediction) -> Page:
             _baselines(drop, drop.table),
         ),
         provenance=(definitions({"Rule": _rule(drop)}),),
-        terms=("Layer", "Drop layer", *(("Redraw",) if drop.probability else ())),
+        terms=("Layer", "Drop layer", *(("Bootstrap",) if drop.probability else ())),
         data=to_json(drop),
         data_label="Prediction",
         table=drop.table,
@@ -104,15 +110,15 @@ def _flags(drop: DropPrediction) -> Section:
     )
     figure = go.Figure([bars])
     layer_axis(figure, len(layers))
-    figure.update_yaxes(title="Flagged, % of redraws" if redrawn else "Flagged, %", range=[0, 105])
+    figure.update_yaxes(title="Flagged, % of bootstrap samples" if redrawn else "Flagged, %", range=[0, 105])
     shade_drop(figure, drop.drop_layers, what=PREDICTED_DROP)
     said = numbers.counted_layers(drop.drop_layers) if drop.drops else "no layer"
     finding = f"Flagged as dropping: {said}; layer {drop.recommended_layer} is recommended."
     reading = ""
     if redrawn is not None:
-        finding += f" {numbers.redrawn_share(redrawn.any_drop)} of {redrawn.draws:,} redraws flag a drop."
-        reading = "Bars say how surely the curves decline there, within the sampling error."
-    return section("flags", "How surely", Figure("flags", styled(figure), finding, reading))
+        finding += f" {numbers.redrawn_share(redrawn.any_drop)} of {redrawn.draws:,} bootstrap samples flag a drop."
+        reading = "Bars are the share of bootstrap samples in which a layer is flagged."
+    return section("flags", "How certain", Figure("flags", styled(figure), finding, reading))
 
 
 def _baselines(drop: DropPrediction, layers: Table) -> Section:
@@ -122,4 +128,4 @@ def _baselines(drop: DropPrediction, layers: Table) -> Section:
 
 def _rule(drop: DropPrediction) -> str:
     redrawn = drop.probability
-    return drop.rule if redrawn is None else f"{drop.rule}, on {redrawn.draws} redraws, too (seed {redrawn.seed})"
+    return drop.rule + ("" if redrawn is None else f", also on {redrawn.draws} bootstrap samples (seed {redrawn.seed})")

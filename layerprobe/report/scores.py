@@ -117,7 +117,7 @@ def layer_means_page(result: LayerMeans) -> Page:
             section(
                 "pairs",
                 "Every two layers",
-                Figure("pairs", styled(figure), finding, "On the diagonal single layers."),
+                Figure("pairs", styled(figure), finding, "Single layers are on the diagonal."),
                 METHODS[result.method],
             ),
             section("means", "The best two layers", table_of(result.table)),
@@ -173,7 +173,7 @@ def summaries_page(result: SummaryScores) -> Page:
                     styled(figure),
                     f"The first sentences score {numbers.number(result.lead[result.primary])}, the oracle "
                     f"{numbers.number(result.oracle[result.primary])}.",
-                    "The oracle chooses with the summary at hand.",
+                    "The oracle chooses with the summary known.",
                 ),
                 table_of(result.baselines),
             ),
@@ -210,7 +210,7 @@ def across_page(result: AcrossTasks) -> Page:
                     "across",
                     _across_figure(result, tasks),
                     f"Mean over tasks. {_course([each.mean for each in result.layers], result.first_layer)}",
-                    "The thick line is the mean over tasks, each of which counts alike.",
+                    "The thick line is the mean over tasks, with equal weights.",
                 ),
             ),
             section("layers", "Table of layers", table_of(result.table), kind="dense"),
@@ -330,7 +330,7 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
         overline="layerprobe · readings",
         heading=name,
         lead=(_promised(curves, known),),
-        remarks=("None of this is fine-tuned: what a number promises, only fine-tuning confirms.",) if known else (),
+        remarks=("Nothing here is fine-tuned: only fine-tuning confirms what a number suggests.",) if known else (),
         sections=(
             section(
                 "readings",
@@ -360,7 +360,7 @@ def _promised(curves: Mapping[str, LayerCurve], known: Mapping[str, Reading]) ->
         said = (highest_and_last({name: each.values}, first=each.first_layer) for name, each in curves.items())
         return f"{numbers.capitalised('; '.join(said))}."
     said = (f"layer {layer} by {listed(by_layer[layer], 'and')}" for layer in sorted(by_layer))
-    return f"What promises most: {', '.join(said)}."
+    return f"Most promising: {', '.join(said)}."
 
 
 def _first_layer(name: str, curve: LayerCurve) -> int:

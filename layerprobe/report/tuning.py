@@ -39,7 +39,7 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
         words.search_finding(finding),
         words.search_reading(finding),
     )
-    runs = folded("The runs, in the order in which they were made", table_of(runs_table(finding)))
+    runs = folded("All runs, in order", table_of(runs_table(finding)))
     return Page(
         title=f"{f'{short_name(model)}: ' if model else ''}{kept}",
         overline=" · ".join(filter(None, ("layerprobe", "the layer to keep", task))),
@@ -68,9 +68,9 @@ def confirmation_page(confirmation: Confirmation) -> Page:
     first, second = confirmation.compared_layers
     badge = element("span", BADGES[confirmation.verdict], class_=f"badge {confirmation.verdict}")
     return Page(
-        title=f"Layer {first} against layer {second}: {confirmation.verdict}",
+        title=f"Layer {first} compared with layer {second}: {confirmation.verdict}",
         overline="layerprobe · confirmation",
-        heading=f"Layer {first} against layer {second}",
+        heading=f"Layer {first} compared with layer {second}",
         lead=(confirmation.sentence,),
         remarks=(element("p", badge, class_="verdict"),),
         sections=(_outcomes(confirmation.outcomes, confirmation.level),),
@@ -162,7 +162,7 @@ def joint_page(run: JointRun) -> Page:
     layer_axis(figure, run.n_layers)
     figure.update_yaxes(title=f"{numbers.capitalised(title)} × 100")
     best = run.best_layer
-    said = f"The scan is highest at layer {best} on validation: {title} {numbers.number(validation[best])}."
+    said = f"This run is highest at layer {best} on validation: {title} {numbers.number(validation[best])}."
     return Page(
         title=f"Scan with seed {run.seed}",
         overline="layerprobe · scan",

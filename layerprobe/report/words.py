@@ -60,7 +60,7 @@ def features(shown: SimilarityMap) -> str:
 
 def title(study: Study) -> str:
     """Return what was compared with what."""
-    return names(study)[0] if study.comparison.alone else " against ".join(names(study))
+    return names(study)[0] if study.comparison.alone else " compared with ".join(names(study))
 
 
 def cka_curve_finding(study: Study) -> str:
@@ -73,15 +73,15 @@ def cka_curve_finding(study: Study) -> str:
             ending = f"layer {least}, {number(values[least], 3)}, and {final} at the last layer, {last}"
         return f"{measure(study.comparison.map)} with the layer before is least at {ending}."
     plateau = f"{number(evidence.plateau, 3)} ({counted_layers(evidence.plateau_layers)})"
-    threshold = f"; in a drop every layer lies more than {number(evidence.threshold, 3)} below"
+    threshold = f"; in a drop, every layer is more than {number(evidence.threshold, 3)} below"
     if not study.prediction.by_plateau:
-        threshold = "; what is predicted goes by another rule"
-    # where the rule read other numbers, the redraws are of those
-    redrawn = "" if study.prediction.read else _redrawn(study.prediction.probability)
+        threshold = f'; the prediction is by the rule "{study.prediction.rule}"'
+    # where the rule read other numbers, its flags and bootstrap samples are of those
+    flagged = f" {_flagged(study.prediction)}{_redrawn(study.prediction.probability)}"
     end = f"{number(values[-1], 3)} at the last layer, {len(values) - 1}"
     return (
-        f"{measure(study.comparison.map)} against {names(study)[1]} goes from {plateau} to {end}: a decline of"
-        f" {decline(evidence)}{threshold}. {_flagged(study.prediction)}{redrawn}"
+        f"{measure(study.comparison.map)} with {names(study)[1]} goes from {plateau} to {end}: a decline of"
+        f" {decline(evidence)}{threshold}.{'' if study.prediction.read else flagged}"
     )
 
 
@@ -92,7 +92,7 @@ def least_like_before(comparison: Comparison) -> int:
 
 
 def read_finding(prediction: DropPrediction) -> str:
-    """Return what the rule read beside CKA, and what it says."""
+    """Return what the rule read besides CKA, and what it says."""
     said = capitalised(highest_and_last(prediction.read, first=prediction.first_layer))
     return f"{said}. {_flagged(prediction)}{_redrawn(prediction.probability)}"
 
@@ -107,14 +107,15 @@ def _redrawn(probability: DropProbability | None) -> str:
     if probability is None:
         return ""
     share = redrawn_share(probability.any_drop)
-    return f" Within the sampling error, {share} of redrawn curves flag a drop."
+    return f" In {share} of bootstrap samples, a drop is flagged."
 
 
 def _flagged(prediction: DropPrediction) -> str:
-    flagged = "No layer is flagged"
+    flagged, before = "No layer is flagged", ""
     if drop := prediction.drop_layers:
         flagged = f"{capitalised(counted_layers(drop))} {'is' if len(drop) == 1 else 'are'} flagged as dropping"
-    return f"{flagged}; layer {prediction.recommended_layer} is recommended."
+        before = ", the last one before them," if prediction.recommended_layer == drop[0] - 1 else ""
+    return f"{flagged}; layer {prediction.recommended_layer}{before} is recommended."
 
 
 def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
@@ -168,33 +169,33 @@ def search_finding(finding: Finding) -> str:
     """Return what the search shows."""
     answer = finding.answer
     best, level = answer.layers[answer.best_layer], percent(answer.settings.level)
-    sure = "it is the best" if len(answer.candidates) == 1 else f"the best is {either(answer.candidates)}"
+    best_is = "it" if len(answer.candidates) == 1 else either(answer.candidates)
     scan = {known.layer: score for known in answer.layers if (score := finding.scanned(known.layer)) is not None}
     highest = max(scan, key=scan.__getitem__, default=None)
-    many = f"mean of {len(finding.scans)} scans" if len(finding.scans) > 1 else "scan"
+    many = f"mean of {len(finding.scans)} runs of all layers" if len(finding.scans) > 1 else "run of all layers"
     drawn = "" if highest is None else f" The {many} is highest at layer {highest}, {number(scan[highest])}."
     scored = f"Layer {best.layer} is expected to score {number(best.mean)} {interval(best.interval)}"
-    return f"{scored}; with {level} certainty {sure}.{drawn}"
+    return f"{scored}; {level} sure that the best layer is {best_is}.{drawn}"
 
 
 def search_reading(finding: Finding) -> str:
     """Return how to read the figure of a search, and which errors its intervals are over."""
     n_validation, _ = finding.n_items
-    folds = f", each seed on its own part of the labelled ones ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
+    folds = f", each seed on its own part ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
     said = [
-        "The line is what each layer is expected to score when it is fine-tuned truncated there, its shade the"
-        f" {percent(finding.answer.settings.level)} interval: over other validation examples and over other seeds.",
-        f"Dots are runs, by seed, on {n_validation:,} validation examples{folds}; test scores show where one points.",
+        "The line is the expected score of the model that is truncated at each layer and fine-tuned, its shade the"
+        f" {percent(finding.answer.settings.level)} interval for other validation data and other seeds.",
+        f"Dots are runs, one per seed, on {n_validation:,} validation examples{folds}; hover to see test scores.",
     ]
     if finding.scans:
-        broken = "line is the scan," if len(finding.scans) == 1 else "lines are scans, each"
-        said.append(f"The broken {broken} one run that trains all layers at once.")
+        dashed = "line is" if len(finding.scans) == 1 else "lines are each"
+        said.append(f"The dashed {dashed} one run that trains all layers at once.")
     said.append(
-        "On green ground are the layers that may be the best: all are scored on the same examples, so that they can be"
-        " told apart better than the shade is wide."
+        "Green background: layers that may be the best. All are scored on the same examples, so their differences are"
+        " known better than the shade suggests."
     )
     if finding.drop_layers:
-        said.append("Diamonds on orange ground are drop layers.")
+        said.append("Diamonds on orange background: drop layers.")
     return " ".join(said)
 
 
@@ -202,27 +203,30 @@ def zero_shot_finding(study: Study) -> str:
     """Return what the zero-shot scores show."""
     scores = (study.zero_shot, study.reference_zero_shot)
     best = [_best_and_last(name, score) for name, score in zip(labels(study), scores, strict=True) if score]
-    return f"Without fine-tuning, {'; '.join(best)}."
+    splits = {split_title(score.split) for score in scores if score}
+    return f"Without fine-tuning, on {' and '.join(sorted(splits))}, {'; '.join(best)}."
 
 
 def _best_and_last(name: str, scores: LayerScores) -> str:
     best, last = scores.best_layer, len(scores.scores) - 1
-    ending = "its last" if best == last else f"against {number(scores.scores[last])} at its last, {last}"
+    ending = "its last" if best == last else f"compared with {number(scores.scores[last])} at its last, {last}"
     return f"{name} scores best at layer {best}: {number(scores.scores[best])}, {ending}"
 
 
 def tmft_finding(study: Study) -> str:
     """Return what fine-tuning shows: of the layer that a search chose, or else of the best one."""
     best = max(study.outcomes, key=lambda outcome: outcome.mean)
-    said = f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {mean_and_std(best.tested)}."
+    said = (
+        f"Fine-tuned, {labels(study)[0]} scores best when truncated at layer {best.layer}: {mean_and_std(best.tested)}."
+    )
     kept = [outcome for outcome in study.outcomes if outcome.layer == study.kept_layer]
     if study.finding is not None and kept:
         best = kept[0]
         said = f"On the test split, which had no part in the choice, layer {best.layer} scores"
         said += f" {mean_and_std(best.tested)}."
     others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in study.outcomes if o is not best)
-    beside = f" The other layers that were run: {others}." if others else " No other layer was run."
-    return f"{said}{beside}"
+    rest = f" Other layers that were run: {others}." if others else " No other layer was run."
+    return f"{said}{rest}"
 
 
 def seeds_finding(study: Study) -> str:
@@ -231,10 +235,10 @@ def seeds_finding(study: Study) -> str:
     widest = max(study.outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
     count = len(widest.seeds)
     if count == 1:
-        return f"One seed a layer: {title} on validation and on test; how far others would lie from it is not known."
+        return f"One seed per layer: {title} on validation and on test; the spread over seeds is unknown."
     low, high = min(widest.scores), max(widest.scores)
     return (
-        f"{capitalised(title)} of every seed, on validation and on test: they lie widest apart at layer"
+        f"{capitalised(title)} of every seed, on validation and on test: the spread is largest at layer"
         f" {widest.layer}, from {number(low)} to {number(high)} on test."
     )
 

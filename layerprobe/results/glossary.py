@@ -11,31 +11,32 @@ TERMS = {
     " first of the final run.",
     "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
     "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
-    "Interval, band": "Where the value of a layer, and the whole curve at once, would lie for all texts like these.",
-    "Interval of the mean": "Where the mean would lie for other test items and other seeds like these, by Student’s t;"
-    " of a study from before outputs were kept by item, for other seeds alone.",
-    "Redraw": "The curve drawn again within the errors that its sample of texts leaves. How many redraws flag a layer"
-    " says how surely the curve declines there, not how probable it is that fine-tuning drops.",
+    "Interval, band": "Range of the value of a layer (interval), and of the whole curve at once (band), for"
+    " other texts like these.",
+    "Interval of the mean": "Range of the mean for other test data and other seeds, by Student’s t; in studies of older"
+    " versions, for other seeds only.",
+    "Bootstrap": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
+    " that flag a layer says how certain the decline of the curve is, not how likely a drop after fine-tuning is.",
     "Pareto front": "The layers that no other beats in both cost and score.",
     # searches
-    "Scan": "One fine-tuning run with a loss at every layer: it draws the whole curve for the price of one run.",
+    "Scan": "One fine-tuning run with a loss at every layer: it gives the whole curve for the cost of one run.",
     "Expected score": "What a layer, fine-tuned by itself, is expected to score with other seeds on other examples like"
     " these: the mean of a Gaussian model of all runs, in which layers that are alike by CKA score alike.",
     "InfoNCE": "A rule’s reading of the model alone, in nats: what one copy of a text, which lacks some of its words,"
     " tells of another copy at least. Where it falls before the last layer, later layers are expected to serve worse.",
-    "False alarm": "A model that a rule calls a drop of, and that does not drop when it is fine-tuned.",
-    "Tolerance": "Points of the metric that another layer is not worth: a layer that loses less will do.",
-    "May be the best": "The layers that cannot be told from the best one: the fewest that hold it as surely as was"
-    " asked for.",
+    "False alarm": "A model for which a rule predicts a drop, and which does not drop when it is fine-tuned.",
+    "Tolerance": "Score loss that is accepted for a smaller model, in points of the metric.",
+    "May be the best": "Layers that are statistically tied with the best one: the smallest set that contains it with"
+    " the requested confidence.",
     "Block-step": "What it costs to train one block, or the embeddings, in one run: a run truncated at layer l costs"
-    " l + 1, a scan as much as a run of the whole model. A sweep is every layer with every seed.",
+    " l + 1, a scan as much as a run of the whole model. A full sweep is every layer with every seed.",
     "Ensemble": "A weighted average of what several fine-tuned models, or several layers of one, output for an item;"
     " the weights are chosen on the validation split. Layers of one scan share their blocks, so that only the deepest"
     " is paid for.",
     "ROUGE": "How many words (1), pairs of neighbouring words (2) and words in the same order (L) a summary and the"
     " chosen sentences have in common, as F1.",
     "Oracle summary": "Sentences that are added one after another as long as ROUGE-1 and ROUGE-2 rise, with the summary"
-    " at hand: about the most that a choice of sentences can score.",
+    " known: about the most that a choice of sentences can score.",
     # diagnostics
     "Copies": "Rows that are equal to an earlier row; they match in every model and raise similarity.",
     "Mean cosine": "Of two different texts. Near 1 all embeddings point the same way; CKA takes that direction out,"
@@ -50,30 +51,31 @@ TERMS = {
     "Chance CKA": "Biased linear CKA of unrelated layers with this spectrum. The debiased estimator takes it off.",
     # chains
     "Chain": "Trainings one after the other: each starts from what the one before left. Adaptations train the whole"
-    " model; the first fine-tuning truncates it at a layer, and each further one goes on at that layer with the same"
+    " model; the first fine-tuning truncates it at a layer, and each further one continues at that layer with the same"
     " seed.",
     "Adaptation": "Masked language modelling on texts without labels, before any fine-tuning.",
-    "The last step alone": "The last task learnt straight from the start, at the same layers with the same seeds.",
+    "The last step alone": "The last task learnt directly from the starting model, at the same layers with the"
+    " same seeds.",
     "Effect": "Mean over seeds of the score after the whole chain less the score of the last step alone, with the"
     " interval of the paired difference over other test items and other seeds, by Student’s t.",
     # labs
     "MLM twin": "The masked language model of the same size and seed: it began with the same weights and saw the same"
     " batches with the same tokens masked. Only the objective differs.",
-    "Drop": "What somebody would lose who keeps the last layer: the best layer is chosen for each seed by other seeds"
+    "Drop": "What keeping the last layer costs: the best layer is chosen for each seed by other seeds"
     " on other items, and scored by that seed.",
     "Difference from the twin": "Mean over pairs of the model’s value less its twin’s, with Student’s t interval of"
     " the paired differences. It is over other pairs of models, on the same texts; intervals are not corrected for how"
     " many there are.",
-    "Noise floor": "CKA of two masked language models that differ in their seed alone: what lies above it is no sign of"
-    " the objective.",
+    "Noise floor": "CKA of two masked language models that differ in their seed alone: what lies above it does not come"
+    " from the objective.",
     # DropBench
-    "Regret": "Points that the chosen layer scores below the best one on the test items, of which none was used to"
-    " choose; of seeds that the strategy did not look at, where any are left.",
-    "Cross-fitted regret": "The same against the layer that other seeds choose on the other half of the test items: the"
-    " highest of noisy scores is too good to be true. It can be negative.",
+    "Regret": "Points by which the chosen layer scores below the best one on the test items, none of which was used to"
+    " choose; by seeds that the strategy did not see, where any are left.",
+    "Cross-fitted regret": "The same, compared with the layer that other seeds choose on the other half of the test"
+    " items: the highest of noisy scores is too good to be true. It can be negative.",
     "Cost": "Of choosing, as a share of the paper’s sweep, every layer with five seeds; a step at layer l costs l + 1"
     " blocks.",
-    "Held": "Chance that the set of layers a strategy states holds the best one, by the errors of the test scores.",
+    "Held": "Chance that the set of layers a strategy states contains the best one, by the errors of the test scores.",
     "Within half a point": "Chance that the smallest layer which a strategy says is no worse than the best by more than"
     " half a point is so, by the errors of the test scores.",
     "Area": "Under the ROC curve: how often, of one model that drops and one that does not, the first has the larger"
@@ -81,7 +83,7 @@ TERMS = {
     # profiles
     "Latency": "Seconds from a batch of token ids on the device to its embeddings on the device: the median of all"
     " repeats, with their 5 and 95\u00a0% quantiles. Tokenising is not in it.",
-    "Throughput": "Texts of a batch by its median seconds.",
+    "Throughput": "Texts per second: the batch size divided by its median time.",
     "FLOPs": "Floating-point operations of one text by torch’s FlopCounterMode: matrix products and convolutions, a"
     " multiplication with its addition counted as two.",
 }

@@ -100,7 +100,7 @@ def without_folders(text: str) -> str:
 
 
 def _contents(sections: Sequence[Section]) -> Markup:
-    """Return links to the sections of a long page, for windows with room beside it."""
+    """Return links to the sections of a long page, for windows with room next to it."""
     links = listed("ul", (element("a", each.heading, href=f"#{each.name}") for each in sections))
     return element("nav", links, aria_label="Contents", class_="contents") if len(sections) > 4 else join()
 
@@ -162,7 +162,7 @@ def _cards(heading: str, cards: tuple[Card, ...]) -> Markup:
 def _sections(page: Page) -> Iterator[Section]:
     yield from page.sections
     yield section("provenance", "Where the numbers come from", *page.provenance)
-    yield section("glossary", "Words", definitions(terms(*page.terms)))
+    yield section("glossary", "Glossary", definitions(terms(*page.terms)))
     yield section("data", "Data", _downloads(page))
 
 

@@ -16,7 +16,7 @@ class Card:
     label: str
     value: str
     detail: str
-    """Where it is from, or how surely it is known."""
+    """Where it is from, or how certain it is."""
 
 
 @dataclass(frozen=True, slots=True)

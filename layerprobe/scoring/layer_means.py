@@ -44,7 +44,7 @@ def layer_means(model: ModelLike, task: Task) -> LayerMeans:
     A text's embedding is (a / |a| + b / |b|) / 2 of layers a and b, or (a + b) / 2 as they are. Norms grow with depth
     in many models, so that as they are the deeper layer decides; at unit norm both count alike. Both are scored, by the
     cosines of pairs or the probe of the kind, as `zero_shot` scores a layer. The pair of layers and the single layer it
-    is held against have the highest primary metric on the validation split; the gain is on test, with its interval
+    is compared with have the highest primary metric on the validation split; the gain is on test, with its interval
     over test items.
 
     By cosines no mean is ever made: the inner products of all layers of the two texts of a pair give all of them.

@@ -1,6 +1,6 @@
 """Scores of every layer as files that mteb reads: a folder a model, revision and layer, a JSON a task.
 
-`results/<model>/<revision>/experiments/layer_<L>/<task>.json`, with `model_meta.json` beside the tasks: each layer is
+`results/<model>/<revision>/experiments/layer_<L>/<task>.json`, with `model_meta.json` next to the tasks: each layer is
 an experiment of the model, as `mteb.ResultCache.load_results(load_experiments="match_name")` reads them.
 Source: the layout of mteb 2 (Muennighoff et al. 2023; Enevoldsen et al. 2025).
 """

@@ -78,7 +78,7 @@ def _evidence(squared: Array, projected: Array, rest: float, n: int) -> float:
     """Return the largest log evidence an item of one column of targets.
 
     `squared` are the (rank,) squared singular values, `projected` the squares of the targets along the left singular
-    vectors, and `rest` what is left of the targets' square beside them.
+    vectors, and `rest` what is left of the targets' square besides them.
     """
     ratio = 1.0  # alpha / beta, which alone decides: beta follows from it
     for _ in range(STEPS):
@@ -120,7 +120,7 @@ def h_score(features: ArrayLike, classes: ArrayLike, *, name: str = "the layer")
         H = tr( S_a^-1 (1 - a) B ),   S_a = (1 - a) S + a (tr S / d) I,
 
     with S the covariance of the features, B that of their class means, each as often as its class occurs, and a the
-    shrinkage of Ledoit and Wolf. It does not change when features are shifted, turned round or scaled by one number.
+    shrinkage of Ledoit and Wolf. It does not change when features are shifted, rotated or scaled by one number.
 
     Args:
         features: (n, d).

@@ -105,7 +105,7 @@ class LayerMean:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerMeans(Shown):
-    """Means of every two layers as embeddings, without fine-tuning, held against the best single layer."""
+    """Means of every two layers as embeddings, without fine-tuning, compared with the best single layer."""
 
     model: ModelDescription
     task: str
@@ -162,17 +162,17 @@ class LayerMeans(Shown):
 
     @property
     def sentence(self) -> str:
-        """What the better mean by validation gains, and how surely."""
+        """What the better mean by validation gains, and how certain that is."""
         best, title = self.best, metric_title(self.primary)
         spread, verdict = "no interval", "whether that is a gain is not known"
         if best.gain is not None:
             low, high = best.gain.interval
             spread = f"{best.gain.level:.0%} interval {low:+.2f} to {high:+.2f} over new {best.gain.unit}s"
-            verdict = "a gain" if low > 0 else "a loss" if high < 0 else "no gain is shown"
+            verdict = "a gain" if low > 0 else "a loss" if high < 0 else "no significant gain"
         return (
             f"The mean of {best.name} scores {best.test:.2f} on test, "
-            f"{best.test - self.test:+.2f} {title} x 100 against layer {self.layer}, the best single one by validation "
-            f"({spread}): {verdict}."
+            f"{best.test - self.test:+.2f} {title} x 100 compared with layer {self.layer}, the best single one by "
+            f"validation ({spread}): {verdict}."
         )
 
     @property
@@ -198,7 +198,7 @@ class SummaryMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SummaryScores(Shown):
-    """Extractive summaries from frozen sentence embeddings, beside the first sentences and the oracle."""
+    """Extractive summaries from frozen sentence embeddings, next to the first sentences and the oracle."""
 
     model: ModelDescription
     task: str
@@ -214,7 +214,7 @@ class SummaryScores(Shown):
     lead: dict[str, float]
     """Of the first sentences on test by metric, x 100."""
     oracle: dict[str, float]
-    """Of the sentences that a greedy search with the summary at hand chooses, x 100."""
+    """Of the sentences that a greedy search with the summary known chooses, x 100."""
     methods: tuple[SummaryMethod, ...]
 
     @property
@@ -283,11 +283,11 @@ class SummaryScores(Shown):
         if gain is not None:
             low, high = gain.interval
             spread = f"{gain.level:.0%} interval {low:+.2f} to {high:+.2f} over new documents"
-            verdict = "better" if low > 0 else "worse" if high < 0 else "no difference is shown"
+            verdict = "better" if low > 0 else "worse" if high < 0 else "no significant difference"
         first = "first sentence" if self.keep == 1 else f"first {self.keep} sentences"
         return (
             f"By validation {method.name} at layer {layer} is best: {title} {score:.2f} on test, {score - lead:+.2f} "
-            f"against the {first} ({spread}): {verdict}. The oracle has {self.oracle[self.primary]:.2f}."
+            f"compared with the {first} ({spread}): {verdict}. The oracle has {self.oracle[self.primary]:.2f}."
         )
 
     @property
@@ -354,8 +354,14 @@ class AcrossTasks(Shown):
                     for name, task in zip(distinct_names([task.task for task in self.tasks]), self.tasks, strict=True)
                 ),
                 own("mean", form=".2f", meaning="Of the tasks, x 100."),
-                own("behind", form=".2f", meaning="What the best layer scores more in the mean over tasks."),
-                own("interval", title=sure, form=".2f", meaning="Of that, on other tasks like these.", interval=True),
+                own("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
+                own(
+                    "interval",
+                    title=sure,
+                    form=".2f",
+                    meaning="Of that difference, on other tasks like these.",
+                    interval=True,
+                ),
                 Column("flag", tuple(self._flag(each.layer) for each in self.layers)),
             ),
             marks=tuple("chosen" if each.layer == self.best_layer else None for each in self.layers),
@@ -380,7 +386,7 @@ class AcrossTasks(Shown):
 
     @property
     def sentence(self) -> str:
-        """Which layer is best on all tasks, and which cannot be told from it."""
+        """Which layer is best on all tasks, and which are statistically tied with it."""
         best, last, n = self.layers[self.best_layer], self.model.n_blocks, len(self.tasks)
         tasks = "1 task" if n == 1 else f"{n} tasks"
         said = f"Layer {best.layer} of {last} scores best over {tasks}, {best.mean:.1f} in the mean"
@@ -391,7 +397,7 @@ class AcrossTasks(Shown):
             )
             said += f"; the last layer scores {end.behind:.1f} less{bounds}"
         if n == 1:
-            return f"{said}; one task says nothing of others."
+            return f"{said}; one task says nothing about others."
         others = [str(layer) for layer in self.candidates if layer != best.layer]
         rivals = (
             f"on other tasks like these, {', '.join(others)} may be as good" if others else "no other may be as good"

@@ -1,1 +1,1 @@
-"""Scores of a few runs -> which layer to keep, how surely, and which run would tell most. Trains nothing."""
+"""Scores of a few runs -> which layer to keep, how certain that is, and which run would tell most. Trains nothing."""

@@ -1,4 +1,4 @@
-"""Evidence -> which layer to keep, how surely, and what is left to doubt. Knows numbers; trains nothing."""
+"""Evidence -> which layer to keep, how certain that is, and what is uncertain. Knows numbers; trains nothing."""
 
 import math
 from dataclasses import replace

@@ -47,8 +47,8 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
         return _over("budget", settings)
     full, cost = settings.full_sweep(evidence.n_blocks), decision.run.cost
     raise DataError(
-        f"expected a budget for at least one run, got {left:g} of the {full} block-steps of a full sweep: the first "
-        f"one costs {cost}, so give at least {math.ceil(1000 * cost / full) / 10}%"
+        f"expected a budget for at least one run, got {left / full:.1%} of a full sweep: the first run "
+        f"costs {cost / full:.1%}, so give at least {math.ceil(1000 * cost / full) / 10}%"
     )
 
 
@@ -89,7 +89,7 @@ def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
         return None
     start = _start(evidence)
     layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
-    return _fine_tune(evidence, layer, "here the search begins")
+    return _fine_tune(evidence, layer, "the search starts here")
 
 
 def _start(evidence: Evidence) -> int:
@@ -104,7 +104,7 @@ def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decis
     known = posterior(evidence)
     best = known.best_layer
     if not evidence.runs_at(best) and best + 1 <= left:
-        return _fine_tune(evidence, best, "it seems the best layer and has had no run of its own")
+        return _fine_tune(evidence, best, "this layer looks best and has no run of its own yet")
     if known.chances_within(settings.tolerance)[best] >= settings.level:
         return _over("settled", settings)
     open_layers = [layer for layer in evidence.choices if len(evidence.runs_at(layer)) < settings.seeds]
@@ -119,9 +119,9 @@ def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decis
         return _over("budget", settings)
     rates = {layer: round(gain / (layer + 1), 9) for layer, gain in gains.items()}
     if of_scan / (evidence.n_blocks + 1) > max(rates.values(), default=0.0):
-        return _scan(evidence, "one more scan promises most for its cost")
+        return _scan(evidence, "another run of all layers at once promises most for its cost")
     layer = min(rates, key=lambda layer: (-rates[layer], layer))
-    return _fine_tune(evidence, layer, "its next seed promises most for its cost")
+    return _fine_tune(evidence, layer, "another seed at this layer promises most for its cost")
 
 
 def _over(stop: StopReason, settings: SearchSettings) -> Decision:

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 
 from scipy.special import ndtri
 
-from layerprobe.names import listed
+from layerprobe.names import listed, plural
+from layerprobe.progress import duration
 from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 
 
 def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
     """Return why a search is over."""
     reasons: dict[StopReason, str] = {
-        "settled": f"the best layer is within {points(settings.tolerance)}, with the requested confidence",
-        "gain": "further seeds would not improve the choice",
+        "settled": f"no other layer is likely to be more than {points(settings.tolerance)} better",
+        "gain": "more seeds would not improve the choice",
         "seeds": f"every layer that may be the best has all {settings.seeds} seeds",
         "budget": "the next run would exceed the budget",
     }
@@ -20,7 +21,7 @@ def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
 
 
 def search_sentence(answer: SearchAnswer) -> str:
-    """Return which layer to keep, how surely, the smallest that will do, what was spent, and what is left to doubt."""
+    """Return which layer to keep, how sure that is, the smallest that will do, the cost, and what is uncertain."""
     parts = (
         *(kept_sentence(answer), sureness_sentence(answer), sufficient_sentence(answer)),
         *(spent_sentence(answer), doubt_sentence(answer)),
@@ -59,14 +60,14 @@ def sureness_sentence(answer: SearchAnswer) -> str:
     """Return which layers may be the best, or with what chance the one to keep is."""
     chance, level = percents(answer.chance), f"{answer.settings.level:.0%}"
     if len(answer.candidates) == 1:
-        return f"It is the best layer with a chance of {chance}."
+        return f"The chance that it is the best layer is {chance}."
     if len(answer.candidates) == len(answer.layers) - answer.first_layer:
-        return f"It is the best layer with a chance of {chance}; none of the others can be ruled out."
+        return f"The chance that it is the best layer is {chance}; no other layer can be ruled out."
     return f"{level} sure that the best layer is {either(answer.candidates)}."
 
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
-    """Return the smallest layer that will do, and what is gained by it; nothing of layer 0, which none is below."""
+    """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
     near, level = points(answer.settings.tolerance), f"{answer.settings.level:.0%}"
     if answer.smallest_sufficient == answer.best_layer:
         return f"No smaller layer is within {near} of it, {level} sure." if answer.best_layer else ""
@@ -77,38 +78,39 @@ def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
     return f"The chance that layer {answer.best_layer} is within {near} of the best is {within}."
 
 
-def spent_sentence(answer: SearchAnswer, *, proof: int = 0) -> str:
-    """Return what was spent, how many block-steps of it for a proof against the last layer, and why no more was."""
-    spent = (
-        f"{answer.spent} block-steps, {answer.share:.1%} of a sweep of every layer with {answer.settings.seeds} seeds"
-    )
+def spent_sentence(answer: SearchAnswer, *, proof: int = 0, seconds: float = 0.0) -> str:
+    """Return what was spent, how much of it on a comparison with the last layer, and why no more was."""
+    spent = f"{answer.share:.1%} of a full sweep (every layer with {answer.settings.seeds} seeds)"
     if proof:
-        spent += f", {proof} of them to compare it with the last layer"
+        spent += f", {part(proof / answer.spent)} of it to compare with the last layer"
+    if seconds:
+        spent += f", {duration(seconds)} of training"
     if answer.decision.stop is None:
-        return f"Spent so far: {spent}; next, {answer.decision.why}."
-    return f"Spent: {spent}; {answer.decision.why}."
+        return f"Cost so far: {spent}; next run: {answer.decision.why}."
+    return f"Cost: {spent}. The search stopped because {answer.decision.why}."
 
 
-def doubt_sentence(answer: SearchAnswer) -> str:
-    """Return what is left to doubt and what it would take; nothing where the best layer is settled."""
+def doubt_sentence(answer: SearchAnswer, *, unit: str = "item") -> str:
+    """Return what is uncertain and what it would take; nothing where the best layer is settled."""
     if answer.decision.stop == "settled":
         return ""
     doubt, best, tolerance = answer.doubt, answer.best_layer, answer.settings.tolerance
     reach = float(ndtri((1 + answer.settings.level) / 2))
     pair = listed(sorted((best, doubt.rival)))
     items, difference = reach * doubt.item_error, abs(doubt.difference)
-    said = f"Layers {pair} lie {difference:.1f} points apart, known to ±{items:.1f} over items"
+    found = f"Layers {pair} differ by {difference:.1f} points, ±{items:.1f} over {plural(unit)}"
     if doubt.seed_error is None:
         bare = [layer for layer in sorted((best, doubt.rival)) if not answer.layers[layer].runs]
-        said += f"; {listed(bare)} had no run of {'its' if len(bare) == 1 else 'their'} own"
+        found += f"; no run yet at layer{'s' * (len(bare) > 1)} {listed(bare)}"
     else:
-        said += f" and to ±{reach * doubt.seed_error:.1f} over seeds"
+        found += f" and ±{reach * doubt.seed_error:.1f} over seeds"
     wanted = []
     if items > tolerance:
-        wanted.append("more items" if doubt.items_needed is None else f"about {_rounded(doubt.items_needed):,} items")
+        number = "more" if doubt.items_needed is None else f"about {_rounded(doubt.items_needed):,}"
+        wanted.append(f"{number} {plural(unit)}")
     if answer.decision.stop != "gain" and (doubt.seed_error is None or reach * doubt.seed_error > tolerance):
-        wanted.append("more runs there")
-    return f"{said}. Resolving {points(tolerance)} would need {' and '.join(wanted)}." if wanted else f"{said}."
+        wanted.append("more seeds at these layers")
+    return f"{found}. Resolving {points(tolerance)} would need {' and '.join(wanted)}." if wanted else f"{found}."
 
 
 def _rounded(number: int) -> int:

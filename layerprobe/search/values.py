@@ -16,7 +16,7 @@ noticeably improve the choice; seeds: all layers that may be the best have all t
 exceed it."""
 
 TOLERANCE = 0.5
-"""Points of the metric x 100 that another layer is not worth."""
+"""Points of the metric x 100 of score loss that is accepted for a smaller model."""
 SHARE = 0.15
 """Of the full sweep, which is spent at most."""
 SEEDS = 5
@@ -127,7 +127,7 @@ class SearchSettings:
     tolerance: float = TOLERANCE
     """Points of the metric x 100 that do not matter."""
     level: float = LEVEL
-    """How surely the best layer must be within the tolerance, and the set must hold it."""
+    """Confidence that the best layer is within the tolerance, and that the set contains it."""
     budget: float | None = None
     """Share of the full sweep; None: 15 %, and all of it for models of up to 4 blocks."""
     seeds: int = SEEDS
@@ -217,7 +217,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnswer:
-    """Which layer to keep, how surely, and at what cost."""
+    """Which layer to keep, how certain that is, and at what cost."""
 
     best_layer: int
     """With the highest expected score, the smaller one of equals."""

@@ -52,7 +52,7 @@ def check_finite(parts: Iterable[NDArray[Any]], *, name: str) -> None:
 def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], *, name: str) -> None:
     """Raise DataError unless a layer is a matrix of real numbers."""
     if len(shape) != 2 or shape[1] == 0:
-        raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector a text")
+        raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector per text")
     if dtype.kind not in "fiu":
         raise DataError(f"{name} has dtype {dtype}, expected real numbers: convert it to float32 or float64")
 

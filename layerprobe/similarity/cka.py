@@ -201,7 +201,7 @@ def estimate_cka(
 def _estimate(
     X: ArrayLike, Y: ArrayLike, measure: CKA, *, level: float = LEVEL, clusters: ArrayLike | None = None
 ) -> CKAEstimate:
-    # With a level whether it is asked for or not: sums by sample are added up in another order, and two functions would
+    # With a level whether it is requested or not: sums by sample are added up in another order, and two functions would
     # differ in the last digits.
     layers: list[NamedLayers] = [[("X", np.asarray(X))], [("Y", np.asarray(Y))]]
     (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, clusters=clusters)
@@ -303,7 +303,7 @@ class CKAEstimate:
         """Return one value for every layer of the model, with its interval and the band of the whole curve.
 
         Raises:
-            DataError: If same-index is asked for models of different depth.
+            DataError: If same-index is requested models of different depth.
         """
         curve = similarity_curve(self.map, alignment=alignment)
         if not self.uncertain:

@@ -17,7 +17,7 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
         One value a layer of the model, in the range of the map: debiased ones can be negative.
 
     Raises:
-        DataError: If same-index is asked for models of different depth, or the alignment is unknown.
+        DataError: If same-index is requested models of different depth, or the alignment is unknown.
 
     Examples:
         >>> from layerprobe.similarity.measures.cka import CKA

@@ -167,7 +167,7 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
 def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
     """Return the eigenvalues of the covariance, and its diagonal, both times n - 1."""
     n, d = array.shape
-    if n < d:  # the Gram matrix of the rows, the smaller one, has the same eigenvalues beside zeros
+    if n < d:  # the Gram matrix of the rows, the smaller one, has the same eigenvalues besides zeros
         centred = np.asarray(array, dtype=np.float64) - mean
         matrix, variances = centred @ centred.T, np.einsum("ij,ij->j", centred, centred)
     else:

@@ -1,4 +1,4 @@
-"""Maps and curves of the measures beside CKA, with jackknife errors. Knows arrays and names of layers."""
+"""Maps and curves of the measures besides CKA, with jackknife errors. Knows arrays and names of layers."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class MeasureEstimate:
         that leaves changes the neighbours of others, which a jackknife counts more than once.
 
         Raises:
-            DataError: If same-index is asked for models of different depth.
+            DataError: If same-index is requested models of different depth.
 
         Source: Quenouille 1956 (Biometrika 43); Efron and Tibshirani 1993, An Introduction to the Bootstrap,
         chapter 11.

@@ -140,7 +140,7 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
 
     Source: Fisher 1921 (Metron 1); Fieller 1954 (Journal of the Royal Statistical Society B 16), for the ratio of two
     means; on the scale of z without the root, estimates that came out low have intervals
-    that are too short: bands of six layers and 100 samples then hold the truth in 91 % where 95 % was asked for.
+    that are too short: bands of six layers and 100 samples then hold the truth in 91 % where 95 % was requested.
     """
     check_level(level)
     tail = (1 - level) / 2 if width is None else stats.norm.sf(width)

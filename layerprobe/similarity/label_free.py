@@ -7,7 +7,7 @@ How this differs from their code (OFSkean/information_flow, revisions 5dc1ca8 an
 between layers and models, not with theirs:
 
 - Embeddings: theirs are means of tokens that were centred by text and scaled to length 1, and are not scaled after
-  that; here they are pooled as asked for and scaled to length 1. Their entropies are divided by log min(n, d) by
+  that; here they are pooled as requested and scaled to length 1. Their entropies are divided by log min(n, d) by
   default.
 - InfoNCE: theirs is the loss, lower is better; 5dc1ca8 counts the other texts of the same view as negatives, too, and
   703d566 asks in one direction. Here it is the bound, higher is better, of both directions.

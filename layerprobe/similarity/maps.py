@@ -1,4 +1,4 @@
-"""Maps of all layers by the measures beside CKA, which has its own engine.
+"""Maps of all layers by the measures besides CKA, which has its own engine.
 
 Knows arrays and names of layers; knows no files, no models and no measure.
 """

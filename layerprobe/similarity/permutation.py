@@ -159,7 +159,7 @@ def shuffled_maps(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shuffled:
-    """A layer with its rows in another order, read when they are asked for."""
+    """A layer with its rows in another order, read when they are requested."""
 
     source: Rows
     order: NDArray[np.intp]

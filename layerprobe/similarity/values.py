@@ -1,4 +1,4 @@
-"""What was measured between the layers of models, how, and how surely."""
+"""What was measured between the layers of models, how, and how certain that is."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure(abc.ABC):
-    """How two layers are compared: everything that a similarity depends on beside the data.
+    """How two layers are compared: everything that a similarity depends on besides the data.
 
     Subclasses are frozen dataclasses whose fields are the settings that they have, each with a default. They are
     registered in `MEASURES`, or by another package under the entry points `layerprobe.measures`.
@@ -87,7 +87,7 @@ class Measure(abc.ABC):
     robustly: ClassVar[str] = "on more texts"
     """How to compare where a few texts decide, in words."""
     json_tags: ClassVar[tuple[str, ...]] = ("name",)
-    """What JSON has beside the fields, from which the class follows."""
+    """What JSON has besides the fields, from which the class follows."""
 
     normalize: Normalize = "raw"
     """raw features, or each divided by its standard deviation."""
@@ -128,7 +128,7 @@ class Measure(abc.ABC):
     @property
     @abc.abstractmethod
     def conventions(self) -> tuple[str, ...]:
-        """Everything that its values depend on beside features and texts, in words."""
+        """Everything that its values depend on besides features and texts, in words."""
 
     def sampling_error(self, n: int) -> str:
         """Return how far values on n texts may be off, in words."""
@@ -265,7 +265,7 @@ class SimilarityMap(Shown):
     h of texts or documents, as a share of them. Below `LEAST_SHARE` a few decide, and intervals may be too narrow; None
     where there are no intervals."""
     null: PermutationNull | None = None
-    """What chance shows; None where no permutations were asked for."""
+    """What chance shows; None where no permutations were requested."""
     first_layers: tuple[int, int] = field(default=(0, 0), metadata=RARE)
     """The first layer of the model and of the reference that is not left out; those before repeat what it has."""
 
@@ -404,7 +404,7 @@ class SimilarityCurve:
     alignment: Alignment
     """How those were chosen."""
     uncertainty: CurveUncertainty | None = None
-    """Of the values; None where there are too few texts, the estimator has no intervals, or none were asked for."""
+    """Of the values; None where there are too few texts, the estimator has no intervals, or none were requested."""
 
     def __post_init__(self) -> None:
         if not self.values or len(self.values) != len(self.reference_layers):

@@ -140,7 +140,7 @@ def confirmation(
 
     by the primary metric of the task, with its errors over test items and seeds, see `crossed`. A predicted drop of the
     last layer is confirmed if the interval of the effect lies above 0, and refuted if it lies below half a point, which
-    is not worth another layer. Where no drop was predicted the two change places. An interval between 0 and half a
+    does not justify another layer. Where no drop was predicted the two change places. An interval between 0 and half a
     point is above 0: the drop is sure, small as it is, and the earlier layer has fewer blocks, too. Anything else, and
     a single seed, is undecided. Nothing is claimed of flagged layers before the last one.
 
@@ -226,12 +226,12 @@ def _sentence(
         f"{seeds})."
     )
     if len(prediction.drop_layers) > 1:
-        sentence += f" Of the {len(prediction.drop_layers)} flagged layers only the last was tested."
+        sentence += f" Of the {len(prediction.drop_layers)} flagged layers, only the last was tested."
     if result.verdict == "undecided" and error is not None:
         sentence += f" {_visible(error)}"
     if saved := result.saved:
         sentence += (
-            f" That is settled without the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "
+            f" That saved the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "
             f"{duration(saved.seconds)}."
         )
     return sentence
@@ -242,7 +242,7 @@ def _claim(result: Confirmation, *, predicted_drop: bool) -> str:
     earlier, last = result.compared_layers
     lower = f"the last layer, {last}, scores lower than layer {earlier}"
     if result.verdict == "undecided":
-        return f"Fine-tuning does not decide whether {lower}"
+        return f"Fine-tuning is inconclusive on whether {lower}"
     drops = predicted_drop == (result.verdict == "confirmed")
     what = lower if drops else f"the last layer, {last}, scores less than {MARGIN:g} below layer {earlier}"
     return f"Fine-tuning {'confirms that' if result.verdict == 'confirmed' else 'refutes the prediction:'} {what}"
@@ -252,7 +252,7 @@ def _visible(error: CrossedInterval) -> str:
     """Return what difference could have been seen."""
     drawn = [_count(error.n_seeds, "seed")] if error.seeds_error is not None else []
     drawn = [*([] if error.n_items is None else [_count(error.n_items, error.unit)]), *drawn]
-    return f"{' and '.join(drawn)} could show a difference of {error.visible:.1f} points or more."
+    return f"{' and '.join(drawn)} can detect a difference of {error.visible:.1f} points or more."
 
 
 def _count(n: int, what: str) -> str:

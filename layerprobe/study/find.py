@@ -200,7 +200,7 @@ class _Search:
             self._score(job, layer, _at(outcome, layer))
         if isinstance(outcome, JointRun):
             self.failures += [
-                f"the scan goes on without layer {failure.layer}: {failure.message}"
+                f"the run of all layers continues without layer {failure.layer}: {failure.message}"
                 for failure in outcome.failures
                 if failure.layer in self.evidence.choices
             ]

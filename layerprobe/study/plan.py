@@ -43,7 +43,7 @@ def plan_search(
     further: int = 0,
     protocol: Protocol | None = None,
 ) -> TuningPlan:
-    """Return what `find` with these arguments takes at most, and `further` block-steps beside; nothing is written.
+    """Return what `find` with these arguments takes at most, and `further` block-steps besides; nothing is written.
 
     Raises:
         DataError: If a setting is not what it should be.

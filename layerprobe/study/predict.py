@@ -1,4 +1,4 @@
-"""A model, and a task or texts -> which layers will drop, and what speaks against it. Nothing is trained.
+"""A model, and a task or texts -> which layers will drop, and the reasons to doubt it. Nothing is trained.
 
 `predict` is the one answer: the command line, `run`, the report and the notebooks have theirs from it.
 """
@@ -177,7 +177,7 @@ def predict_drop(
 ) -> DropPrediction:
     """Apply a rule to what is known of a model: its comparison, and what `read_curves` gave.
 
-    Zero-shot scores choose a baseline beside the prediction, and no part of it.
+    Zero-shot scores choose a baseline next to the prediction, and no part of it.
 
     Raises:
         DataError: If the model has fewer than three blocks, or what the rule reads is missing.
@@ -221,7 +221,7 @@ def predict_drop(
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
         sentence=call_sentence(
-            rule, model, values, onset=call.onset, n_blocks=n_blocks, probability=probability, first=first
+            model, values, onset=call.onset, n_blocks=n_blocks, probability=probability, first=first
         ),
         baselines=baselines,
         probability=probability,
@@ -251,7 +251,7 @@ def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> Drop
 def drop_cautions(
     comparison: Comparison, drop: DropPrediction, zero_shot: LayerScores | None = None
 ) -> tuple[str, ...]:
-    """Return, in plain words, what speaks against taking a predicted drop at its word."""
+    """Return, in plain words, the reasons to doubt a predicted drop."""
     said = []
     model, reference = comparison.model, comparison.reference
     same = (model.revision, model.random_init) == (reference.revision, reference.random_init)
@@ -266,8 +266,8 @@ def drop_cautions(
         kept, best = zero_shot.scores[drop.recommended_layer], zero_shot.best_layer
         if best in drop.drop_layers and zero_shot.scores[best] > kept + CONTRADICTION:
             said.append(
-                f"the labels disagree: untrained, the flagged layer {best} scores {zero_shot.scores[best]:.1f} and "
-                f"the recommended layer {drop.recommended_layer} {kept:.1f} "
+                f"the labels disagree: before fine-tuning, the flagged layer {best} scores "
+                f"{zero_shot.scores[best]:.1f} and the recommended layer {drop.recommended_layer} {kept:.1f} "
                 f"({zero_shot.split} {metric_title(zero_shot.primary)} x 100)"
             )
     return tuple(said)

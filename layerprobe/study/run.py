@@ -73,7 +73,7 @@ def run(
         task: What to learn and to score.
         reference: As for `predict`.
         fine_tuning: False stops at the prediction.
-        layers: Layers to fine-tune beside those that the search chooses, with all seeds on the task's own splits.
+        layers: Layers to fine-tune besides those that the search chooses, with all seeds on the task's own splits.
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
         protocol: The paper's by default.
         save_models: Keep the weights of the runs of the search, for `export_model`.

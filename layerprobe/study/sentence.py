@@ -13,7 +13,7 @@ def headline(study: Study) -> str:
     n_blocks, confirmation = study.comparison.model.n_blocks, study.confirmation
     if confirmation is None:
         expected = keep_phrase(study.prediction.recommended_layer, n_blocks)
-        return f"Expected before training: {expected[0].lower()}{expected[1:]}"
+        return f"Predicted before training: {expected[0].lower()}{expected[1:]}"
     earlier, last = confirmation.compared_layers
     if confirmation.verdict == "undecided":
         return f"Layer {earlier} or layer {last} of {n_blocks}: not decided"
@@ -22,7 +22,7 @@ def headline(study: Study) -> str:
 
 
 def summary(study: Study) -> str:
-    """Return what the headline rests on: scores, the whole model's beside them, savings and how surely it is known."""
+    """Return what the headline rests on: scores, the full model's, savings and how sure it is."""
     if study.finding is not None:
         said = f"{study.finding.promise}. {study.finding.certainty}"
         return f"{said[0].upper()}{said[1:]}"
@@ -36,7 +36,7 @@ def proof_sentence(finding: Finding) -> str:
         return finding.against_last.sentence
     if best == last:
         return "The layer to keep is already the last one: there is nothing to compare it with."
-    return f"That layer {best} scores higher than the last, {last}, was not tested on the test split."
+    return f"Layer {best} was not compared with the last layer, {last}, on the test split."
 
 
 def found_drop_sentence(finding: Finding) -> str:
@@ -45,15 +45,13 @@ def found_drop_sentence(finding: Finding) -> str:
     far, sure = points(settings.tolerance), f"{settings.level:.0%} sure"
     if layers:
         they_are = "it is" if len(layers) == 1 else "they are"
-        return (
-            f"On validation the model drops at {layer_span(layers)}: {sure} that {they_are} worse than the best by "
-            f"more than {far}."
-        )
+        said = f"{sure} that {they_are} more than {far} below the best"
+        return f"On validation, scores drop at {layer_span(layers)}: {said}."
     if _no_drop(finding):
-        return f"On validation the model does not drop: {sure} that its last layer is within {far} of the best."
+        return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
     return (
-        f"Whether the model drops is open: on validation its last layer is worse than the best by more than {far} "
-        f"with a chance of {percents(finding.drop_chance)}."
+        "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than "
+        f"{far} below the best is {percents(finding.drop_chance)}."
     )
 
 
@@ -73,9 +71,8 @@ def expectation_sentence(study: Study) -> str:
     )
     verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else "disagrees"
     return (
-        f'Expected before training by the rule "{prediction.rule}": layer {prediction.recommended_layer}, and '
-        f"{flagged}. Training {verdict}: {_of_layer(finding, prediction.recommended_layer)}, and "
-        f"{_of_drop(finding, prediction.drop_layers)}."
+        f"Predicted before training: layer {prediction.recommended_layer}, and {flagged}. Training {verdict}: "
+        f"{_of_layer(finding, prediction.recommended_layer)}, and {_of_drop(finding, prediction.drop_layers)}."
     )
 
 
@@ -97,15 +94,15 @@ def _of_layer(finding: Finding, expected: int) -> str:
     if expected in finding.answer.candidates:
         return f"layer {expected} is statistically tied with the best, {best}"
     less = layers[best].mean - layers[expected].mean
-    return f"layer {expected} scores {less:.1f} points less than layer {best}"
+    return f"layer {expected} is {less:.1f} points below layer {best}"
 
 
 def _of_drop(finding: Finding, flagged: tuple[int, ...]) -> str:
     found = finding.drop_layers
     if found:
-        alone = " alone" if set(found) < set(flagged) else ""
-        return "the drop is as expected" if found == flagged else f"a drop was found at {layer_span(found)}{alone}"
-    return "none was found" if _no_drop(finding) else "it is unclear whether the last layer drops"
+        only = " only" if set(found) < set(flagged) else ""
+        return "the drop is as expected" if found == flagged else f"a drop was found at {layer_span(found)}{only}"
+    return "no drop was found" if _no_drop(finding) else "it is unclear whether the last layer drops"
 
 
 def _no_drop(finding: Finding) -> bool:

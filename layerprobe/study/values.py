@@ -159,7 +159,7 @@ class AgainstLast:
 
     @property
     def verdict(self) -> Verdict:
-        """confirmed: the last layer scores lower; refuted: it scores higher; undecided: neither can be told."""
+        """confirmed: the last layer scores lower; refuted: it scores higher; undecided: neither is shown."""
         low, high = self.difference.interval
         return "confirmed" if low > 0 else "refuted" if high < 0 else "undecided"
 
@@ -174,8 +174,8 @@ class AgainstLast:
             "undecided": f"inconclusive: only differences of {each.visible:.1f} points or more are detectable here",
         }
         return (
-            f"On the test split layer {self.layer} scores {each.value:+.2f} {metric_title(self.primary)} x 100 against "
-            f"the last, {self.last} ({each.level:.0%} interval {low:+.2f} to {high:+.2f} {each.sources}), "
+            f"On the test split, layer {self.layer} differs from the last layer, {self.last}, by {each.value:+.2f} "
+            f"{metric_title(self.primary)} x 100 ({each.level:.0%} interval {low:+.2f} to {high:+.2f} {each.sources}), "
             f"{told[self.verdict]}."
         )
 
@@ -224,7 +224,7 @@ class Finding(Shown):
     def headline(self) -> str:
         """Which layer to keep, the start of a sentence; where the test split says otherwise, that it does."""
         if self.against_last is not None and self.against_last.verdict == "refuted":
-            return f"Validation chose layer {self.best_layer}, but the whole model scores higher on test"
+            return f"Validation chose layer {self.best_layer}, but the full model scores higher on test"
         return kept_phrase(self.answer)
 
     @property
@@ -252,16 +252,16 @@ class Finding(Shown):
         if self.best_layer == len(self.parameters) - 1:
             return ""
         if self.against_last is None:
-            return "not compared with the whole model on test"
+            return "not compared with the full model on test"
         each, verdict = self.against_last.difference, self.against_last.verdict
         low, high = each.interval
         if verdict == "undecided":
             bounds = f"{each.level:.0%} interval {low:+.1f} to {high:+.1f}"
-            return f"no significant difference from the whole model ({each.value:+.1f} points, {bounds})"
+            return f"no significant difference from the full model ({each.value:+.1f} points, {bounds})"
         side = "above" if verdict == "confirmed" else "below"
         near, far = sorted((abs(low), abs(high)))
         bounds = f"{each.level:.0%} interval {near:.1f} to {far:.1f}"
-        return f"{abs(each.value):.1f} points {side} the whole model ({bounds})"
+        return f"{abs(each.value):.1f} points {side} the full model ({bounds})"
 
     @property
     def certainty(self) -> str:
@@ -274,12 +274,14 @@ class Finding(Shown):
     @property
     def spent(self) -> str:
         """What the runs cost, and why there are no more, as a sentence."""
-        return spent_sentence(self.answer, proof=self.proof_cost)
+        seconds = sum(run.seconds for run in (*self.fine_tuned, *(scan[0] for scan in self.scans)))
+        return spent_sentence(self.answer, proof=self.proof_cost, seconds=seconds)
 
     @property
     def doubt(self) -> str:
         """What is uncertain and what it would take, in sentences; empty where the best layer is settled."""
-        return doubt_sentence(self.answer)
+        errors = (error for each in self.outcomes for error in (each.validation_error, each.error) if error)
+        return doubt_sentence(self.answer, unit=next((error.unit for error in errors), "item"))
 
     def saved(self, layer: int) -> float:
         """Return the share of the whole model's parameters that one truncated at a layer does without."""

@@ -108,7 +108,7 @@ def _finding(curve: SweepCurve, level: float) -> str:
     if len(curve.outcomes) == 1:
         return f"{said}; no other layer was run."
     if best.interval is None:
-        return f"{said}; one seed: how far another would be from it is not known."
+        return f"{said}; one seed: the spread over seeds is unknown."
     low, _ = best.interval
     near = [each.layer for each in curve.outcomes if each is not best and each.mean >= low]
     others = numbers.counted_layers(near) if near else "no other layer"

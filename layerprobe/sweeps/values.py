@@ -120,7 +120,7 @@ class SweepResult(Shown):
                 column(
                     "failed",
                     lambda row: sum(run.layer == row[3] for run in row[2].failed) or None,
-                    meaning="Runs that failed, which no score has.",
+                    meaning="Failed runs, which are in no score.",
                 ),
             ),
             title="Scores by layer",

@@ -40,7 +40,7 @@ def test_the_tables_have_a_row_a_strategy_and_a_curve(layerprobe: Layerprobe, zo
     assert sum(line.startswith("scan, falling") for line in lines) == 6, "expected four strategies and two curves"
     assert any(line.startswith("falling ") for line in lines), "expected scans against TMFT"
     page = (tmp_path / "bench.html").read_text()
-    assert "What each strategy loses for what it costs, budget converged" in page
+    assert "Regret versus cost of each strategy, budget converged" in page
     assert "find, 15%" in page
 
 

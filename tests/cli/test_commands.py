@@ -150,7 +150,7 @@ def test_find_prints_the_table_and_the_answer(
     assert lines[10] == (
         "The layer to keep is already the last one: there is nothing to compare it with."
         if best == 3
-        else f"That layer {best} scores higher than the last, 3, was not tested on the test split."
+        else f"Layer {best} was not compared with the last layer, 3, on the test split."
     )
     tested = layerprobe(*command, "--against-last", "2", "--json").json["against_last"]
     assert (tested is None) == (best == 3)

@@ -18,7 +18,7 @@ def test_a_dry_run_fine_tunes_nothing_and_writes_nothing(
     against = ["-r", reference] if command in ("run", "confirm") else []
     given = [command, model, *against, "-t", pairs_file, "--seeds", "2", *out]
     said = layerprobe(*given, "--dry-run")
-    assert (said.code, said.out.startswith("Fine-tuning electra of 3 blocks takes at most ")) == (0, True), said
+    assert (said.code, said.out.startswith("Fine-tuning electra (3 blocks) takes at most ")) == (0, True), said
     plan = layerprobe(*given, "--dry-run", "--json").json
     assert plan["full_sweep"] in (20, 50)
     assert plan["run_seconds"] > 0
@@ -42,6 +42,6 @@ def test_the_cost_and_the_prediction_are_said_before_fine_tuning(
         *("--against-last", "1"),
     )
     assert said.code == 0, said.err
-    cost = said.err.index("note: Fine-tuning electra of 3 blocks takes at most")
+    cost = said.err.index("note: Fine-tuning electra (3 blocks) takes at most")
     prediction = said.err.index("info: before fine-tuning: ")
     assert cost < prediction

@@ -141,8 +141,8 @@ def test_evidence_of_a_search_says_which_layer_it_keeps_and_what_was_expected() 
     order = [
         "## Why this layer",
         f"{study.finding.kept} {study.finding.certainty}",
-        "That layer 1 scores higher than the last, 3, was not tested on the test split.",
-        'Expected before training by the rule "plateau of CKA": layer 2, and a drop at layer 3. Training ',
+        "Layer 1 was not compared with the last layer, 3, on the test split.",
+        "Predicted before training: layer 2, and a drop at layer 3. Training ",
         "Similarity with org/reference on 50 texts",
         "| Layer | Expected Spearman | 95% interval | Chance to be best | debiased linear CKA |  |",
         "| 0.8800 | to keep |",
@@ -243,4 +243,4 @@ def test_of_several_seeds_the_mean_counts_and_this_one_stands_beside_it() -> Non
 def test_one_seed_says_that_nothing_is_known_of_others() -> None:
     text = card(described(), 2, LAYOUT, training=TRAINING)
     assert "| test spearman | 70.00 |" in text
-    assert "One seed: how far another would be from it is not known." in text
+    assert "One seed: the spread over seeds is unknown." in text

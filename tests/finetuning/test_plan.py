@@ -65,7 +65,6 @@ def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path) -> None:
     timed = plan_tuning(given(str(folder), Options(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
     fixed: TuningPlan = replace(timed, run_seconds=90.0)
     assert fixed.sentence == (
-        "Fine-tuning bert of 3 blocks takes at most 8 block-steps, 16% of a sweep of every layer with 5 seeds, each "
-        "run 10 epochs of 64 examples (32 to validate on, 32 to test): at most about 3 min on cpu float32, and 19 min "
-        "for the sweep."
+        "Fine-tuning bert (3 blocks) takes at most about 3 min on cpu float32, 16% of a full sweep (every layer with 5 "
+        "seeds, about 19 min). Each run is 10 epochs of 64 examples (32 for validation, 32 for the test)."
     )

@@ -102,8 +102,8 @@ def test_words_say_what_the_interval_is_over_and_which_error_is_the_larger_one()
         found = interval_of([1.0, 1.0 + spread], np.stack([common, common]), unit="pair")
         assert (found.over, found.sources) == ("over new pairs and new seeds", f"over new pairs and new seeds{words}")
     alone = interval_of([1.0], common[None], unit="text")
-    assert alone.sources == "over new texts alone, as one seed says nothing of others"
-    assert interval_of([1.0, 2.0], None).sources == "over new seeds alone, as it is not known what the items add"
+    assert alone.sources == "over new texts only, as there is one seed"
+    assert interval_of([1.0, 2.0], None).sources == "over new seeds only, as outputs by item were not kept"
     assert interval_of([2.0, 2.0], np.zeros((2, 10))).sources == "over new items and new seeds"
 
 

@@ -222,21 +222,21 @@ def test_the_sentence_names_layers_models_and_numbers() -> None:
     curve = curve_of([0.90, 0.91, 0.90, 0.89, 0.70, 0.55])
     assert plateau_rule(curve, model="electra", reference="bert").sentence == (
         "A drop after fine-tuning is expected at layers 4 to 5 of electra: CKA with bert falls from 0.90 "
-        "(layers 1 to 3) to 0.55 at layer 5, where 0.05 would count; layer 3 is recommended; "
-        "fine-tuning must confirm it."
+        "(layers 1 to 3) to 0.55 at layer 5, where 0.05 counts as a drop; layer 3, the last one "
+        "before it, is recommended; confirm it by fine-tuning."
     )
 
 
 def test_the_sentence_speaks_of_one_layer_in_the_singular() -> None:
     sentence = predicted([0.9, 0.9, 0.9, 0.9, 0.5]).sentence
     assert sentence.startswith("A drop after fine-tuning is expected at layer 4 of the model: ")
-    assert "layer 3 is recommended" in sentence
+    assert "layer 3, the last one before it, is recommended" in sentence
 
 
 def test_the_sentence_says_so_where_no_drop_is_expected() -> None:
     assert plateau_rule(curve_of([0.9] * 13), model="roberta", reference="bert").sentence == (
-        "No drop is expected: the final layers of roberta do not fall away from bert by more than the curve wobbles "
-        "(CKA 0.90 at layer 12); keep all 12 blocks."
+        "No drop is expected: CKA of roberta with bert falls no more in the final layers than it varies before them "
+        "(0.90 at layer 12); keep all 12 blocks."
     )
 
 

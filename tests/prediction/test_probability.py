@@ -1,4 +1,4 @@
-"""How surely the rule says what it says: known errors, a second formula, and coverage."""
+"""How certain a rule is: known errors, a second formula, and coverage."""
 
 from __future__ import annotations
 
@@ -203,16 +203,16 @@ def test_the_sentence_says_how_sure_the_curve_is_and_not_more() -> None:
     curve = uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5))
     assert plateau_rule(curve, model="electra", reference="bert").sentence == (
         "A drop after fine-tuning is expected at layer 8 of electra: CKA with bert falls from 0.38 (layers 5 to 7) to "
-        "0.22 at layer 8, by 0.16 [0.14, 0.18], where 0.06 would count; layer 7 is recommended. Redrawn within the "
-        "sampling error, over 99% of curves flag a drop and over 99% recommend layer 7. That is sampling "
-        "error alone: fine-tuning must confirm the drop."
+        "0.22 at layer 8, by 0.16 [0.14, 0.18], where 0.06 counts as a drop; layer 7, the last one before it, is "
+        "recommended. In over 99% of bootstrap samples, a drop is flagged, and layer 7 is recommended in over 99%. "
+        "That accounts for sampling error only: confirm the drop by fine-tuning."
     )
 
 
 def test_the_sentence_says_how_near_no_drop_is_to_one() -> None:
     flat = uncertain([0.9] * 13, equicorrelated(13, 0.001))
     assert plateau_rule(flat).sentence.endswith(
-        "keep all 12 blocks. Redrawn within the sampling error, under 1% of curves flag a drop."
+        "keep all 12 blocks. In under 1% of bootstrap samples, a drop is flagged."
     )
 
 

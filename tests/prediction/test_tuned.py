@@ -115,10 +115,12 @@ RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4,
 
 
 def test_sentences() -> None:
-    said = record_sentence(Record(**RECORD, mean_regret=1.26, median_regret=0.5))
-    assert "9 small encoders of 2 pretraining objectives under long fine-tuning, the rule calls 4 of 5 drops" in said
-    assert "; 1 false alarm among 4 models without one; median regret 0.5 points, mean 1.3." in said
-    assert "expected at layers 3 to 4 of m by" in call_sentence("r", "m", {}, onset=3, n_blocks=4)
+    said = record_sentence("r", Record(**RECORD, mean_regret=1.26, median_regret=0.5))
+    assert (
+        '9 small encoders of 2 pretraining objectives under long fine-tuning, the rule "r" detects 4 of 5 drops' in said
+    )
+    assert ", with 1 false alarm among 4 models without one; its layer is 1.3 points below the best on average" in said
+    assert "expected at layers 3 to 4 of m; layer 2" in call_sentence("m", {}, onset=3, n_blocks=4)
 
 
 @pytest.mark.parametrize("wrong", [{"caught": 6}, {"drops": 10}, {"false_alarms": 5}, {"caught": -1}])

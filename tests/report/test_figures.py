@@ -27,7 +27,7 @@ def test_cka_curve_draws_every_layer_and_names_its_axes(plain: Study) -> None:
     assert tuple(figure.data[0].y) == plain.comparison.curve.values
     assert tuple(figure.data[0].x) == tuple(range(13))
     assert figure.layout.xaxis.title.text == "Layer (blocks kept)"
-    assert figure.layout.yaxis.title.text == "Debiased linear CKA<br>against bert-base-cased"
+    assert figure.layout.yaxis.title.text == "Debiased linear CKA<br>with bert-base-cased"
 
 
 def test_cka_curve_shades_the_drop_layers_and_names_the_onset(plain: Study) -> None:
@@ -70,7 +70,7 @@ def test_cka_curve_shades_the_interval_of_each_layer_and_the_band_of_the_curve(m
 
 
 def test_cka_curve_says_interval_and_band_of_the_layer_that_is_pointed_at(measured: Study) -> None:
-    line = next(trace for trace in cka_curve(measured).data if trace.name == "against mlm")
+    line = next(trace for trace in cka_curve(measured).data if trace.name == "with mlm")
     assert line.hovertext[8] == (
         "layer 8, reference layer 8<br>CKA 0.2200<br>95\u00a0% interval [0.200, 0.240]"
         "<br>95\u00a0% band of the curve [0.193, 0.247]"
@@ -81,12 +81,12 @@ def test_cka_curve_draws_further_references_thin_and_with_their_intervals(measur
     figure = cka_curve(measured)
     lines = [trace for trace in figure.data if trace.legendgroup and trace.fill is None]
     shades = [trace for trace in figure.data if trace.legendgroup and trace.fill]
-    assert [line.name for line in lines] == ["against bert_uncased_L-8_H-256_A-4", "against random-init"]
+    assert [line.name for line in lines] == ["with bert_uncased_L-8_H-256_A-4", "with random-init"]
     assert [line.y for line in lines] == [one.curve.values for one in measured.further_comparisons]
     assert len({line.line.dash for line in lines}) == 2
     assert all(line.line.width < 2 for line in lines)
     assert [shade.legendgroup for shade in shades] == [line.legendgroup for line in lines]
-    assert figure.layout.yaxis.title.text == "Debiased linear CKA<br>against each reference"
+    assert figure.layout.yaxis.title.text == "Debiased linear CKA<br>with each reference"
 
 
 def test_without_intervals_nothing_is_shaded_around_the_curve(plain: Study) -> None:
@@ -115,7 +115,7 @@ def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
     page = rendered(study)
     assert page.index('id="plot-read"') < page.index("<h2>Similarity to the reference")  # it decided
     assert "Effective rank is highest at the last layer, 12, 12; mean &lt;cosine&gt; is" in page
-    assert "what is predicted goes by another rule" in page
+    assert "the prediction is by the rule " in page
     assert "plateau is the median" not in page
     assert "The plateau is the median" in rendered(plain)
     with pytest.raises(DataError, match="expected a prediction by a rule that reads more than CKA"):
@@ -146,7 +146,7 @@ def test_another_measure_has_its_own_name(plain: Study) -> None:
     measure = MutualKNN(neighbours=10)
     found = dataclasses.replace(plain.comparison.map, measure=measure)
     study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
-    assert cka_curve(study).layout.yaxis.title.text == "Mutual kNN (k = 10)<br>against bert-base-cased"
+    assert cka_curve(study).layout.yaxis.title.text == "Mutual kNN (k = 10)<br>with bert-base-cased"
     assert cka_map(study).data[0].colorbar.title.text == "mutual kNN"
 
 
@@ -211,15 +211,15 @@ def test_the_search_says_what_is_known_of_the_layer_and_of_the_run_that_is_point
     low, high = known.interval
     assert expected.hovertext[9] == (
         f"layer 9: expected {known.mean:.2f}<br>95\u00a0% interval [{low:.2f}, {high:.2f}]"
-        f"<br>the best with a chance of {100 * known.chance_best:.0f}\u00a0%"
-        f"<br>within 0.5 points of it: {100 * known.chance_within:.0f}\u00a0%"
+        f"<br>chance to be the best: {100 * known.chance_best:.0f}\u00a0%"
+        f"<br>chance to be within 0.5 points of the best: {100 * known.chance_within:.0f}\u00a0%"
         f"<br>fine-tuned, on test: {tested.mean:.2f} ± {tested.std:.2f} (2 seeds)"
     )
     assert "on test" not in expected.hovertext[4]
     run = next(run for run in searched.finding.fine_tuned if (run.layer, run.seed) == (9, 1))
     validation, test = run.validation["spearman"], run.test["spearman"]
     assert dots.hovertext[2] == (f"layer 9, seed 1<br>validation {validation:.2f} on part 2 of 5<br>test {test:.2f}")
-    assert scan.hovertext[4].startswith("scan, layer 4, seed 0<br>validation ")
+    assert scan.hovertext[4].startswith("all layers at once, layer 4, seed 0<br>validation ")
 
 
 def test_the_search_shades_what_may_be_the_best_and_what_drops(searched: Study) -> None:
@@ -243,8 +243,8 @@ def test_the_smallest_layer_that_will_do_is_marked_and_scans_share_an_entry() ->
     traces = search(STUDIES["found as expected"]()).data
     assert [trace.name for trace in traces if trace.showlegend is not False] == [
         "95\u00a0% interval",
-        "scans: one run, all layers",
-        "fine-tuned there, by seed",
+        "one run, all layers",
+        "truncated and fine-tuned, by seed",
         "expected score",
         "keep: layer 9",
         "smallest that will do: layer 8",
@@ -255,7 +255,7 @@ def test_the_smallest_layer_that_will_do_is_marked_and_scans_share_an_entry() ->
 
 def test_a_scan_alone_has_no_dots_and_a_study_without_a_search_no_figure(plain: Study) -> None:
     names = [trace.name for trace in search(STUDIES["found in a scan alone"]()).data]
-    assert "fine-tuned there, by seed" not in names
+    assert "truncated and fine-tuned, by seed" not in names
     with pytest.raises(DataError, match="expected a study with a search, got none: run it without --no-fine-tuning"):
         search(plain)
 

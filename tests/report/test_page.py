@@ -119,7 +119,7 @@ def test_names_cannot_add_elements(hostile: Study) -> None:
 
 def test_names_and_warnings_are_shown_as_they_are(hostile: Study) -> None:
     text = Page(rendered(hostile)).text
-    assert f"{HOSTILE} against {HOSTILE} </script>" in text
+    assert f"{HOSTILE} compared with {HOSTILE} </script>" in text
     assert text.count(HOSTILE) > 5
 
 
@@ -150,10 +150,10 @@ def test_the_verdict_stands_first(whole: Study) -> None:
     text = Page(rendered(whole)).text
     assert whole.confirmation
     order = [
-        "against",
+        "compared with",
         "Keep layer 9 of 12",
         whole.confirmation.sentence,
-        "Fine-tuned, electra-base-discriminator scores best truncated at layer 9",
+        "Fine-tuned, electra-base-discriminator scores best when truncated at layer 9",
         "confirmed",
         whole.prediction.sentence,
         "19.5\u00a0%",
@@ -170,9 +170,9 @@ def test_the_verdict_stands_first(whole: Study) -> None:
 
 def test_the_verdict_says_how_often_redraws_flag_a_drop(measured: Study) -> None:
     text = Page(rendered(measured)).text
-    assert "onset at layer 8; a drop in >99\u00a0% of redraws" in text
+    assert "onset at layer 8; a drop in >99\u00a0% of bootstrap samples" in text
     assert "a decline of 0.160 [0.140, 0.178]" in text
-    assert "not how probable it is that fine-tuning drops" in text
+    assert "not how likely a drop after fine-tuning is" in text
 
 
 def test_warnings_of_the_comparison_are_shown_once(measured: Study) -> None:
@@ -232,14 +232,14 @@ def test_each_reference_says_what_it_alone_would_predict(measured: Study) -> Non
 
 def test_the_table_of_layers_has_intervals_and_probabilities(measured: Study) -> None:
     text = Page(rendered(measured)).text
-    assert "layerparametersCKA95 % intervalflagged inzero-shottest Spearmanstdseedsflag" in text
+    assert "layerparametersCKA95 % intervalflagged intest zero-shottest Spearmanstdseedsflag" in text
     assert "880.54\u00a0M0.22000.2004 to 0.2396>99\u00a0%" in text
 
 
 def test_a_study_without_intervals_has_none_of_their_parts(plain: Study) -> None:
     read = Page(rendered(plain))
     assert not read.all("details")
-    for part in ("redraw", "Redraw", "interval of each layer", "Diagnostics", "other-map", "Interval, band"):
+    for part in ("bootstrap", "Bootstrap", "interval of each layer", "Diagnostics", "other-map", "Interval, band"):
         assert part not in read.text
     assert "layerparametersCKAflag" in read.text
 
@@ -294,23 +294,23 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
     assert finding
     assert finding.against_last
     order = [
-        "electra-base-discriminator against bert-base-cased · stsb",
+        "electra-base-discriminator compared with bert-base-cased · stsb",
         "Keep layer 9 of 12",
-        "78.1 (Spearman x 100 on test), 7.5 points above the whole model (95% interval 5.4 to 9.6), a fifth smaller",
+        "78.1 (Spearman x 100 on test), 7.5 points above the full model (95% interval 5.4 to 9.6), a fifth smaller",
         "95% sure that the best layer is 7, 8 or 9.",
         "Layer 9 is expected to score 81.",
         "✓ confirmed",
         finding.against_last.sentence,
-        "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds, 26 of them to compare it with the last",
-        "Against layer 12+7.50Spearman\u00a0×\u00a0100 on test; 95\u00a0% [5.40, 9.60]",
+        "Cost: 14.9% of a full sweep (every layer with 5 seeds), 38% of it to compare with the last layer",
+        "Compared with layer 12+7.50Spearman\u00a0×\u00a0100 on test; 95\u00a0% [5.40, 9.60]",
         "Parameters saved20\u00a0%",
         "Speed1.5\u00a0×",
         "Expected score81.",
         "95\u00a0% sure: 7–9",
-        "How surely it is this layer",
-        "On validation the model drops at layers 10 to 12: 95% sure",
+        "How confident is this choice?",
+        "On validation, scores drop at layers 10 to 12: 95% sure",
         "After fine-tuning",
-        "What was expected before training",
+        "What was predicted before training",
         searched.prediction.sentence,
         "Similarity to the reference",
         "Before fine-tuning",
@@ -330,13 +330,13 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
 
 
 def glossary(read: Page) -> str:
-    words, contents = read.text.rindex("Words"), read.text.rindex("Words", 0, read.text.rindex("Words"))
+    words, contents = read.text.rindex("Glossary"), read.text.rindex("Glossary", 0, read.text.rindex("Glossary"))
     return read.text[contents:words]
 
 
 def test_a_study_without_a_search_has_none_of_its_parts(whole: Study) -> None:
     read = Page(rendered(whole))
-    for part in ("How surely it is", "What was expected before training", "May be the best", "Expected score"):
+    for part in ("How confident", "What was predicted before training", "May be the best", "Expected score"):
         assert part not in read.text
 
 
@@ -357,24 +357,24 @@ def test_only_what_was_tested_has_a_verdict(
     assert badges == [{"class": f"badge {verdict}"}]
     untested = Page(rendered(dataclasses.replace(searched, finding=dataclasses.replace(finding, against_last=None))))
     assert {"class": "badge open"} in untested.all("span")
-    assert "– not tested That layer 9 scores higher than the last, 12, was not tested" in untested.text
-    assert "Against layer 12—not tested" in untested.text
+    assert "– not tested Layer 9 was not compared with the last layer, 12," in untested.text
+    assert "Compared with layer 12—not tested" in untested.text
 
 
 def test_the_runs_are_in_the_order_in_which_they_were_made() -> None:
     text = Page(rendered(STUDIES["found"]())).text
-    head = "runwhatlayerseedpartvalidation Spearmantest Spearmanat layersecondsblock-stepsspent of a sweep"
-    assert head + "1scanall01" in text
-    assert "9100132.9\u00a0%2TMFT801" in text  # the scan cost 13 of 455 block-steps, the next run 9
-    assert "94.8\u00a0%3TMFT901" in text
+    head = "runwhatlayerseedpartvalidation Spearmantest Spearmanat layersecondsshare of a sweep so far"
+    assert head + "1all layers at onceall01" in text
+    assert "91002.9\u00a0%2truncated801" in text  # the scan cost 13 of 455 block-steps, the next run 9
+    assert "4.8\u00a0%3truncated901" in text
     without_folds = Page(rendered(STUDIES["found as expected"]())).text
     assert "runwhatlayerseedvalidation Spearman" in without_folds
-    assert without_folds.count("scanall") == 2
+    assert without_folds.count("all layers at onceall") == 2
 
 
 def test_the_table_of_layers_says_what_the_search_knows(searched: Study) -> None:
     text = Page(rendered(searched)).text
-    assert "CKAzero-shotscanrunsexpected95 % intervalchance bestwithin 0.5test Spearmanstdflag" in text
+    assert "CKAtest zero-shotone runrunsexpected95 % intervalchance bestwithin 0.5test Spearmanstdflag" in text
     for row in ("94\u00a0%78.070.03keep", "85\u00a0%77.72–may be best", "1\u00a0%––predicted", "<1\u00a0%––drop"):
         assert row in text
     assert "will do" in Page(rendered(STUDIES["found as expected"]())).text
@@ -385,7 +385,7 @@ def test_names_of_a_study_with_a_search_cannot_add_elements() -> None:
     data = json.dumps(to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
     read, safe = Page(rendered(hostile)), Page(rendered(from_json(Study, data)))
     assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
-    assert f"{HOSTILE} against {HOSTILE} </script>" in read.text
+    assert f"{HOSTILE} compared with {HOSTILE} </script>" in read.text
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def test_models_are_called_as_was_asked_for(whole: Study) -> None:
     model = dataclasses.replace(whole.comparison.model, name="our ELECTRA", source=whole.comparison.model.name)
     study = dataclasses.replace(whole, comparison=dataclasses.replace(whole.comparison, model=model))
     read = Page(rendered(study))
-    assert "our ELECTRA against bert-base-cased" in read.text
+    assert "our ELECTRA compared with bert-base-cased" in read.text
     assert "our ELECTRA" in read.data("figures")
     assert "Fromgoogle/electra-base-discriminatorgoogle-bert/bert-base-cased" in read.text
     assert "layerprobe run google/electra-base-discriminator" in read.text
@@ -461,7 +461,7 @@ def test_an_rbf_kernel_says_its_bandwidth(plain: Study) -> None:
     text = Page(rendered(dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found)))).text
     assert "σ = 0.5 × the root of the median" in text
     assert "the median over 2048 texts" in text
-    assert "Debiased RBF CKA (bandwidth x 0.5) against" in text
+    assert "Debiased RBF CKA (bandwidth x 0.5) with" in text
 
 
 def test_the_report_is_written_whole_and_alone(plain: Study, tmp_path: Path) -> None:
@@ -533,7 +533,7 @@ def test_every_seed_is_in_a_table_and_the_best_is_named(whole: Study) -> None:
     one = whole.confirmation.outcomes[0]
     assert " ".join(f"{score:.2f}" for score in one.scores) in text
     assert " ".join(f"{score:.2f}" for score in one.validation["spearman"]) in text
-    assert "A ring is the best seed of a layer by validation" in text
+    assert "A ring marks the best seed of a layer by validation" in text
 
 
 def test_no_folder_of_the_machine_and_a_table_of_contents(whole: Study) -> None:

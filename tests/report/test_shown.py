@@ -199,7 +199,7 @@ def test_what_a_result_is_as_json_does_not_know_of_it(kind: str) -> None:
 
 def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
     said = repr(STUDIES["plain"]().comparison)
-    assert said.startswith("<Comparison: electra-base-discriminator against bert-base-cased, ")
+    assert said.startswith("<Comparison: electra-base-discriminator with bert-base-cased, ")
     assert len([float(number) for number in said.removesuffix(">").split(": ")[-1].split()]) == 13
     assert "…" in repr(STUDIES["25 layers"]().comparison)
 
@@ -330,7 +330,7 @@ def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
             "curvature": LayerCurve(values=(1.0, 1.0, 0.5)),
         }
     )
-    assert page.lead[0].startswith("What promises most: layer 1 by ")
+    assert page.lead[0].startswith("Most promising: layer 1 by ")
     assert len(page.figures) == 3
 
 

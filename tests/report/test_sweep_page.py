@@ -51,7 +51,9 @@ def test_the_page_says_what_is_done_and_what_failed() -> None:
 
 def test_a_finding_comes_first() -> None:
     page = Page(render(sweep_page(RESULT)))
-    finding = "on stsb: layer 2 scores highest, 80.0 (Spearman x 100 on test); one seed: how far another"
+    finding = (
+        "on stsb: layer 2 scores highest, 80.0 (Spearman x 100 on test); one seed: the spread over seeds is unknown."
+    )
     assert page.text.index(finding) < page.text.index("5 of 10 runs done")
     alone = curve("org/a", "stsb", {1: (70.0, 71.0, 70.4), 2: (70.3, 71.2, 70.6), 3: (50.0, 50.5, 50.2)})
     page = Page(render(sweep_page(SweepResult(curves=(alone,), level=0.95, n_runs=9))))

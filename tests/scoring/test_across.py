@@ -69,7 +69,7 @@ def test_the_sentence_says_what_holds_for_other_tasks(three: AcrossTasks) -> Non
         f"{high:.1f}). On other tasks like these, 1, 3 may be as good."
     )
     alone = across_tasks(model_of(), [scored(CURVES[0], "a")])
-    assert alone.sentence.endswith("the last layer scores 10.0 less; one task says nothing of others.")
+    assert alone.sentence.endswith("the last layer scores 10.0 less; one task says nothing about others.")
     assert [each.interval for each in alone.layers] == [None] * 4
 
 

@@ -93,7 +93,7 @@ def test_there_is_no_answer_without_a_score() -> None:
 def test_the_sentence_of_an_open_question(result: SearchAnswer) -> None:
     best = result.layers[result.best_layer]
     assert result.sentence.startswith(f"Keep layer {best.layer} of 8: {best.mean:.1f} (95% interval ")
-    assert f"{result.spent} block-steps, {result.share:.1%} of a sweep of every layer with 5 seeds" in result.sentence
+    assert f"Cost: {result.share:.1%} of a full sweep (every layer with 5 seeds). " in result.sentence
     assert "over items" in result.sentence
 
 
@@ -109,16 +109,16 @@ def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
     said = search_sentence(settled)
     assert "95% sure that the best layer is 4, 5 or 6. " in said
     assert "The smallest layer that is within 0.5 points of the best, 95% sure: 4." in said
-    assert said.endswith("; it is settled.")
+    assert said.endswith(" The search stopped because it is settled.")
     alone = search_sentence(replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None))
-    assert "It is the best layer with a chance of over 99%." in alone
+    assert "The chance that it is the best layer is over 99%." in alone
     assert "The chance that layer 5 is within 0.5 points of the best is " in alone
     assert "No smaller layer is within 0.5 points of it" in search_sentence(replace(settled, smallest_sufficient=5))
     assert "smaller" not in search_sentence(replace(settled, best_layer=0, smallest_sufficient=0))
     whole = search_sentence(replace(settled, best_layer=8))
     assert whole.startswith("Keep all 8 layers: ")
     everything = search_sentence(replace(settled, candidates=tuple(range(9))))
-    assert "none of the others can be ruled out" in everything
+    assert "no other layer can be ruled out" in everything
 
 
 def test_what_is_left_to_doubt_is_said(result: SearchAnswer) -> None:
@@ -127,14 +127,14 @@ def test_what_is_left_to_doubt_is_said(result: SearchAnswer) -> None:
     doubt = replace(result.doubt, difference=0.3, item_error=1.0, seed_error=0.1, items_needed=6147)
     pair = " and ".join(map(str, sorted((layer, doubt.rival))))
     assert search_sentence(replace(stopped, doubt=doubt)).endswith(
-        f"Layers {pair} lie 0.3 points apart, known to ±2.0 over items and to ±0.2 over seeds. "
+        f"Layers {pair} differ by 0.3 points, ±2.0 over items and ±0.2 over seeds. "
         "Resolving 0.5 points would need about 6,100 items."
     )
     layers = tuple(replace(belief, runs=int(belief.layer != doubt.rival)) for belief in result.layers)
     bare = replace(stopped, layers=layers, doubt=replace(doubt, item_error=0.1, seed_error=None))
     assert search_sentence(bare).endswith(
-        f"known to ±0.2 over items; {doubt.rival} had no run of its own. "
-        "Resolving 0.5 points would need more runs there."
+        f"±0.2 over items; no run yet at layer {doubt.rival}. "
+        "Resolving 0.5 points would need more seeds at these layers."
     )
     spent = replace(stopped, decision=replace(stopped.decision, stop="gain"), doubt=replace(doubt, items_needed=None))
     assert search_sentence(spent).endswith("would need more items.")

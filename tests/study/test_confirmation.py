@@ -28,7 +28,7 @@ from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.study.confirmation import confirmation, layers_to_confirm
 
 N_BLOCKS = 6
-ALONE = "over new seeds alone, as it is not known what the items add"
+ALONE = "over new seeds only, as outputs by item were not kept"
 SCORES = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=2, max_size=6)
 
 
@@ -204,8 +204,8 @@ def test_a_settled_verdict_says_what_it_saved() -> None:
     assert found.interval is not None
     assert found.sentence.endswith(
         f"95% interval {found.interval[0]:+.2f} to {found.interval[1]:+.2f} {ALONE}; adjusted to 3 looks; "
-        "3 of 5 seeds). Of the 2 flagged layers only the last was tested. "
-        "That is settled without the other 2 seeds: 6 runs, about 6 s."
+        "3 of 5 seeds). Of the 2 flagged layers, only the last was tested. "
+        "That saved the other 2 seeds: 6 runs, about 6 s."
     )
     assert from_json(Confirmation, to_json(found)) == found
 
@@ -270,7 +270,7 @@ def test_the_effect_carries_the_error_of_the_test_items() -> None:
     assert found.interval == expected.interval
     assert "over new pairs and new seeds, most of the error from the 70 pairs; 3 seeds)." in found.sentence
     assert found.sentence.endswith(
-        f"70 pairs and 3 seeds could show a difference of {expected.visible:.1f} points or more."
+        f"70 pairs and 3 seeds can detect a difference of {expected.visible:.1f} points or more."
     )
     assert expected.visible > 2 * abs(found.effect)
 
@@ -298,8 +298,8 @@ def test_one_seed_has_an_interval_over_items_and_no_verdict() -> None:
     found = confirmed(DROP, EARLIER[:1], LAST[:1], items=items_of(7000, 20.0))
     assert found.verdict == "undecided"
     assert (found.interval or (0, 0))[0] > 0
-    assert "over new pairs alone, as one seed says nothing of others; 1 seed)" in found.sentence
-    assert " 7,000 pairs could show a difference of " in found.sentence
+    assert "over new pairs only, as there is one seed; 1 seed)" in found.sentence
+    assert " 7,000 pairs can detect a difference of " in found.sentence
 
 
 def test_where_one_run_has_no_outputs_the_interval_is_over_seeds_alone() -> None:
@@ -379,7 +379,7 @@ def test_the_sentence_contains_the_numbers() -> None:
     assert result.sentence == (
         "Fine-tuning confirms that the last layer, 6, scores lower than layer 4: layer 4 scores 80.50 and the last "
         f"layer 70.50 (effect +10.00 Spearman x 100, 95% interval {result.interval[0]:+.2f} to "
-        f"{result.interval[1]:+.2f} {ALONE}; 3 seeds). Of the 2 flagged layers only the last was tested."
+        f"{result.interval[1]:+.2f} {ALONE}; 3 seeds). Of the 2 flagged layers, only the last was tested."
     )
 
 
@@ -394,7 +394,7 @@ CLAIMS = {
     "drop, undecided": (
         DROP,
         (3.0, 0.0, 1.0),
-        "does not decide whether the last layer, 6, scores lower than layer 4: ",
+        "is inconclusive on whether the last layer, 6, scores lower than layer 4: ",
     ),
     "none, lower": (
         NO_DROP,

@@ -247,7 +247,7 @@ def test_twenty_validation_examples_are_said(six: Path, tmp_path: Path) -> None:
     finding = found(six, tmp_path, few, budget=0.2, cross_validation=False)
     assert finding.n_items == (4, 16)
     assert len(finding.answer.candidates) > 1
-    assert "over items" in finding.sentence
+    assert " points, ±" in finding.sentence
 
 
 # ---- what goes wrong ----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
     assert finding.saved(9) == 1 - parameters[9] / parameters[12]
     assert finding.speed(9) == 0.9 / 0.6
     assert finding.kept == (
-        "Keep layer 9 of 12: 78.1 (Spearman x 100 on test), 7.5 points above the whole model (95% interval 5.4 to "
+        "Keep layer 9 of 12: 78.1 (Spearman x 100 on test), 7.5 points above the full model (95% interval 5.4 to "
         "9.6), a fifth smaller, 1.5 times as fast."
     )
     assert finding.sentence == " ".join((finding.kept, finding.certainty, finding.spent, finding.doubt))
@@ -58,8 +58,8 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
 @pytest.mark.parametrize(
     ("value", "interval", "said"),
     [
-        (0.5, (-1.0, 2.0), "no significant difference from the whole model (+0.5 points, 95% interval -1.0 to +2.0)"),
-        (-2.0, (-3.5, -1.0), "2.0 points below the whole model (95% interval 1.0 to 3.5)"),
+        (0.5, (-1.0, 2.0), "no significant difference from the full model (+0.5 points, 95% interval -1.0 to +2.0)"),
+        (-2.0, (-3.5, -1.0), "2.0 points below the full model (95% interval 1.0 to 3.5)"),
     ],
 )
 def test_only_what_the_test_split_shows_is_claimed(
@@ -70,7 +70,7 @@ def test_only_what_the_test_split_shows_is_claimed(
     difference = dataclasses.replace(finding.against_last.difference, value=value, interval=interval)
     tested = dataclasses.replace(finding, against_last=dataclasses.replace(finding.against_last, difference=difference))
     assert f"(Spearman x 100 on test), {said}, a fifth smaller" in tested.kept
-    refuted = "Validation chose layer 9, but the whole model scores higher on test"
+    refuted = "Validation chose layer 9, but the full model scores higher on test"
     assert tested.headline == (refuted if value < 0 else "Keep layer 9 of 12")
 
 
@@ -80,15 +80,15 @@ def test_without_a_test_score_the_expected_one_is_said_with_its_interval() -> No
     low, high = best.interval
     assert (
         f"expected score {best.mean:.1f} (Spearman x 100 on validation, 95% interval {low:.1f} to {high:.1f}), not "
-        "compared with the whole model on test"
+        "compared with the full model on test"
     ) in finding.kept
 
 
 def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
     plain = study()
-    assert headline(plain) == "Expected before training: keep layer 9 of 12"
+    assert headline(plain) == "Predicted before training: keep layer 9 of 12"
     assert summary(plain) == plain.prediction.sentence
-    assert headline(study(drop=(), recommended=12)) == "Expected before training: keep all 12 layers"
+    assert headline(study(drop=(), recommended=12)) == "Predicted before training: keep all 12 layers"
     tested = confirmed(plain)
     assert tested.confirmation
     assert (headline(tested), summary(tested)) == ("Keep layer 9 of 12", tested.confirmation.sentence)
@@ -121,9 +121,9 @@ def test_the_whole_model_saves_nothing() -> None:
 
 def test_what_the_proof_cost_is_told_apart(searched: Study) -> None:
     finding = finding_of(searched)
-    said = "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds"
-    assert finding.spent.startswith(f"{said}, 26 of them to compare it with the last layer; ")
-    assert dataclasses.replace(finding, proof_cost=0).spent.startswith(f"{said}; ")
+    said = "Cost: 14.9% of a full sweep (every layer with 5 seeds)"
+    assert finding.spent.startswith(f"{said}, 38% of it to compare with the last layer, ")
+    assert dataclasses.replace(finding, proof_cost=0).spent.startswith(f"{said}, 9 min of training. ")
 
 
 def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
@@ -131,18 +131,21 @@ def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
     assert finding.against_last
     assert proof_sentence(finding) == finding.against_last.sentence
     untested = dataclasses.replace(finding, against_last=None)
-    assert proof_sentence(untested) == "That layer 9 scores higher than the last, 12, was not tested on the test split."
+    assert proof_sentence(untested) == "Layer 9 was not compared with the last layer, 12, on the test split."
 
 
 @pytest.mark.parametrize(
     ("chance_within", "said"),
     [
-        (0.0, "On validation the model drops at layers 10 to 12: 95% sure that they are worse than the best by more "),
-        (0.96, "On validation the model does not drop: 95% sure that its last layer is within 0.5 points of the best."),
+        (
+            0.0,
+            "On validation, scores drop at layers 10 to 12: 95% sure that they are more than 0.5 points below",
+        ),
+        (0.96, "On validation, scores do not drop: 95% sure that the last layer is within 0.5 points of the best."),
         (
             0.4,
-            "Whether the model drops is open: on validation its last layer is worse than the best by more than 0.5 "
-            "points with a chance of 60%.",
+            "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than 0.5 "
+            "points below the best is 60%.",
         ),
     ],
 )
@@ -153,7 +156,7 @@ def test_whether_the_model_drops(searched: Study, chance_within: float, said: st
 def test_one_layer_drops() -> None:
     finding = finding_of(found(study(), peak=11))
     assert finding.drop_layers == (12,)
-    assert "drops at layer 12: 95% sure that it is worse" in found_drop_sentence(finding)
+    assert "drop at layer 12: 95% sure that it is more than" in found_drop_sentence(finding)
 
 
 # ---- what was expected ----------------------------------------------------------------------------------
@@ -168,24 +171,24 @@ def test_one_layer_drops() -> None:
         (
             *(8, (9, 10, 11, 12)),
             "agrees in part: layer 8 is statistically tied with the best, 9, and a drop was found at layers 10 to 12 "
-            "alone.",
+            "only.",
         ),
-        (12, (), "disagrees: layer 12 scores 11.3 points less than layer 9, and a drop was found at layers 10 to 12."),
+        (12, (), "disagrees: layer 12 is 11.3 points below layer 9, and a drop was found at layers 10 to 12."),
     ],
 )
 def test_where_training_disagrees_is_said(searched: Study, recommended: int, drop: tuple[int, ...], said: str) -> None:
     sentence = expectation_sentence(expecting(searched, recommended, drop))
     flagged = f"a drop at layers {drop[0]} to 12" if len(drop) > 1 else "a drop at layer 12" if drop else "no drop"
-    expected = f'Expected before training by the rule "plateau of CKA": layer {recommended}, and {flagged}. '
+    expected = f"Predicted before training: layer {recommended}, and {flagged}. "
     assert sentence == f"{expected}Training {said}"
 
 
 @pytest.mark.parametrize(
     ("chance_within", "drop", "said"),
     [
-        (0.96, (), "agrees: layer 9 is the one to keep, and none was found."),
+        (0.96, (), "agrees: layer 9 is the one to keep, and no drop was found."),
         (0.4, (), "agrees in part: layer 9 is the one to keep, and it is unclear whether the last layer drops."),
-        (0.96, (12,), "agrees in part: layer 9 is the one to keep, and none was found."),
+        (0.96, (12,), "agrees in part: layer 9 is the one to keep, and no drop was found."),
     ],
 )
 def test_where_no_drop_was_found(searched: Study, chance_within: float, drop: tuple[int, ...], said: str) -> None:

@@ -791,8 +791,8 @@ def test_a_toy_task_is_what_it_says(task: Task, models: dict[str, str]) -> None:
     ("options", "words"),
     [
         ({"pooling": "sum"}, "pooling by one of mean, cls, max, last, got 'sum'"),
-        ({"max_length": 1}, "at least two tokens a text"),
-        ({"batch_tokens": 0}, "at least one token a batch"),
+        ({"max_length": 1}, "at least two tokens per text"),
+        ({"batch_tokens": 0}, "at least one token per batch"),
     ],
 )
 def test_options_check_themselves(options: dict[str, Any], words: str) -> None:

@@ -1,4 +1,4 @@
-"""Which backend computes the embeddings of a model: the one asked for, or the fastest that equals torch."""
+"""Which backend computes the embeddings of a model: the one requested, or the fastest that equals torch."""
 
 import contextlib
 import logging
@@ -34,7 +34,7 @@ def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Grap
     With auto, a library that is not there, or does not equal torch for the model, is passed over.
 
     Raises:
-        ModelError: If the backend that is asked for is not installed, is for another device or precision, or does not
+        ModelError: If the backend that is requested is not installed, is for another device or precision, or does not
             equal torch for the model.
         StoreError: If the graph cannot be written.
     """

@@ -88,7 +88,7 @@ def plain_attention(encoder: Encoder) -> Iterator[None]:
 
 
 def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:
-    """Return batches on which a graph is held against torch: padded ones, texts alone, a long one, a single token.
+    """Return batches on which a graph is compared with torch: padded ones, texts alone, a long one, a single token.
 
     The first has three texts or one length, several texts and tokens anyway: what a graph is made of.
     """

@@ -83,7 +83,7 @@ def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: S
 def _make(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> None:
     """Make a graph with the encoder's own attention, or else with plain one, and keep the first that equals torch.
 
-    OpenVINO's fused attention gives NaN where a token can attend to nothing, such as padding beside windows.
+    OpenVINO's fused attention gives NaN where a token can attend to nothing, such as padding next to windows.
     """
     make_directory(folder.parent)
     if encoder.model.config._attn_implementation != PLAIN:

@@ -52,7 +52,7 @@ def adapt(
     loss = mean over the masked tokens of -log p(original token)
 
     The folder is an ordinary checkpoint: any function that takes a model takes it. An interrupted run goes on
-    where it was last saved, in `OUT.adapting` beside the folder, and gives the same weights; a finished one is
+    where it was last saved, in `OUT.adapting` next to the folder, and gives the same weights; a finished one is
     read, not repeated.
 
     Copies of texts count once. The seed is that of split, order, masking, dropout and fresh weights of the head. Of the

@@ -89,7 +89,7 @@ class Chain:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """One run each of every fine-tuning step at every layer."""
     control: tuple[int, ...] = ()
-    """Seeds of random weights from which the same chain is run beside it."""
+    """Seeds of random weights from which the same chain is run next to it."""
     baseline: bool = True
     """Whether the last step is also run straight from the start: what the steps before it add is the difference."""
     cka: bool = True

@@ -1,4 +1,4 @@
-"""Strategies played on recorded runs -> what each loses and costs. Knows numbers only."""
+"""Strategies played on recorded runs -> the regret and cost of each. Knows numbers only."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Figures of DropBench: what strategies lose for what they cost. Knows Plotly and scores."""
+"""Figures of DropBench: the regret and cost of strategies. Knows Plotly and scores."""
 
 from collections.abc import Sequence
 

@@ -18,7 +18,7 @@ def bench_page(bench: Bench) -> Page:
     return Page(
         title="DropBench: what finding the best layer costs",
         overline="layerprobe · DropBench",
-        heading="What finding the best layer costs, and what is lost",
+        heading="The cost of finding the best layer, and its regret",
         lead=tuple(_leads(bench)),
         remarks=(f"Families: {', '.join(bench.families)}. Intervals: {_level(bench)}.",),
         sections=(
@@ -62,12 +62,12 @@ def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
     name, shown = budget.budget, shown_strategies(budget)
     yield section(
         f"strategies-{name}",
-        f"What each strategy loses for what it costs, budget {name}",
+        f"Regret versus cost of each strategy, budget {name}",
         Figure(
             f"dropbench-{name}",
             regret_for_cost(shown),
-            "Mean regret against cost.",
-            f"Bars are {_level(bench)} intervals that redraw {budget.clusters}; lower and further left is better.",
+            "Mean regret versus cost.",
+            f"Bars are {_level(bench)} bootstrap intervals over {budget.clusters}; lower and further left is better.",
         ),
         table_of(strategies_table(shown)),
     )

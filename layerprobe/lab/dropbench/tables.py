@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strategies") -> Table:
-    """Return what strategies lose for what they cost."""
+    """Return the regret and cost of strategies."""
     column, score = columns_of(strategies), _scores_of(strategies)
     return Table(
         columns=(

@@ -44,7 +44,7 @@ class ItemErrors:
     common: Matrix
     """Lower triangle by arms: what runs of different seeds have in common."""
     own: tuple[float, ...]
-    """By layer: what a TMFT run has beyond that; 0 for a single seed, of which it cannot be told."""
+    """By layer: what a TMFT run has beyond that; 0 for a single seed, of which it is unknown."""
     own_of_scan: Matrix = ()
     """Lower triangle by layers: the same of one scan, whose layers go together; empty without scans."""
     weighting: Weighting | None = None
@@ -452,7 +452,7 @@ class Bench(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a budget and strategy: what it loses for what it costs."""
+        """A row a budget and strategy: its regret and cost."""
         rows = [(scores.budget, strategy) for scores in self.budgets for strategy in scores.strategies]
         whole = strategies_table([strategy for _, strategy in rows], "All strategies and rules")
         return replace(whole, columns=(Column("budget", tuple(budget for budget, _ in rows)), *whole.columns))

@@ -11,7 +11,7 @@ from layerprobe.files.serialisation import sealed
 from layerprobe.lab.dropbench.values import Zoo, ZooProvenance
 
 SHIPPED = Path(__file__).parent / "zoos"
-"""The zoos that come with layerprobe, each beside the lab study that made it."""
+"""The zoos that come with layerprobe, each next to the lab study that made it."""
 KEPT_OUT = SHIPPED / "kept-out"
 """Those of models that no rule is tuned on."""
 SEARCHED = SHIPPED / "searched"

@@ -106,5 +106,5 @@ def _times(cost: EnsembleCost, single: EnsembleCost) -> Iterator[Card]:
             f"{unit}; {numbers.significant(1e3 * single.seconds)} alone",
         )
         yield Card(
-            "GFLOPs a text", numbers.significant(cost.flops / 1e9), f"{numbers.significant(single.flops / 1e9)} alone"
+            "GFLOPs per text", numbers.significant(cost.flops / 1e9), f"{numbers.significant(single.flops / 1e9)} alone"
         )

@@ -62,7 +62,7 @@ def pretrain(
     Runs with one seed, corpus and size whose objectives differ begin with the same weights and see the same batches in
     the same order with the same tokens masked: only the objective differs. The folder is an ordinary checkpoint, which
     any function that takes a model takes; a generator is in `generator/` within it. An interrupted run goes on where it
-    was last saved, in `OUT.pretraining` beside the folder, and gives the same weights; a finished one is read, not
+    was last saved, in `OUT.pretraining` next to the folder, and gives the same weights; a finished one is read, not
     repeated.
 
     The corpus is "language", the embedded one, of which as many sentences are made as the steps read; or texts, of

@@ -117,7 +117,7 @@ class PretrainingProtocol:
 
     @property
     def has_generator(self) -> bool:
-        """Whether the objective trains a generator beside the encoder."""
+        """Whether the objective trains a generator besides the encoder."""
         return OBJECTIVES[self.objective].has_generator
 
     @property

@@ -85,7 +85,7 @@ class PaperScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperPair:
-    """A model whose CKA with a reference is set beside fine-tuned scores, Spearman x 100 on test."""
+    """A model whose CKA with a reference is set next to fine-tuned scores, Spearman x 100 on test."""
 
     model: str
     """Hub id."""

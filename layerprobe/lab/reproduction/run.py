@@ -1,4 +1,4 @@
-"""An experiment of the paper -> its figures beside ours; finished runs are read, not repeated."""
+"""An experiment of the paper -> its figures next to ours; finished runs are read, not repeated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ NEAR = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproducedScore:
-    """One metric of one model at one layer, the paper's beside ours; x 100."""
+    """One metric of one model at one layer, the paper's next to ours; x 100."""
 
     model: str
     """Hub id of the paper."""
@@ -70,7 +70,7 @@ class ReproducedScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReproducedPair:
-    """CKA of a model with a masked language model, beside what the paper's fine-tuning gave."""
+    """CKA of a model with a masked language model, next to what the paper's fine-tuning gave."""
 
     paper: PaperPair
     runs_model: str
@@ -291,7 +291,7 @@ def _fine_tuned(
 def reproduced_score(
     paper: PaperScores, run: str, outcome: LayerOutcome | None, split: Literal["validation", "test"], metric: str
 ) -> ReproducedScore:
-    """Set our runs at a layer beside the paper's figure; an outcome of None stands for one that was not run."""
+    """Set our runs at a layer next to the paper's figure; an outcome of None stands for one that was not run."""
     figure = getattr(paper, split).get(metric)
     ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric])
     difference = None if ours is None or figure is None else ours.mean - figure

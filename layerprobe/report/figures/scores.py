@@ -50,7 +50,7 @@ def zero_shot(study: Study) -> go.Figure:
 def tmft(study: Study) -> go.Figure:
     """Return test scores after fine-tuning by layer: mean with interval, and every seed as a dot.
 
-    With a search, the expected scores by which it chose are a line beside them.
+    With a search, the expected scores by which it chose are a line next to them.
 
     Raises:
         DataError: If no layer was fine-tuned.

@@ -41,8 +41,8 @@ def search(study: Study) -> go.Figure:
 def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
     """Return what is expected of every layer, with its interval, the scan, and every run of truncated models.
 
-    The layers that cannot be told from the best and those that drop are shaded, the layer to keep is marked, and so is
-    the smallest one that will do. Outcomes are what fine-tuning showed on the test split.
+    The layers that are statistically tied with the best and those that drop are shaded; the layer to keep and
+    the smallest one that will do are marked. Outcomes are what fine-tuning showed on the test split.
     """
     tested = {outcome.layer: outcome for outcome in outcomes}
     known, found = finding.answer.layers, finding.answer
@@ -70,8 +70,8 @@ def _text(finding: Finding, known: LayerBelief, tested: LayerOutcome | None) -> 
     said = [
         f"layer {known.layer}: expected {numbers.number(known.mean)}",
         f"{numbers.percent(settings.level)} interval {numbers.interval(known.interval)}",
-        f"the best with a chance of {numbers.redrawn_share(known.chance_best)}",
-        f"within {points(settings.tolerance)} of it: {numbers.redrawn_share(known.chance_within)}",
+        f"chance to be the best: {numbers.redrawn_share(known.chance_best)}",
+        f"chance to be within {points(settings.tolerance)} of the best: {numbers.redrawn_share(known.chance_within)}",
     ]
     if tested is not None:
         said.append(f"fine-tuned, on test: {mean_and_std(tested.tested)}")
@@ -85,7 +85,7 @@ def _scans(finding: Finding) -> list[go.Scatter]:
             [run.validation[finding.primary] for run in scan],
             x=[run.layer for run in scan],
             texts=[_run_text(finding, made) for made in finding.runs if made.scan and made.run in scan],
-            name="scans: one run, all layers" if several else "scan: one run, all layers",
+            name="one run, all layers",
             colour=FAINT,
             width=1.0 if several else 1.5,
             dash="dash",
@@ -97,7 +97,7 @@ def _scans(finding: Finding) -> list[go.Scatter]:
 
 
 def _runs(finding: Finding) -> list[go.Scatter]:
-    """Return every run of a truncated model as a dot beside its layer."""
+    """Return every run of a truncated model as a dot next to its layer."""
     made = sorted((made for made in finding.runs if not made.scan), key=lambda made: (made.run.layer, made.run.seed))
     if not made:
         return []
@@ -109,7 +109,7 @@ def _runs(finding: Finding) -> list[go.Scatter]:
         x=xs,
         y=[each.run.validation[finding.primary] for each in made],
         hovertext=[_run_text(finding, each) for each in made],
-        name="fine-tuned there, by seed",
+        name="truncated and fine-tuned, by seed",
         mode="markers",
         marker={"size": 5 if most > MANY else 8, "color": MODEL, "opacity": 0.6},
         hovertemplate="%{hovertext}<extra></extra>",
@@ -121,7 +121,7 @@ def _run_text(finding: Finding, made: MadeRun) -> str:
     run = made.run
     fold = f" on part {made.fold + 1} of {finding.n_folds}" if finding.n_folds > 1 else ""
     return (
-        f"{'scan, ' if made.scan else ''}layer {run.layer}, seed {run.seed}"
+        f"{'all layers at once, ' if made.scan else ''}layer {run.layer}, seed {run.seed}"
         f"<br>validation {numbers.number(run.validation[finding.primary])}{fold}"
         f"<br>test {numbers.number(run.test[finding.primary])}"
     )

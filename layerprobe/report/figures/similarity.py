@@ -77,7 +77,7 @@ def similarity_curves(
     """
     first, *further = comparisons
     curve, measure = first.curve, first.map.measure.short_name
-    name = f"against {references[0]}" if further else measure
+    name = f"with {references[0]}" if further else measure
     texts = _curve_texts(first, measure)
     figure = go.Figure(
         [
@@ -88,14 +88,14 @@ def similarity_curves(
         ]
     )
     layer_axis(figure, len(curve.values))
-    against = f"against {text(references[0])}" if not further else "against each reference"
+    against = f"with {text(references[0])}" if not further else "with each reference"
     against = "with the layer before" if first.alone else against
     figure.update_yaxes(title=f"{words.measure(first.map)}<br>{against}", range=_range(comparisons))
     return styled(figure)
 
 
 def read_by_rule(study: Study) -> go.Figure:
-    """Return what the rule read by layer beside CKA, a line each, one below the other.
+    """Return what the rule read by layer besides CKA, a line each, one below the other.
 
     Raises:
         DataError: If it read CKA alone.
@@ -104,7 +104,7 @@ def read_by_rule(study: Study) -> go.Figure:
 
 
 def rule_readings(prediction: DropPrediction, marks: Marks = lambda values: []) -> go.Figure:
-    """Return what a rule read by layer beside CKA, with marks on each of the curves.
+    """Return what a rule read by layer besides CKA, with marks on each of the curves.
 
     Raises:
         DataError: If it read CKA alone.
@@ -182,10 +182,10 @@ def _further(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[go
             bounds = curve.uncertainty.lower, curve.uncertainty.upper
             first = comparison.first_layer
             traces.append(area(*bounds, name=name, colour=shade, first=first, legendgroup=group, showlegend=False))
-        texts = [f"against {text(name)}<br>{said}" for said in _curve_texts(comparison, measure)]
+        texts = [f"with {text(name)}<br>{said}" for said in _curve_texts(comparison, measure)]
         look: dict[str, Any] = {"colour": colour, "width": 1.5, "dash": dash, "legendgroup": group, "legendrank": 4}
         own = from_layer(comparison.first_layer, curve.values)
-        traces.append(line(own, name=f"against {name}", texts=texts, **look))
+        traces.append(line(own, name=f"with {name}", texts=texts, **look))
     return traces
 
 
@@ -320,7 +320,7 @@ def _dots(compared: SimilarityCurve, first: int) -> go.Scatter:
 
 
 def _cells(shown: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
-    """Return the numbers of every cell beside its value, and how they are shown when it is pointed at."""
+    """Return the numbers of every cell next to its value, and how they are shown when it is pointed at."""
     matrices, template = [], ""
     if shown.uncertainty is not None:
         matrices += [shown.uncertainty.lower, shown.uncertainty.upper, shown.uncertainty.standard_errors]

@@ -28,7 +28,7 @@ def of_models(models: Sequence[tuple[Diagnosed, int]]) -> Section:
     folds = [_model(name, layers, first) for (name, layers), first in models if layers]
     if not folds:
         return section("diagnostics", heading)
-    intro = "What each layer is like by itself, and what a similarity can suffer from."
+    intro = "Properties of each layer, and what can distort its similarity."
     return section("diagnostics", heading, intro, *folds, definitions(terms(*TERMS)))
 
 

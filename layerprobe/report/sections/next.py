@@ -22,7 +22,7 @@ def next_steps(study: Study) -> Section:
 def _export(study: Study) -> Markup:
     weights, layer = study.finding.weights if study.finding else None, study.kept_layer
     if weights is not None and weights.kept:
-        of = "the scan, which trained all layers at once, truncated" if weights.scan else "the best run, by validation,"
+        of = "the run that trained all layers at once, truncated" if weights.scan else "the best run, by validation,"
         said = f"This writes the fine-tuned model as a folder: {of} at layer {layer}."
     else:
         said = (

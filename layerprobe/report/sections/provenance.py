@@ -91,13 +91,13 @@ def _rule(study: Study) -> str:
     redrawn = study.prediction.probability
     if redrawn is None:
         return study.prediction.rule
-    return f"{study.prediction.rule}, on the curve and on {redrawn.draws} redraws of it (seed {redrawn.seed})"
+    return f"{study.prediction.rule}, on the curve and on {redrawn.draws} bootstrap samples of it (seed {redrawn.seed})"
 
 
 def _protocol(protocol: Protocol, study: Study) -> str:
     return (
         f"AdamW at {protocol.learning_rate:g}, weight decay {protocol.weight_decay:g}, {protocol.epochs} epochs of"
-        f" {protocol.batch_size} examples a step, {numbers.percent(protocol.warmup)} warm-up then linear, gradients"
+        f" {protocol.batch_size} examples per step, {numbers.percent(protocol.warmup)} warm-up then linear, gradients"
         f" clipped to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling"
         f"{_adapters(protocol)}; the epoch with the best validation {metric_title(study.metric)} counts"
     )

@@ -15,7 +15,7 @@ from layerprobe.study.commands import run_command
 from layerprobe.study.values import Study
 
 CHOSEN = ("layer", "parameters", "expected", "tmft_mean", "tmft_std", "tmft_seeds")
-"""What stands beside the layer that a way to choose recommends."""
+"""What is shown next to the layer that a rule recommends."""
 
 
 def zero_shot(study: Study) -> Section:
@@ -34,7 +34,7 @@ def zero_shot(study: Study) -> Section:
 
 
 def fine_tuning(study: Study) -> Iterator[Section]:
-    """Yield the scores after fine-tuning: by layer, by seed and for the size; or how to get them."""
+    """Yield the scores after fine-tuning: by layer, by seed and by size; or how to get them."""
     heading = "After fine-tuning"
     if not study.outcomes:
         command = run_command(study)
@@ -42,15 +42,15 @@ def fine_tuning(study: Study) -> Iterator[Section]:
         return
     reading = " ".join(filter(None, (seeds_reading(study.outcomes, study.level), _diamonds(study))))
     yield section("tmft", heading, Figure("tmft", figures.tmft(study), words.tmft_finding(study), reading))
-    rings = "A ring is the best seed of a layer by validation: it is named, and a layer's score is the mean of all."
+    rings = "A ring marks the best seed of a layer by validation; the score of a layer is the mean over seeds."
     finding = words.seeds_finding(study)
     by_seed = Figure("seeds", figures.seeds(study), finding, f"{reading} {rings}", kind="plot tall")
     every_seed = folded("Every seed", *_every_seed(study))
     yield section("seeds", "Scores by seed", by_seed, every_seed)
-    reading = "Labels are layers, the line is the Pareto front: the best score for at most so many parameters."
+    reading = "Labels are layers, the line is the Pareto front: the best score for at most that many parameters."
     finding = words.parameters_finding(study)
     by_size = Figure("parameters", figures.parameters_against_score(study), finding, reading)
-    yield section("parameters", "Score for the size", by_size)
+    yield section("parameters", "Score versus size", by_size)
 
 
 def _diamonds(study: Study) -> str | None:
@@ -85,7 +85,8 @@ def baselines(study: Study) -> Section:
         ways = {"search (this report)": study.kept_layer, prediction.rule: prediction.recommended_layer}
         ways |= prediction.baselines
     compared = ways_to_choose(ways, study.table)
-    intro = "What simpler ways recommend, and what fine-tuning showed where that layer was run."
+    intro = "What simpler rules recommend, and what fine-tuning showed if that layer was run."
+    intro += " The best zero-shot layer is by validation scores."
     return section("baselines", "Compared with simpler rules", intro, table_of(compared))
 
 
@@ -96,4 +97,4 @@ def ways_to_choose(ways: Mapping[str, int], layers: Table) -> Table:
         for column in layers.columns
         if column.name in CHOSEN
     )
-    return Table(columns=(Column("way", tuple(ways), title="way to choose"), *columns), title="Baselines")
+    return Table(columns=(Column("way", tuple(ways), title="rule"), *columns), title="Baselines")

@@ -12,12 +12,12 @@ from layerprobe.study.values import Finding, Study
 
 def search(study: Study) -> Section:
     """Return the curve of the search with the runs behind it; nothing without a search."""
-    heading, finding = "How surely it is this layer", study.finding
+    heading, finding = "How confident is this choice?", study.finding
     if finding is None:
         return section("search", heading)
     found, reading = words.search_finding(finding), words.search_reading(finding)
     left = " ".join(filter(None, (found_drop_sentence(finding), finding.doubt)))
-    runs = folded("The runs, in the order in which they were made", table_of(runs_table(finding)))
+    runs = folded("All runs, in order", table_of(runs_table(finding)))
     return section("search", heading, Figure("search", figures.search(study), found, reading), left, runs)
 
 
@@ -28,9 +28,9 @@ def search_terms(finding: Finding) -> tuple[str, ...]:
 
 def expected(study: Study) -> Section:
     """Return what was expected before training, and where the search disagrees; nothing without a search."""
-    heading, prediction = "What was expected before training", study.prediction
+    heading, prediction = "What was predicted before training", study.prediction
     if study.finding is None:
         return section("expected", heading)
-    record = None if prediction.record is None else record_sentence(prediction.record)
+    record = None if prediction.record is None else record_sentence(prediction.rule, prediction.record)
     grounds = " ".join(filter(None, (prediction.sentence, record)))
     return section("expected", heading, expectation_sentence(study), grounds)

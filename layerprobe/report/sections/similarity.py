@@ -37,7 +37,7 @@ def cka_curve(study: Study) -> Section:
 
 
 def read_by_rule(prediction: DropPrediction, study: Study | None = None) -> Section:
-    """Return what the rule read beside CKA, if anything; where it is of a study, with the layer to keep."""
+    """Return what the rule read besides CKA, if anything; where it is of a study, with the layer to keep."""
     heading = f"What the rule “{prediction.rule}” reads"
     if not prediction.read:
         return section("read", heading)
@@ -60,13 +60,13 @@ def _reading(study: Study) -> str:
     flagged = () if study.prediction.read else diamonds(study.prediction)
     said += [*flagged, *shades(curve.uncertainty)]
     if study.further_comparisons:
-        said.append("Thin broken lines are further references, with the intervals of each layer.")
+        said.append("Thin dashed lines are further references, with the intervals of each layer.")
     return " ".join(said)
 
 
 def diamonds(prediction: DropPrediction) -> tuple[str, ...]:
     """Return what the diamonds of a curve are, where it has any."""
-    return ("Diamonds on shaded ground are the layers that are predicted to drop.",) if prediction.drops else ()
+    return ("Diamonds on a shaded background: layers that are predicted to drop.",) if prediction.drops else ()
 
 
 def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def _further(study: Study) -> Markup | None:
     if not study.further_comparisons:
         return None
     first, by = study.prediction, study.further_predictions[0].rule
-    note = "The prediction of this report comes from the first; a drop that all of them show is no quirk of one."
+    note = "The prediction of this report comes from the first; a drop that all of them show is not specific to one."
     if first.rule != by:
         first = _by_plateau(first)
         note = f"By the {by}, as the rule of this report reads the model alone."
@@ -105,14 +105,14 @@ def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]
             Column("drop_layers", [numbers.layer_range(each.drop_layers) or "none" for each in predictions]),
             Column("recommended", [each.recommended_layer for each in predictions]),
             Column("decline", [each and words.decline(each) for each in evidence], title="decline at the last layer"),
-            Column("any_drop", [each and each.any_drop for each in redrawn], "a drop in redraws", chance),
+            Column("any_drop", [each and each.any_drop for each in redrawn], "a drop in bootstrap samples", chance),
         ),
         title="What each reference alone would predict",
     )
 
 
 def _by_plateau(prediction: DropPrediction) -> DropPrediction:
-    """Return what the plateau rule says of the reference that a prediction by another rule stands beside."""
+    """Return what the plateau rule says of the reference that a prediction by another rule stands next to."""
     kept = prediction.baselines[PLATEAU]
     last = prediction.baselines["last layer"]
     drop = tuple(range(kept + 1, last + 1))
@@ -124,8 +124,8 @@ def _by_plateau(prediction: DropPrediction) -> DropPrediction:
 
 
 def cka_map(study: Study) -> Section:
-    """Return the map, beside that of the other normalization where there is one."""
-    heading, alone = "Every layer against every layer", study.comparison.alone
+    """Return the map, next to that of the other normalization where there is one."""
+    heading, alone = "All pairs of layers", study.comparison.alone
     shown, other = study.comparison.map, study.comparison.other_normalization
     columns = "too" if alone else "the reference's"
     reading = f"Rows are the model's layers, columns {columns}; dots mark the pairs of the curve above."

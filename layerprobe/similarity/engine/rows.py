@@ -108,7 +108,7 @@ class CentredLayer:
 
 
 class _SomeRows:
-    """Some rows of a layer, read when they are asked for."""
+    """Some rows of a layer, read when they are requested."""
 
     def __init__(self, source: Rows, chosen: NDArray[np.intp]) -> None:
         self._source, self._chosen = source, chosen
@@ -149,7 +149,7 @@ def centred_layers(
 ) -> list[CentredLayer]:
     """Read layers three times: for their means, their scales, and the norms of their rows.
 
-    Products are made in float64 where that is asked for, a layer is float64, samples are few, or a few rows of a layer
+    Products are made in float64 where that is requested, a layer is float64, samples are few, or a few rows of a layer
     are much longer than the others, and in float32 otherwise. Sums run over blocks of rows from which a row near the
     mean was subtracted first, so that a common offset costs no digits; sums over blocks are in float64. Z-scoring
     leaves out constant features.

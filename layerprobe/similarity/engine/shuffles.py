@@ -57,7 +57,7 @@ def shuffled_inner(
         for first in range(0, n, height):
             rows, columns = slice(first, min(first + height, n)), slice(first, n)
             strips = _strips(layers[:split], grams[:split], rows, columns)
-            # What lies beside the diagonal block counts for its mirror image, too.
+            # What lies next to the diagonal block counts for its mirror image, too.
             beside = strips[:, :, rows.stop - first :]
             norms += _squared_norms(strips) + _squared_norms(beside)
             beside.mul_(2)

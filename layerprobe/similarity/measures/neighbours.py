@@ -165,7 +165,7 @@ class CKNNA(_ByNeighbours[LocalKernel]):
 
 
 def nearest_neighbours(X: ArrayLike, *, name: str, neighbours: int) -> NearestNeighbours:
-    """Return the nearest neighbours of every sample; memory beside the layer is a block of rows of n cosines.
+    """Return the nearest neighbours of every sample; memory besides the layer is a block of rows of n cosines.
 
     Raises:
         DataError: Also if there are not so many neighbours.

@@ -194,7 +194,7 @@ def test_one_step_has_no_effect_to_tell(model: Path, data: Path, tmp_path: Path)
 
 def test_one_seed_has_an_interval_over_items_alone(model: Path, data: Path, tmp_path: Path) -> None:
     result = run_here(short(model, (words(data), pairs(data)), seeds=(4,)), tmp_path)
-    assert "over new pairs alone, as one seed says nothing of others, 1 seed)" in result.effect_sentence
+    assert "over new pairs only, as there is one seed, 1 seed)" in result.effect_sentence
     assert [effect.error and effect.error.seeds_error for effect in result.effects] == [None, None]
     assert "1 seed)" in result.effect_sentence
 

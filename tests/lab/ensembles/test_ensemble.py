@@ -99,7 +99,7 @@ def test_without_layers_the_best_pair_of_a_scan_is_taken(scans: dict[str, list[P
     assert sum(bool(each.weight) for each in result.members) <= 2
     assert result.gain is not None
     assert result.gain.seeds_error is None
-    assert "over new pairs alone" in result.sentence or len(result.used) == 1
+    assert "over new pairs only" in result.sentence or len(result.used) == 1
 
 
 def test_the_threshold_is_chosen_anew_on_validation(scans: dict[str, list[Path]]) -> None:

@@ -27,7 +27,7 @@ class PretrainingObjective:
     """`module:attribute` from a fresh encoder, the protocol and its masking to the `Objective`; None for no training.
     Torch's generator is seeded before it is called."""
     has_generator: bool = False
-    """Whether a generator is trained beside the encoder."""
+    """Whether a generator is trained besides the encoder."""
     generator_kept: bool = True
     """Whether it is a checkpoint of its own, kept in `generator/`; without effect where there is none."""
 
