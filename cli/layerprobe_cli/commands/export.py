@@ -6,7 +6,13 @@ from typing import Annotated, Literal
 import typer
 
 from layerprobe.results.table import named_values
+from layerprobe_cli.options import check_depth, new_folder
 from layerprobe_cli.output import Output
+
+
+def _in_depth(context: typer.Context, layer: int | None) -> int | None:
+    check_depth(context.params.get("model"), layer or 0)
+    return layer
 
 
 def export(
@@ -15,13 +21,19 @@ def export(
         typer.Argument(
             help="Hub id, id@revision, a local folder, or a directory of `layerprobe finetune --save-models`.",
             show_default=False,
+            is_eager=True,
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(callback=new_folder, help="The folder to write.", show_default=False)],
     output: Output,
     layer: Annotated[
         int | None,
-        typer.Option(min=0, help="Blocks kept; 0 for the embeddings alone.", show_default="that of a fine-tuning run"),
+        typer.Option(
+            callback=_in_depth,
+            min=0,
+            help="Blocks kept; 0 for the embeddings alone.",
+            show_default="that of a fine-tuning run",
+        ),
     ] = None,
     pooling: Annotated[
         Literal["mean", "cls", "max", "last"] | None,

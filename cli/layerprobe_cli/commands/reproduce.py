@@ -1,4 +1,4 @@
-"""layerprobe reproduce."""
+"""layerprobe lab reproduce."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reproduce(
     --corpus after domain adaptation. figure2a: every layer of ELECTRA's base discriminator. figure3: CKA with BERT,
     without training. mrpc, sick, ko, de, es: the best and the last layer. random: random weights.
 
-    Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
+    Example:  [bold]layerprobe lab reproduce figure2a --dry-run[/bold]
     """
     from layerprobe.kinds.sentences.word_similarity import load_word_similarity
     from layerprobe.lab.reproduction.paper import experiment, plan_experiment, read_paper, run_models
