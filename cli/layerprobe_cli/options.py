@@ -85,11 +85,7 @@ Precision = Annotated[
     typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
 ]
 FailBelow = Annotated[
-    float | None,
-    typer.Option(
-        help="Exit with code 3 if the last layer scores less than this.",
-        show_default=False,
-    ),
+    float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.", show_default=False)
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
@@ -444,8 +440,7 @@ class TaskSource:
         option("Data", help='Before every query of a retrieval task, such as "query: ".', show_default="--prompt"),
     ] = None
     document_prompt: Annotated[
-        str | None,
-        option("Data", help='Before every document of one, such as "passage: ".', show_default="--prompt"),
+        str | None, option("Data", help='Before every document of one, such as "passage: ".', show_default="--prompt")
     ] = None
 
     @property
@@ -751,12 +746,7 @@ class Tuning:
     ] = PAPER.lora
     lora_alpha: Annotated[
         int | None,
-        option(
-            "Fine-tuning",
-            min=1,
-            help="Adapters count by this over their rank.",
-            show_default="twice the rank",
-        ),
+        option("Fine-tuning", min=1, help="Adapters count by this over their rank.", show_default="twice the rank"),
     ] = None
     lora_modules: Annotated[
         str | None,

@@ -154,8 +154,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
         return None
     if not (directory / MODEL / ORIGIN).is_file():
         raise DataError(
-            f"the run {directory} was not asked to keep its weights: repeat `layerprobe finetune` or `layerprobe scan` "
-            "with --save-models"
+            f"the run {directory} was not asked to keep its weights: repeat `layerprobe finetune` with --save-models"
         )
     try:
         origin, joint = _read_origin(directory, root=root), is_joint(result)
@@ -164,7 +163,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
         )
     except DamagedStoreError as error:
         raise DamagedStoreError(
-            f"{error}: repeat `layerprobe finetune` or `layerprobe scan` with --save-models, which makes it again"
+            f"{error}: repeat `layerprobe finetune` with --save-models, which makes it again"
         ) from error
     if isinstance(read, JointRun):
         if layer is None:

@@ -407,7 +407,7 @@ def test_doctor_looks_at_data(
     done = layerprobe("doctor", pair[0], "--texts", texts, "--json")
     assert done.json["data"]["n_texts"] == 2
     assert done.json["data"]["tokens"]["unknown_characters"] == 0.75
-    assert f"note: {texts}: read as utf-16 text; --encoding chooses otherwise" in done.err
+    assert f"note: {texts}: read as utf-16 text; --format chooses otherwise" in done.err
     assert "cannot read these texts: 75% of their characters are unknown to its tokenizer" in done.err
 
 

@@ -58,12 +58,10 @@ def compare(
     ] = 0,
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
     parquet: Annotated[
-        Path | None,
-        typer.Option(help="Also write every pair of layers to this Parquet file.", show_default=False),
+        Path | None, typer.Option(help="Also write every pair of layers to this Parquet file.", show_default=False)
     ] = None,
     fail_below: Annotated[
-        float | None,
-        typer.Option(help="Exit with code 3 if a layer is less similar than this.", show_default=False),
+        float | None, typer.Option(help="Exit with code 3 if a layer is less similar than this.", show_default=False)
     ] = None,
 ) -> None:
     """Compare models layer by layer, by CKA or another measure.

@@ -59,23 +59,12 @@ def confirm(
     if dry_run or not search_begun(checkpoint, task, seeds=len(seeds), cross_validation=False, protocol=protocol):
         # which layer is compared with the last one is not known before the prediction
         cost = len(seeds) * sum(layer + 1 for layer in further)
-        plan = plan_tuning(
-            checkpoint,
-            task,
-            block_steps=lambda n: 2 * len(seeds) * (n + 1) + cost,
-            protocol=protocol,
-        )
+        plan = plan_tuning(checkpoint, task, block_steps=lambda n: 2 * len(seeds) * (n + 1) + cost, protocol=protocol)
         output.plan(plan, dry_run=dry_run)
     with output.progress(level):
         prediction = predict(checkpoint, task, reference=references, rule=rule, **measure)
         confirmation = confirm_prediction(
-            checkpoint,
-            prediction.drop,
-            task,
-            layers=further,
-            seeds=seeds,
-            protocol=protocol,
-            all_seeds=all_seeds,
+            checkpoint, prediction.drop, task, layers=further, seeds=seeds, protocol=protocol, all_seeds=all_seeds
         )
     output.notes((), [said for said in prediction.warnings if said not in told])
     layer_outcomes = outcomes_with_best(confirmation.outcomes)

@@ -16,8 +16,7 @@ def ensemble(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Directories of runs that `layerprobe finetune` made, or the folder they lie in.",
-            show_default=False,
+            help="Directories of runs that `layerprobe finetune` made, or the folder they lie in.", show_default=False
         ),
     ],
     source: TaskSource,

@@ -80,12 +80,7 @@ def export(
 
     result = export_model(
         Model(
-            model,
-            random_init=random_init,
-            end_token=end_token,
-            pooling=pooling,
-            max_length=max_length,
-            prompt=prompt,
+            model, random_init=random_init, end_token=end_token, pooling=pooling, max_length=max_length, prompt=prompt
         ),
         out,
         layer=layer,

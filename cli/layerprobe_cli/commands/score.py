@@ -11,7 +11,19 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.kinds.retrieval.kind import RETRIEVAL
-from layerprobe_cli.options import OLD_NAME, Extraction, FailBelow, Level, Model, Report, TaskSources, command, option
+from layerprobe_cli.options import (
+    OLD_NAME,
+    Extraction,
+    FailBelow,
+    Level,
+    Model,
+    Report,
+    TaskSource,
+    TaskSources,
+    command,
+    given_options,
+    option,
+)
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import check_threshold
 
@@ -22,6 +34,8 @@ if TYPE_CHECKING:
     from layerprobe.tasks.values import Task, TextSplit
 
 SUMMARIZATION = "summarization"
+READ_OF_COLLECTIONS = {"task", "columns", "kind", "skip_empty", "query_prompt", "document_prompt"}
+"""Options that say how queries, documents and judgements are read."""
 
 
 def score(
@@ -90,7 +104,11 @@ def score(
     settings = source.all_settings()
     run = _Scoring(models, extraction, report, output, level)
     searched = ranking or relevant_from is not None or old == "retrieve"
-    if len(settings) == 1 and (searched or _is_collection(source, settings[0].source)):
+    unread = sorted(given_options(context, TaskSource) - READ_OF_COLLECTIONS)
+    if searched and unread:
+        raise typer.BadParameter(f"expected no --{unread[0].replace('_', '-')} with --ranking and --relevant-from")
+    whole = split not in ("validation", "all") and not unread
+    if len(settings) == 1 and (searched or (whole and _is_collection(source, settings[0].source))):
         from layerprobe.kinds.retrieval.loading import load_retrieval
 
         task = load_retrieval(
