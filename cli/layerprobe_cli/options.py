@@ -54,7 +54,6 @@ Model = Annotated[
         is_eager=True,  # options are checked with it
         help="Hub id, id@revision, or a local folder. Of CLIP and its kin, images go to the image tower and texts to "
         "the text tower; an ending :image or :text chooses.",
-        show_default=False,
     ),
 ]
 PAPER = Protocol()
@@ -84,9 +83,7 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
 ]
-FailBelow = Annotated[
-    float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.", show_default=False)
-]
+FailBelow = Annotated[float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
 ]
@@ -98,7 +95,6 @@ Ray = Annotated[
         metavar="ADDRESS",
         help="Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
         "machine, or local for one of its own.",
-        show_default=False,
     ),
 ]
 Workers = Annotated[
@@ -147,7 +143,6 @@ class Report:
             dir_okay=False,
             callback=_html,
             help="Also write the result as one HTML page.",
-            show_default=False,
         ),
     ] = None
     plotly: PlotlyFrom = "embedded"
@@ -371,7 +366,6 @@ class TaskSource:
             "documents, or triplets: a CSV, TSV, JSONL, Parquet or CoNLL file, a folder with train, dev and test files "
             "or in the layout of BEIR, stsb, or the hub id of a data set. Images: a folder for each class, in train, "
             "val and test or not, or a Parquet file of them.",
-            show_default=False,
         ),
     ] = None
     columns: Annotated[
@@ -409,10 +403,8 @@ class TaskSource:
         str | None,
         option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="detected"),
     ] = None
-    validation: Annotated[Path | None, option("Data", help="File with the validation split.", show_default=False)] = (
-        None
-    )
-    test: Annotated[Path | None, option("Data", help="File with the test split.", show_default=False)] = None
+    validation: Annotated[Path | None, option("Data", help="File with the validation split.")] = None
+    test: Annotated[Path | None, option("Data", help="File with the test split.")] = None
     split_seed: Annotated[int, option("Data", help="Seed of the split of data that has no predefined split.")] = 0
     file_format: Annotated[
         list[str] | None,
@@ -494,7 +486,6 @@ class TextSource(TaskSource):
             "Data",
             help="Texts without scores: a text file with one a line, or a table; or images: a folder, a Parquet file, "
             "or a table of their paths, with captions or without.",
-            show_default=False,
         ),
     ] = None
 
@@ -504,7 +495,6 @@ class TextSource(TaskSource):
             "Data",
             help="Column of the --texts table that names the document of a text: intervals then treat documents, not "
             "texts, as independent.",
-            show_default=False,
         ),
     ] = None
 
@@ -553,7 +543,6 @@ class TaskSources(TaskSource):
             "-t",
             autocompletion=tasks,
             help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
-            show_default=False,
         ),
     ] = None  # type: ignore[assignment]
 
@@ -950,13 +939,7 @@ def new_folder(folder: Path) -> Path:
 
 
 Layers = Annotated[
-    str,
-    option(
-        "Fine-tuning",
-        callback=layers_of_model,
-        help="Layers to fine-tune, such as 3,6,9-12 or all.",
-        show_default=False,
-    ),
+    str, option("Fine-tuning", callback=layers_of_model, help="Layers to fine-tune, such as 3,6,9-12 or all.")
 ]
 
 

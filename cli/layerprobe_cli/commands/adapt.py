@@ -36,14 +36,9 @@ def adapt(
     protocol: Annotated[AdaptationProtocol, TRAINING],
     texts: Annotated[
         list[Path],
-        typer.Option(
-            help="Texts: one a line in a .txt or .txt.gz file, or a table. Given again: further files.",
-            show_default=False,
-        ),
+        typer.Option(help="Texts: one a line in a .txt or .txt.gz file, or a table. Given again: further files."),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", callback=new_folder, help="The folder to write.", show_default=False)
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=new_folder, help="The folder to write.")],
     output: Output,
     seed: Annotated[
         int, option("Training", min=0, help="Of the held-out texts, order, masking, dropout and fresh weights.")

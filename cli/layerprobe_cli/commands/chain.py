@@ -13,7 +13,7 @@ from layerprobe_cli.output import Output, print_json
 
 
 def chain(
-    file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.")],
     output: Output,
     report: Report,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,

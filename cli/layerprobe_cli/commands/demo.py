@@ -26,10 +26,7 @@ def demo(
     ] = False,
     files: Annotated[
         Path | None,
-        typer.Option(
-            help="Only write the two encoders, sentence pairs and texts there, to try the other commands on.",
-            show_default=False,
-        ),
+        typer.Option(help="Only write the two encoders, sentence pairs and texts there, to try the other commands on."),
     ] = None,
     cache_dir: CacheDir = None,
     plotly: PlotlyFrom = "embedded",

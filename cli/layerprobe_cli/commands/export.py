@@ -20,11 +20,10 @@ def export(
         str,
         typer.Argument(
             help="Hub id, id@revision, a local folder, or a directory of `layerprobe finetune --save-models`.",
-            show_default=False,
             is_eager=True,
         ),
     ],
-    out: Annotated[Path, typer.Argument(callback=new_folder, help="The folder to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(callback=new_folder, help="The folder to write.")],
     output: Output,
     layer: Annotated[
         int | None,
@@ -58,8 +57,7 @@ def export(
         ),
     ] = None,
     study: Annotated[
-        Path | None,
-        typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.", show_default=False),
+        Path | None, typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
 ) -> None:

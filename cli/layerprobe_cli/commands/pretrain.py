@@ -73,13 +73,12 @@ PROTOCOL = {
 
 
 def pretrain(
-    out: Annotated[Path, typer.Argument(callback=new_folder, help="The folder to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(callback=new_folder, help="The folder to write.")],
     corpus: Annotated[
         list[str],
         typer.Option(
             help="[bold]language[/bold], the embedded one, or texts: one a line in a .txt or .txt.gz file, a table, or "
-            "the hub id of a data set. Given again: further ones.",
-            show_default=False,
+            "the hub id of a data set. Given again: further ones."
         ),
     ],
     shape: Shape,

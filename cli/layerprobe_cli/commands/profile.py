@@ -29,9 +29,7 @@ def profile(
     output: Output,
     report: Report,
     *,
-    other: Annotated[
-        str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
-    ] = None,
+    other: Annotated[str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.")] = None,
     layers: Annotated[
         str, typer.Option(callback=layers_of_model, help="Layers to truncate at, such as 3,6,9-12 or all.")
     ] = "all",
@@ -52,10 +50,7 @@ def profile(
     ] = False,
     study: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="The study.json of `layerprobe run` on this model: its scores are set against the cost.",
-            show_default=False,
-        ),
+        typer.Option(help="The study.json of `layerprobe run` on this model: its scores are set against the cost."),
     ] = None,
 ) -> None:
     """Measure what each truncated model costs to serve.

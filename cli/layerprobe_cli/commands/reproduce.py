@@ -19,7 +19,6 @@ def reproduce(
             help="Experiment, such as table2; they are listed above.",
             metavar="NAME",
             autocompletion=names_of("layerprobe.lab.reproduction.paper:experiment_names"),
-            show_default=False,
         ),
     ],
     output: Output,
@@ -44,17 +43,13 @@ def reproduce(
     words: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Files of scored word pairs, for table1: word similarity first, then TMFT.",
-            show_default=False,
+            metavar="FOLDER", help="Files of scored word pairs, for table1: word similarity first, then TMFT."
         ),
     ] = None,
     corpus: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE",
-            help="Texts, for table1: domain adaptation first, then TMFT. Given again: further files.",
-            show_default=False,
+            metavar="FILE", help="Texts, for table1: domain adaptation first, then TMFT. Given again: further files."
         ),
     ] = None,
     device: Device = "auto",

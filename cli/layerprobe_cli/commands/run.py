@@ -55,13 +55,7 @@ def run(
     output: Output,
     layers: Layers = "",
     reference_layers: Annotated[
-        str,
-        option(
-            "Fine-tuning",
-            callback=given_layers,
-            help="Layers of the reference to fine-tune for the contrast.",
-            show_default=False,
-        ),
+        str, option("Fine-tuning", callback=given_layers, help="Layers of the reference to fine-tune for the contrast.")
     ] = "",
     rule: RuleName = None,
     split: TextsOf = "all",

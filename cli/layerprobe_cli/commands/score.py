@@ -46,8 +46,7 @@ def score(
     report: Report,
     output: Output,
     others: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL2]...", help="Further models, of a retrieval task.", show_default=False),
+        list[str] | None, typer.Argument(metavar="[MODEL2]...", help="Further models, of a retrieval task.")
     ] = None,
     split: Annotated[
         str | None,
@@ -75,9 +74,7 @@ def score(
     mteb: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Write results in mteb's layout, every layer as an experiment of the model.",
-            show_default=False,
+            metavar="FOLDER", help="Write results in mteb's layout, every layer as an experiment of the model."
         ),
     ] = None,
     level: Level = LEVEL,

@@ -13,7 +13,7 @@ from layerprobe_cli.output import Output
 
 
 def study(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to do, see below.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to do, see below.")],
     output: Output,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the study.", show_default="the file's name in this folder")
