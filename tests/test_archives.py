@@ -22,10 +22,10 @@ COMMANDS = {
     "predict": ("predict", *TASK, "-r", "bert"),
     "score": ("score", *TASK, "--split", "test"),
     "finetune": ("finetune", *TASK, "--layers", "1", "--save-models", *QUICK),
-    "scan": ("scan", *TASK, *QUICK, "--seeds", "1"),
+    "scan": ("finetune", "--scan", *TASK, *QUICK, "--seeds", "1"),
     "find": ("find", *TASK, "--budget", "30%", "--against-last", "1", *QUICK),
-    "sweep": ("sweep", "sweep.toml"),
-    "lab": ("lab", "run", "lab.toml", "--out", "lab"),
+    "sweep": ("lab", "sweep", "sweep.toml"),
+    "lab": ("lab", "study", "lab.toml", "--out", "lab"),
 }
 MADE = ("cache/runs/*/*/result.json", "cache/embeddings/*/*", "lab/entries/*.json", "lab/models/*/*.safetensors")
 VOLATILE = re.compile(r"seconds|created|per_second|versions|memory")

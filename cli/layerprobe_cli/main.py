@@ -13,9 +13,8 @@ import typer
 from layerprobe.errors import LayerProbeError
 from layerprobe.versions import __version__
 from layerprobe_cli.commands import (
-    across,
     adapt,
-    bench_predictors,
+    bench,
     cache,
     chain,
     compare,
@@ -27,21 +26,18 @@ from layerprobe_cli.commands import (
     extract,
     find,
     finetune,
-    lab,
-    metrics,
     predict,
     pretrain,
     profile,
+    readings,
     report,
     reproduce,
-    retrieve,
     run,
-    scan,
     score,
-    summarize,
+    study,
     sweep,
 )
-from layerprobe_cli.options import Command, expanded
+from layerprobe_cli.options import Command, Commands, expanded
 from layerprobe_cli.output import fail, log_to_stderr
 
 INTERRUPTED = 128 + 2
@@ -49,6 +45,7 @@ INTERRUPTED = 128 + 2
 
 app = typer.Typer(
     name="layerprobe",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -99,28 +96,25 @@ def _unwrapped(command: Callable[..., None]) -> str:
 
 
 PANELS = {
-    "The whole study": (run, find, demo, doctor),
-    "Stages": (extract, compare, predict, scan, finetune, confirm, report),
-    "More scores": (score, across, retrieve, summarize, metrics, ensemble, profile),
-    "Training": (sweep, chain, adapt, pretrain, export),
-    "The paper": (reproduce, bench_predictors),
+    "Find the layer": (demo, find, run, predict, doctor),
+    "Look closer": (score, compare, readings, confirm, profile),
+    "Make": (extract, finetune, export, report),
+    "Research": (study, bench, sweep, chain, adapt, pretrain, ensemble, reproduce),
 }
-"""The commands in the order in which a user meets them."""
+"""The commands in the order in which a user needs them; the last ones are those of `layerprobe lab`."""
 
+lab = typer.Typer(
+    cls=Commands, no_args_is_help=True, help="Pretrain, sweep, train in steps, score rules, do the paper again."
+)
+kept = typer.Typer(cls=Commands, no_args_is_help=True, help="Look at and clean up what is kept on disk.")
 for panel, modules in PANELS.items():
     for module in modules:
         name = module.__name__.rsplit(".", 1)[-1]
-        _add(app, name.replace("_", "-"), getattr(module, name), panel)
-
-GROUPS = (
-    ("lab", lab.COMMANDS, "Training", "Find out what a pretraining objective does to each layer."),
-    ("cache", cache.COMMANDS, "Store", "Look at and clean up what is kept on disk."),
-)
-for name, commands, panel, about in GROUPS:
-    group = typer.Typer(no_args_is_help=True, help=about, rich_markup_mode="rich")
-    for command_name, command in commands.items():
-        _add(group, command_name, command)
-    app.add_typer(group, name=name, rich_help_panel=panel)
+        _add(lab if panel == "Research" else app, name, getattr(module, name), None if panel == "Research" else panel)
+for name, command in cache.COMMANDS.items():
+    _add(kept, name, command)
+app.add_typer(kept, name="cache", rich_help_panel="Make")
+app.add_typer(lab, name="lab", rich_help_panel="Research")
 
 
 def _print_version(wanted: bool) -> None:
@@ -136,13 +130,13 @@ def _root(
 ) -> None:
     """Find the layer of an encoder to keep for sentence embeddings, how sure that is, and what it costs to know.
 
-    The last layers of some encoders serve their pretraining task and spoil sentence embeddings. layerprobe compares
-    the model with a masked language model by CKA, predicts which layers will drop, and finds the layer to keep by
-    one run with a loss at every layer and by fine-tuning truncated models where that decides.
+    The last layers of some encoders serve their pretraining task and spoil sentence embeddings. InfoNCE of the
+    pretrained model says where to look; a short search, which fine-tunes truncated models, decides. CKA with a masked
+    language model helps to explain why.
 
     Try it offline:  [bold]layerprobe demo[/bold]
 
-    On your own:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
+    On your own:  [bold]layerprobe find google/electra-base-discriminator -t stsb[/bold]
     """
 
 

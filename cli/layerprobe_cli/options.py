@@ -6,12 +6,15 @@ shows Typer its fields instead. Nothing heavy is imported here, so that `--help`
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import itertools
+import json
 import math
 import os
+import re
 import shlex
 import sys
 import typing
@@ -20,21 +23,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend
 from layerprobe.encoders.model import ModelSpec
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kind import KINDS
 from layerprobe_cli.completion import names_of, tasks
-from layerprobe_cli.output import Output
+from layerprobe_cli.output import Output, fail
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.model import Options
-    from layerprobe.kinds.retrieval.items import RetrievalTask
     from layerprobe.tasks.values import Items, Task, TaskSettings
 
 
@@ -49,9 +51,9 @@ Model = Annotated[
     str,
     typer.Argument(
         callback=_no_file,
+        is_eager=True,  # options are checked with it
         help="Hub id, id@revision, or a local folder. Of CLIP and its kin, images go to the image tower and texts to "
         "the text tower; an ending :image or :text chooses.",
-        show_default=False,
     ),
 ]
 PAPER = Protocol()
@@ -59,13 +61,16 @@ LORA_LEARNING_RATE = 2e-4
 """Adapters need a higher rate than all weights, about ten times as high."""
 MAX_SEEDS = 1000
 MAX_LAYER = 10_000
+MAX_RANK = 1024
+LEAST_BUDGET = 0.01
+"""Less is no run of most models."""
 
-CacheDir = Annotated[
-    Path | None,
-    typer.Option(
-        help="Where embeddings and runs are kept.", envvar="LAYERPROBE_CACHE", show_default="the user's cache folder"
-    ),
-]
+_KEPT: dict[str, Any] = {
+    "help": "Where embeddings and runs are kept.",
+    "envvar": "LAYERPROBE_CACHE",
+    "show_default": "the user's cache folder",
+}
+CacheDir = Annotated[Path | None, typer.Option(**_KEPT)]
 
 
 def option(panel: str, *names: str, **settings: Any) -> Any:
@@ -78,13 +83,7 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
 ]
-FailBelow = Annotated[
-    float | None,
-    typer.Option(
-        help="Exit with code 3 if the last layer scores less than this.",
-        show_default=False,
-    ),
-]
+FailBelow = Annotated[float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
 ]
@@ -96,7 +95,6 @@ Ray = Annotated[
         metavar="ADDRESS",
         help="Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
         "machine, or local for one of its own.",
-        show_default=False,
     ),
 ]
 Workers = Annotated[
@@ -125,6 +123,13 @@ def command(*words: str) -> str:
     return shlex.join(["layerprobe", *words])
 
 
+def _html(path: Path | None) -> Path | None:
+    """Return the file of a page."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"expected a file that ends in .html, got {path}")
+    return path
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """The result as a page."""
@@ -136,8 +141,8 @@ class Report:
             "--report",
             metavar="FILE.html",
             dir_okay=False,
+            callback=_html,
             help="Also write the result as one HTML page.",
-            show_default=False,
         ),
     ] = None
     plotly: PlotlyFrom = "embedded"
@@ -269,7 +274,7 @@ class Embedding(Loading):
             show_default="1024 on a CPU; elsewhere 32768, and all of a step in fine-tuning",
         ),
     ] = None
-    cache_dir: CacheDir = None
+    cache_dir: Annotated[Path | None, option("Machine", **_KEPT)] = None
 
 
 def _checked(check: Callable[[str], None]) -> Callable[[str | None], str | None]:
@@ -308,6 +313,38 @@ class Extraction(Embedding):
     ] = "float32"
 
 
+_OLD = typer.Option(hidden=True)
+FORMAT_KEYS = tuple(field.name for field in dataclasses.fields(Format))
+
+
+def parse_format(given: Sequence[str]) -> dict[str, Any]:
+    """Return what `delimiter=;,decimal=,` says of files; raise BadParameter if it is no such text.
+
+    Examples:
+        >>> parse_format(["delimiter=;,decimal=,", "header=no"])
+        {'delimiter': ';', 'decimal': ',', 'header': False}
+    """
+    named, switches = {}, {"yes": True, "no": False}
+    for part in itertools.chain(*(re.split(rf",(?=(?:{'|'.join(FORMAT_KEYS)})=)", text) for text in given)):
+        key, equals, value = part.partition("=")
+        of_switch = key in ("quotes", "header")
+        if key not in FORMAT_KEYS or not (equals and value) or (of_switch and value not in switches):
+            raise typer.BadParameter(
+                f"expected KEY=VALUE with the key {', '.join(FORMAT_KEYS)}, the last two yes or no, got {part!r}"
+            )
+        named[key] = switches[value] if of_switch else value
+    return named
+
+
+def _format_checked(given: list[str] | None) -> list[str] | None:
+    """Return what --format was given; what is wrong with it is told before files are read."""
+    try:
+        Format(**parse_format(given or ()))
+    except DataError as error:
+        raise typer.BadParameter(str(error)) from None
+    return given
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSource:
     """Where texts with scores or labels come from."""
@@ -323,7 +360,6 @@ class TaskSource:
             "documents, or triplets: a CSV, TSV, JSONL, Parquet or CoNLL file, a folder with train, dev and test files "
             "or in the layout of BEIR, stsb, or the hub id of a data set. Images: a folder for each class, in train, "
             "val and test or not, or a Parquet file of them.",
-            show_default=False,
         ),
     ] = None
     columns: Annotated[
@@ -339,12 +375,12 @@ class TaskSource:
         str | None,
         option(
             "Data",
-            metavar=f"[{'|'.join(KINDS)}]",
+            metavar="KIND",
             callback=_checked(KINDS.check),
             autocompletion=names_of("layerprobe.tasks.kind:KINDS"),
             help="What is learnt: how similar texts are, whether they say the same, their relation, a text's value or "
             "class, the entities or tags of its words, which documents belong to a query, or which of two texts is "
-            "closer.",
+            f"closer. One of {', '.join(KINDS)}.",
             show_default="detected",
         ),
     ] = None
@@ -361,37 +397,26 @@ class TaskSource:
         str | None,
         option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="detected"),
     ] = None
-    validation: Annotated[Path | None, option("Data", help="File with the validation split.", show_default=False)] = (
-        None
-    )
-    test: Annotated[Path | None, option("Data", help="File with the test split.", show_default=False)] = None
+    validation: Annotated[Path | None, option("Data", help="File with the validation split.")] = None
+    test: Annotated[Path | None, option("Data", help="File with the test split.")] = None
     split_seed: Annotated[int, option("Data", help="Seed of the split of data that has no predefined split.")] = 0
-    delimiter: Annotated[
-        str | None,
+    file_format: Annotated[
+        list[str] | None,
         option(
             "Data",
-            metavar=f"[{'|'.join(DELIMITERS)}]",
-            autocompletion=lambda: list(DELIMITERS),
-            help="What separates the fields of a text file; another single character will do.",
+            "--format",
+            metavar="KEY=VALUE,...",
+            callback=_format_checked,
+            help=f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
+            "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=,",
             show_default="detected",
         ),
     ] = None
-    encoding: Annotated[
-        str | None,
-        option("Data", help="Of a text file, such as utf-8, utf-16 or cp1252.", show_default="detected"),
-    ] = None
-    decimal: Annotated[
-        Literal[".", ","] | None,
-        option("Data", help="What stands before the decimals of scores.", show_default="detected"),
-    ] = None
-    quotes: Annotated[
-        bool | None,
-        option("Data", "--quotes/--no-quotes", help="Whether fields can be in quotes.", show_default="detected"),
-    ] = None
-    header: Annotated[
-        bool | None,
-        option("Data", "--header/--no-header", help="Whether the first row names columns.", show_default="detected"),
-    ] = None
+    delimiter: Annotated[str | None, _OLD] = None
+    encoding: Annotated[str | None, _OLD] = None
+    decimal: Annotated[Literal[".", ","] | None, _OLD] = None
+    quotes: Annotated[bool | None, typer.Option("--quotes/--no-quotes", hidden=True)] = None
+    header: Annotated[bool | None, typer.Option("--header/--no-header", hidden=True)] = None
     skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Go on without images that do not open.")] = False
     skip_empty: Annotated[
         bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell, or what stands for one.")
@@ -401,21 +426,16 @@ class TaskSource:
         option("Data", help='Before every query of a retrieval task, such as "query: ".', show_default="--prompt"),
     ] = None
     document_prompt: Annotated[
-        str | None,
-        option("Data", help='Before every document of one, such as "passage: ".', show_default="--prompt"),
+        str | None, option("Data", help='Before every document of one, such as "passage: ".', show_default="--prompt")
     ] = None
 
     @property
     def format(self) -> Format:
         """How files are written."""
+        old = {name: getattr(self, name) for name in FORMAT_KEYS}
+        given = parse_format(self.file_format or ())
         try:
-            return Format(
-                delimiter=self.delimiter,
-                encoding=self.encoding,
-                decimal=self.decimal,
-                quotes=self.quotes,
-                header=self.header,
-            )
+            return Format(**{name: value for name, value in old.items() if value is not None} | given)
         except DataError as error:
             raise typer.BadParameter(str(error)) from None
 
@@ -423,7 +443,8 @@ class TaskSource:
         """Return where a task is and how it is read."""
         from layerprobe.tasks.values import TaskSettings
 
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(TaskSettings)[1:]}
+        of_file = {name: getattr(self.format, name) for name in FORMAT_KEYS}
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(TaskSettings)[1:]} | of_file
         given |= {name: None if given[name] is None else str(given[name]) for name in ("validation", "test")}
         columns = None if self.columns is None else tuple(part.strip() for part in self.columns.split(","))
         return TaskSettings(source=source, **given | {"columns": columns, "score_range": two_numbers(self.score_range)})
@@ -459,7 +480,6 @@ class TextSource(TaskSource):
             "Data",
             help="Texts without scores: a text file with one a line, or a table; or images: a folder, a Parquet file, "
             "or a table of their paths, with captions or without.",
-            show_default=False,
         ),
     ] = None
 
@@ -469,7 +489,6 @@ class TextSource(TaskSource):
             "Data",
             help="Column of the --texts table that names the document of a text: intervals then treat documents, not "
             "texts, as independent.",
-            show_default=False,
         ),
     ] = None
 
@@ -507,43 +526,25 @@ class TextSource(TaskSource):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RetrievalSource:
-    """Where queries, documents and their relevance come from."""
+class TaskSources(TaskSource):
+    """Several tasks that are read alike."""
 
     task: Annotated[
-        str,
+        list[str] | None,
         option(
             "Data",
             "--task",
             "-t",
             autocompletion=tasks,
-            help="A folder with corpus.jsonl, queries.jsonl and qrels/test.tsv, the hub id of a data set with the "
-            "same, or a table of queries with documents.",
-            show_default=False,
+            help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
         ),
-    ]
-    columns: Annotated[
-        str | None,
-        option(
-            "Data",
-            help="Columns of a table by name or number: query,document,relevance, or query,document where all are "
-            "relevant.",
-            show_default="detected",
-        ),
-    ] = None
-    split: Annotated[str, option("Data", help="Which judgements of a folder or hub data set.")] = "test"
-    relevant_from: Annotated[
-        float | None,
-        option("Data", help="Judgements below this are not relevant.", show_default="all above 0 are"),
-    ] = None
+    ] = None  # type: ignore[assignment]
 
-    def load(self) -> RetrievalTask:
-        """Return the task."""
-        from layerprobe.kinds.retrieval.loading import load_retrieval
-
-        if not self.task:
-            raise typer.BadParameter("expected queries and documents: give --task FOLDER")
-        return load_retrieval(self.task, columns=self.columns, split=self.split, relevant_from=self.relevant_from)
+    def all_settings(self) -> tuple[TaskSettings, ...]:
+        """Return where the tasks are."""
+        if not self.task or not all(self.task):
+            raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
+        return tuple(map(self.settings, self.task))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -721,18 +722,14 @@ class Tuning:
             "Fine-tuning",
             metavar="RANK",
             min=0,
+            max=MAX_RANK,
             help="Train low-rank adapters of this rank in the place of all weights.",
             show_default="0: all weights",
         ),
     ] = PAPER.lora
     lora_alpha: Annotated[
         int | None,
-        option(
-            "Fine-tuning",
-            min=1,
-            help="Adapters count by this over their rank.",
-            show_default="twice the rank",
-        ),
+        option("Fine-tuning", min=1, help="Adapters count by this over their rank.", show_default="twice the rank"),
     ] = None
     lora_modules: Annotated[
         str | None,
@@ -779,23 +776,6 @@ class Tuning:
         if not listed or max(listed) >= 2**63:
             raise typer.BadParameter(f"expected at least one seed, none above 2^63, for --seeds, got {self.seeds!r}")
         return listed
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JointTuning(Tuning):
-    """How a model is fine-tuned at all layers at once."""
-
-    seeds: Annotated[
-        str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
-    ] = "1"
-    weighting: Annotated[
-        Literal["falling", "equal", "random", "sandwich"],
-        option(
-            "Fine-tuning",
-            help="How much the loss at each layer counts: falling with depth, equal, one random layer a step, or the "
-            "first, the last and a random one.",
-        ),
-    ] = "falling"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -861,8 +841,8 @@ def _share(text: str | None) -> float | None:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = math.nan
-    if not 0 < share <= 1:
-        raise typer.BadParameter(f"expected a share such as 15% or 0.15 for --budget, at most 100%, got {text!r}")
+    if not LEAST_BUDGET <= share <= 1:
+        raise typer.BadParameter(f"expected a share from 1% to 100% for --budget, such as 15% or 0.15, got {text!r}")
     return share
 
 
@@ -905,7 +885,7 @@ RuleName = Annotated[
         callback=_known_rule,
         autocompletion=names_of("layerprobe.prediction.tuned:rule_names"),
         metavar="NAME",
-        help="How a drop is predicted: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
+        help="How a drop is predicted: a rule tuned on DropBench; `layerprobe lab bench --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
     ),
 ]
@@ -926,11 +906,34 @@ def given_layers(text: str) -> str:
     return text
 
 
+def layers_of_model(context: typer.Context, text: str) -> str:
+    """Return a list of layers as it was given; one that a local model lacks is told before torch is loaded."""
+    if text and not context.resilient_parsing:
+        check_depth(context.params.get("model"), max(listed_layers(text) or (0,)))
+    return text
+
+
+def check_depth(model: str | None, layer: int) -> None:
+    """Raise DataError if the config.json of a local model says that there is no such layer."""
+    try:
+        config = json.loads((Path(model or "") / "config.json").read_text("utf-8"))
+        n_blocks = next(config[name] for name in ("num_hidden_layers", "n_layer", "n_layers") if name in config)
+    except (OSError, ValueError, TypeError, StopIteration):
+        return  # it is told once the model is known
+    if isinstance(n_blocks, int) and layer > n_blocks:
+        raise DataError(f"expected layers from 0 to {n_blocks} of {model}, got {layer}")
+
+
+def new_folder(folder: Path) -> Path:
+    """Return a folder to write; one that holds the files of others is refused before torch is loaded."""
+    with contextlib.suppress(OSError):
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / "README.md").is_file():
+            raise DataError(f"{folder} is not empty and holds no model that layerprobe wrote: choose another folder")
+    return folder
+
+
 Layers = Annotated[
-    str,
-    option(
-        "Fine-tuning", callback=given_layers, help="Layers to fine-tune, such as 3,6,9-12 or all.", show_default=False
-    ),
+    str, option("Fine-tuning", callback=layers_of_model, help="Layers to fine-tune, such as 3,6,9-12 or all.")
 ]
 
 
@@ -960,6 +963,8 @@ def listed_layers(text: str) -> tuple[int, ...] | None:
         return None
     layers: set[int] = set()
     for part in text.split(","):
+        if ".." in part:
+            raise typer.BadParameter(f"expected a range such as 6-8 for --layers, got {part!r}: give {_dashed(part)}")
         first, dash, last = part.strip().partition("-")
         ends = integers(f"{first},{last}" if dash else first, "--layers")
         if ends[0] > ends[-1]:
@@ -968,6 +973,10 @@ def listed_layers(text: str) -> tuple[int, ...] | None:
             raise typer.BadParameter(f"expected layers up to {MAX_LAYER} for --layers, got {part.strip()!r}")
         layers.update(range(ends[0], ends[-1] + 1))
     return tuple(sorted(layers))
+
+
+def _dashed(part: str) -> str:
+    return re.sub(r"\.\.+", "-", part.strip())
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:
@@ -995,10 +1004,71 @@ def two_numbers(text: str | None) -> tuple[float, float] | None:
 # ---- showing groups to Typer -----------------------------------------------------------------------------
 
 
-class Command(TyperCommand):
-    """A command whose help names what is registered, looked up when it is shown: other packages may add to it."""
+RENAMED = {
+    "retrieve": "score",
+    "summarize": "score",
+    "across": "score",
+    "metrics": "readings",
+    "scan": "finetune --scan",
+    "bench-predictors": "lab bench",
+    "lab run": "lab study",
+    **{name: f"lab {name}" for name in ("adapt", "chain", "ensemble", "pretrain", "reproduce", "sweep")},
+}
+"""Commands by their names until 2026-11, which go on working for one release."""
 
-    def format_help(self, *arguments: Any) -> None:
+
+class Commands(TyperGroup):
+    """Commands, also by their old names."""
+
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """Return the command that words call, and the words after its name."""
+        group = [] if context.parent is None else [str(context.info_name)]
+        old = " ".join([*group, args[0]])
+        if old in RENAMED:
+            context.meta[OLD_NAME] = old
+            if not {"-q", "--quiet"} & set(args):
+                typer.echo(f"note: 'layerprobe {old}' is now 'layerprobe {RENAMED[old]}'", err=True)
+            args = [*RENAMED[old].split()[len(group) :], *args[1:]]
+        return super().resolve_command(context, args)
+
+
+OLD_NAME = "layerprobe.old_name"
+"""Where a context keeps the old name that a command was called by."""
+
+
+USUAL = {
+    "Data": ("task", "texts", "columns", "file_format", "kind", "corpus"),
+    "Model": ("pooling", "device", "size"),
+    "Comparison": ("reference", "measure"),
+    "Fine-tuning": ("seeds", "epochs", "layers", "fine_tuning", "save_models", "scan"),
+    "Search": ("tolerance", "budget"),
+    "Training": ("steps", "epochs", "max_steps", "learning_rate", "batch_size", "seed"),
+    "Prediction": (),
+    "Retrieval": (),
+    "Machine": (),
+    "Report": ("report",),
+}
+"""What --help shows of each panel; of the others it shows all."""
+
+
+HELP_ALL = "help_all"
+
+
+class Command(TyperCommand):
+    """A command whose help has the usual options, and by --help-all every one.
+
+    Names of what is registered are looked up when it is shown: other packages may add to it.
+    """
+
+    def make_context(self, *words: Any, **settings: Any) -> Any:
+        """Return the context of a call, whose options are checked; what they contradict is one line, as elsewhere."""
+        try:
+            return super().make_context(*words, **settings)
+        except LayerProbeError as error:
+            fail(str(error))
+            raise typer.Exit(1) from None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
         from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
         from layerprobe.readings.registry import CKA, READINGS
@@ -1006,11 +1076,27 @@ class Command(TyperCommand):
 
         readings = [name for name in READINGS if name != CKA]  # compare has that
         registered = {"{measures}": MEASURES, "{readings}": readings, "{objectives}": OBJECTIVES}
+        n_more = 0
         for parameter in self.params:
-            if isinstance(parameter, TyperOption) and parameter.help:
+            if isinstance(parameter, TyperOption) and not parameter.hidden:
+                usual = USUAL.get(parameter.rich_help_panel or "")
+                parameter.hidden = not (ctx.meta.get(HELP_ALL) or usual is None or parameter.name in usual)
+                n_more += parameter.hidden
                 for place, names in registered.items():
-                    parameter.help = parameter.help.replace(place, ", ".join(names))
-        super().format_help(*arguments)
+                    parameter.help = (parameter.help or "").replace(place, ", ".join(names))
+        self.epilog = f"{n_more} more options: {ctx.command_path} --help-all" if n_more else None
+        super().format_help(ctx, formatter)
+
+
+def _help_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        context.meta[HELP_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+_HelpAll = Annotated[bool, typer.Option("--help-all", hidden=True, is_eager=True, callback=_help_all)]
+"""Not in the help, which says in its last line where it shows more."""
 
 
 def given_options(context: typer.Context, *groups: type, others: tuple[str, ...] = ()) -> set[str]:
@@ -1028,7 +1114,9 @@ def finetune_command(context: typer.Context, model: str) -> str:
         if parameter.name not in given:
             continue
         value = context.params[parameter.name]
-        words += [parameter.opts[0]] if value is True else [parameter.opts[0], str(value)]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            named = parameter.secondary_opts if each is False else parameter.opts
+            words += [named[0]] if isinstance(each, bool) else [named[0], str(each)]
     return shlex.join(words)
 
 
@@ -1049,9 +1137,12 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         groups[name] = typing.cast(type, kind), [each.name for each in group]
         parameters += group
     parameters.sort(key=lambda parameter: parameter.name in ("json", "quiet"))  # the last ones in every help
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters.append(inspect.Parameter(HELP_ALL, keyword, default=False, annotation=_HelpAll))
 
     @functools.wraps(command)
     def with_groups(**values: Any) -> None:
+        del values[HELP_ALL]
         for name, (kind, fields) in groups.items():
             values[name] = kind(**{field: values.pop(field) for field in fields})
         command(**values)

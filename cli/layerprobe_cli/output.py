@@ -34,7 +34,12 @@ class Output:
 
     json: Json = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
-    traceback: Annotated[bool, typer.Option("--traceback", help="Where an error comes from, before its line.")] = False
+    traceback: Annotated[
+        bool,
+        typer.Option(
+            "--traceback", rich_help_panel="Machine", help="Print where an error comes from, before its line."
+        ),
+    ] = False
 
     def result(self, value: object, *parts: Table | str, as_json: object = None) -> None:
         """Print a result: as JSON, which can be of another value, or its tables and sentences one below the other."""

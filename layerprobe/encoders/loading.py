@@ -477,6 +477,10 @@ def resolve_device(device: str) -> torch.device:
     if device == "auto":
         best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device(best)
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(
+            f"expected a device that is there, got {device!r}: torch finds no GPU with CUDA; take cpu or auto"
+        )
     try:
         place = torch.device(device)
         torch.zeros(1, device=place).item()

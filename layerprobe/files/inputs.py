@@ -109,7 +109,7 @@ def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]
         except UnicodeDecodeError as error:
             bad = f"byte 0x{error.object[error.start]:02x} in line {number}"
             raise DataError(
-                f"{path} is not UTF-8 ({bad}): save it as UTF-8, or name its encoding with --encoding"
+                f"{path} is not UTF-8 ({bad}): save it as UTF-8, or name its encoding with --format encoding="
             ) from error
 
 
@@ -124,7 +124,7 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[tuple
     except UnicodeError as error:
         reason = str(error).partition("\n")[0]
         raise DataError(
-            f"{path} is not {encoding} after line {number} ({reason[:80]}): give another --encoding"
+            f"{path} is not {encoding} after line {number} ({reason[:80]}): give another with --format encoding="
         ) from error
     finally:
         text.detach()

@@ -155,7 +155,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
     if not (directory / MODEL / ORIGIN).is_file():
         raise DataError(
             f"the run {directory} was made without --save-models, so its weights were not kept: repeat "
-            "`layerprobe finetune` or `layerprobe scan` with --save-models"
+            "`layerprobe finetune` with --save-models"
         )
     try:
         origin, joint = _read_origin(directory, root=root), is_joint(result)
@@ -164,7 +164,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
         )
     except DamagedStoreError as error:
         raise DamagedStoreError(
-            f"{error}: repeat `layerprobe finetune` or `layerprobe scan` with --save-models, which makes it again"
+            f"{error}: repeat `layerprobe finetune` with --save-models, which makes it again"
         ) from error
     if isinstance(read, JointRun):
         if layer is None:

@@ -37,8 +37,8 @@ class Table:
     """What the numbers count: line or row."""
     headless: bool = False
     """Whether the first row is known to name no columns."""
-    found: tuple[tuple[str, str], ...] = ()
-    """Options with what was found out in their place, where it is not what the name of the file says."""
+    found: tuple[str, ...] = ()
+    """What was found out of how it is written, where it is not what the name of the file says."""
     warnings: tuple[str, ...] = ()
     """What could have been understood another way, with the options that choose."""
 
@@ -49,7 +49,7 @@ class Table:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was found out and the options that change it, in one line; nothing where the file is as it says."""
+        """What was found out and the option that changes it, in one line; nothing where the file is as it says."""
         return found_note(self.name, self.found)
 
     def column(self, index: int) -> str:
@@ -112,18 +112,14 @@ def encoding_of(path: Path) -> str:
         return find_encoding(path)
 
 
-def found_encoding(encoding: str, given: str | None) -> tuple[tuple[str, str], ...]:
+def found_encoding(encoding: str, given: str | None) -> tuple[str, ...]:
     """Return an encoding that was found out as `Table.found` has it; nothing where it is UTF-8."""
-    return () if given is not None or encoding == "utf-8" else (("--encoding", f"{encoding} text"),)
+    return () if given is not None or encoding == "utf-8" else (f"{encoding} text",)
 
 
-def found_note(name: object, found: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def found_note(name: object, found: Sequence[str]) -> tuple[str, ...]:
     """Return a line that says what was found out about a file; none where nothing was."""
-    if not found:
-        return ()
-    *options, last = (option for option, _ in found)
-    chosen = f"{', '.join(options)} and {last} choose" if options else f"{last} chooses"
-    return (f"{name}: read as {', '.join(said for _, said in found)}; {chosen} otherwise",)
+    return (f"{name}: read as {', '.join(found)}; --format chooses otherwise",) if found else ()
 
 
 @contextlib.contextmanager
@@ -188,11 +184,11 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
     rows = tuple(tuple(columns[i](cell) if i in columns else cell for i, cell in enumerate(row)) for row in table.rows)
     found, warnings = table.found, table.warnings
     if decimal is None:
-        found = (*found, ("--decimal", "decimal commas"))
+        found = (*found, "decimal commas")
     for cell in either:
         point, grouped = _with_point(cell), _ungrouped(cell)
         said = f"{table.name}: numbers such as {cell[:40]} are read as {point}, and could be {grouped}"
-        warnings = (*warnings, f"{said}: choose with --decimal , or --decimal .")
+        warnings = (*warnings, f"{said}: choose with --format decimal=, or decimal=.")
     return dataclasses.replace(table, rows=rows, found=found, warnings=warnings)
 
 
@@ -254,9 +250,9 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
         way, *others = *others, way
     found = found_encoding(encoding, format.encoding)
     if way.mark != usual.mark and not format.mark:
-        found = (*found, ("--delimiter", f"fields separated by a {way.name}"))
+        found = (*found, f"fields separated by a {way.name}")
     if way == _TABS and format.quotes is None and _are_quoted(path, encoding):
-        way, found = _QUOTED_TABS, (*found, ("--no-quotes", "quoted fields"))
+        way, found = _QUOTED_TABS, (*found, "quoted fields")
     kept = {number: tuple(cells) for number, cells in _records(path, way, encoding) if any(cells)}
     first = next(iter(kept), 0)
     for number, cells in kept.items():
@@ -268,7 +264,7 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
     if others:
         readings = [f"by {each.name} {_first_row(path, each, encoding)}" for each in (way, *others)]
         said = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
-        warning = f"{said}: took the {way.name}, choose with --delimiter"
+        warning = f"{said}: took the {way.name}, choose with --format delimiter="
         table = dataclasses.replace(table, warnings=(warning,))
     return table
 

@@ -95,17 +95,17 @@ def attacks(folder: Path) -> Iterator[Attack]:
         return ("extract", model, "--texts", path, *BOUNDED)
 
     def corpus(path: Path) -> tuple[str | Path, ...]:
-        return ("pretrain", folder / "made", "--objective", "mlm", "--corpus", path, "--steps", "1", *BOUNDED)
+        return ("lab", "pretrain", folder / "made", "--objective", "mlm", "--corpus", path, "--steps", "1", *BOUNDED)
 
     def pairs(path: Path) -> tuple[str | Path, ...]:
-        return ("retrieve", model, "-t", path, *BOUNDED)
+        return ("score", model, "-t", path, "--ranking", "cosine", *BOUNDED)
 
     documents: dict[str, Callable[[Path], tuple[str | Path, ...]]] = {
-        "chain": lambda path: ("chain", path),
-        "sweep": lambda path: ("sweep", path),
-        "lab": lambda path: ("lab", "run", path, "--out", folder / "lab"),
+        "chain": lambda path: ("lab", "chain", path),
+        "sweep": lambda path: ("lab", "sweep", path),
+        "lab": lambda path: ("lab", "study", path, "--out", folder / "lab"),
         "study": lambda path: ("report", path, "-o", folder / "r.html"),
-        "zoo": lambda path: ("bench-predictors", path),
+        "zoo": lambda path: ("lab", "bench", path),
     }
     everything = {"task.csv": task, "texts.txt": texts, "corpus.txt.gz": corpus, "pairs.jsonl": pairs}
     everything |= {f"{name}.{'json' if name in ('study', 'zoo') else 'toml'}": read for name, read in documents.items()}
@@ -379,7 +379,7 @@ def formulas(folder: Path, good: Path) -> Iterator[Attack]:
         cells = [cell for row in csv.reader(io.StringIO(json.loads(table))) for cell in row]
         return any(cell.startswith(f"'{name}") for cell in cells) and not any(cell.startswith("=") for cell in cells)
 
-    arguments = ("sweep", name, "-t", good, "--layers", "1", "--seeds", "1", "--epochs", "1", "--report", page)
+    arguments = ("lab", "sweep", name, "-t", good, "--layers", "1", "--seeds", "1", "--epochs", "1", "--report", page)
     yield Attack(name="a formula as a model", arguments=(*arguments, *BOUNDED), right=harmless)
 
 

@@ -13,7 +13,7 @@ BERT of random weights at layer 9 of 12:
 
 With `--joint` all layers are trained at once, each loss times a weight that falls with depth:
 
-    ours            `layerprobe scan`
+    ours            `layerprobe finetune --scan`
     peer            the same trainer with AdaptiveLayerLoss over all layers, with the same weights
 
 All take the same pairs in the same order, 32 a step, at the same learning rates. First every way runs some steps with

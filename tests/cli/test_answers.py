@@ -29,7 +29,7 @@ def test_score_scan_and_finetune(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert "exact match" in scored.out
     assert "note: read as question answering; questions: " in scored.err
     assert "By a linear model" in page.read_text()
-    scan = layerprobe("scan", model, *data, *SHORT, "--json")
+    scan = layerprobe("finetune", "--scan", model, *data, *SHORT, "--json")
     assert scan.code == 0, scan.err
     assert tuple(scan.json["runs"][0]["test"][0]) == ("f1", "exact match")
     tuned = layerprobe("finetune", model, *data, *SHORT, "--layers", "2", "--save-models", "--json")
@@ -56,7 +56,7 @@ def test_every_other_command_takes_it(
     assert "F1 on the test split of a linear probe on the frozen token states, fitted on the train split." in report
     again = layerprobe("report", tmp_path / "study" / "study.json", "-o", tmp_path / "again.html")
     assert again.code == 0, again.err
-    swept = layerprobe("sweep", model, *data, *SHORT, "--json")
+    swept = layerprobe("lab", "sweep", model, *data, *SHORT, "--json")
     assert swept.code == 0, swept.err
     assert swept.json["curves"][0]["primary"] == "f1"
 

@@ -156,6 +156,39 @@ def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, P
     refused(layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "2,7"), "from 0 to 3", "7")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("finetune", "MODEL", "-t", "DATA", "--layers", "2,7"), "from 0 to 3"),
+        (("profile", "MODEL", "--layers", "0-4"), "from 0 to 3"),
+        (("export", "MODEL", "new", "--layer", "9"), "from 0 to 3"),
+        (("export", "MODEL", "FULL", "--layer", "1"), "is not empty"),
+        (("lab", "adapt", "MODEL", "--texts", "DATA", "--out", "FULL"), "is not empty"),
+        (("finetune", "MODEL", "-t", "DATA", "--layers", "1..3"), "give 1-3"),
+        (("finetune", "MODEL", "-t", "DATA", "--lora", "9999"), "1024"),
+        (("find", "MODEL", "-t", "DATA", "--budget", "0.001"), "from 1% to 100%"),
+        (("find", "MODEL", "-t", "DATA", "--report", "out.txt"), "ends in .html"),
+        (("find", "MODEL", "-t", "DATA", "--format", "delimitr=;"), "KEY=VALUE"),
+        (("finetune", "MODEL", "-t", "DATA", "--scan", "--layers", "1"), "no --layers with --scan"),
+        (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "--scan with --weighting"),
+    ],
+)
+def test_a_mistake_is_told_before_torch_is_loaded(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    pairs_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "layerprobe.encoders.loading", None)
+    monkeypatch.setitem(sys.modules, "layerprobe.export.run", None)
+    places = {"MODEL": pair[0], "DATA": pairs_file, "FULL": pairs_file.parent}
+    done = layerprobe(*(places.get(argument, argument) for argument in arguments))
+    assert done.code in (1, 2)
+    assert said in " ".join(done.err.replace("│", " ").split())
+
+
 def test_a_device_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     refused(layerprobe("extract", pair[0], "-t", pairs_file, "--device", "tpu9"), "device", "tpu9")
 

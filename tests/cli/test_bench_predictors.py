@@ -25,7 +25,7 @@ def zoo_file(tmp_path: Path) -> Path:
 def test_the_tables_have_a_row_a_strategy_and_a_curve(layerprobe: Layerprobe, zoo_file: Path, tmp_path: Path) -> None:
     made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
     write_zoo(zoo(*made), zoo_file)
-    out = layerprobe("bench-predictors", zoo_file, "--report", tmp_path / "bench.html").out
+    out = layerprobe("lab", "bench", zoo_file, "--report", tmp_path / "bench.html").out
     lines = out.splitlines()
     (found,) = (line for line in lines if line.startswith("find, 15% "))
     assert found.split()[2:4] == ["training", "2"]
@@ -45,7 +45,7 @@ def test_the_tables_have_a_row_a_strategy_and_a_curve(layerprobe: Layerprobe, zo
 
 
 def test_all_rules_are_printed_when_asked_for(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    out = layerprobe("bench-predictors", zoo_file, "--all").out
+    out = layerprobe("lab", "bench", zoo_file, "--all").out
     assert "3 of 6 models drop; families: a, b, c, d; intervals redraw families" in out
     *_, row = (line for line in out.splitlines() if line.startswith("plateau of CKA, twin"))
     assert row.split()[4:6] == ["0", "0"]
@@ -53,7 +53,7 @@ def test_all_rules_are_printed_when_asked_for(layerprobe: Layerprobe, zoo_file: 
 
 
 def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    done = layerprobe("bench-predictors", zoo_file, "--json", "--budget", "gentle", "--level", "0.8")
+    done = layerprobe("lab", "bench", zoo_file, "--json", "--budget", "gentle", "--level", "0.8")
     result = from_json(Bench, done.out)
     assert result.level == 0.8
     assert [(each.budget, each.clusters) for each in result.budgets] == [("gentle", "families")]
@@ -62,7 +62,7 @@ def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
 
 def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
     """What `predict` says is scored; the models of the test have no effective rank, so the rule calls nothing."""
-    out = layerprobe("bench-predictors", zoo_file, "--tuned", "--all").out
+    out = layerprobe("lab", "bench", zoo_file, "--tuned", "--all").out
     *_, row = (line for line in out.splitlines() if line.startswith("last layer"))
     assert "The rules were tuned on the zoos that come with layerprobe." in out
     assert "tuned on the other families" not in out
@@ -71,16 +71,16 @@ def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Pat
 
 
 def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) -> None:
-    result = from_json(Bench, layerprobe("bench-predictors", "--tuned", "--json").out)
+    result = from_json(Bench, layerprobe("lab", "bench", "--tuned", "--json").out)
     assert {name for budget in result.budgets for name in budget.truths} == {e.name for e in read_kept_out().entries}
 
 
 def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    assert "cannot read" in layerprobe("bench-predictors", zoo_file.with_name("none.json")).error
-    assert "expected budgets among gentle" in layerprobe("bench-predictors", zoo_file, "--budget", "none").error
-    assert "expected a confidence level" in layerprobe("bench-predictors", zoo_file, "--level", "0").error
+    assert "cannot read" in layerprobe("lab", "bench", zoo_file.with_name("none.json")).error
+    assert "expected budgets among gentle" in layerprobe("lab", "bench", zoo_file, "--budget", "none").error
+    assert "expected a confidence level" in layerprobe("lab", "bench", zoo_file, "--level", "0").error
     zoo_file.write_text("[]")
-    done = layerprobe("bench-predictors", zoo_file)
+    done = layerprobe("lab", "bench", zoo_file)
     assert (done.code, "holds no zoo" in done.error) == (1, True)
 
 

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from layerprobe_cli.main import PANELS, app
+from layerprobe_cli.main import app
+from layerprobe_cli.options import RENAMED
 from typer.testing import CliRunner
 
 from layerprobe.encoders.loading import load_encoder
@@ -23,57 +24,53 @@ from layerprobe.study.values import Finding, Study
 
 from .conftest import QUICK, Layerprobe
 
-COMMANDS = (
-    "demo",
-    "run",
-    "find",
-    "extract",
-    "compare",
-    "metrics",
-    "predict",
-    "score",
-    "across",
-    "retrieve",
-    "ensemble",
-    "summarize",
-    "pretrain",
-    "adapt",
-    "scan",
-    "finetune",
-    "chain",
-    "confirm",
-    "sweep",
-    "reproduce",
-    "report",
-    "export",
-    "profile",
-    "bench-predictors",
-    "doctor",
-    "lab",
-    "cache",
-)
+PANELS = {
+    "Find the layer": ("demo", "find", "run", "predict", "doctor"),
+    "Look closer": ("score", "compare", "readings", "confirm", "profile"),
+    "Make": ("extract", "finetune", "export", "report", "cache"),
+    "Research": ("lab",),
+}
+GROUPS = {
+    "lab": ("study", "bench", "sweep", "chain", "adapt", "pretrain", "ensemble", "reproduce"),
+    "cache": ("list", "info", "verify", "prune"),
+}
+COMMANDS = [name for names in PANELS.values() for name in names if name not in GROUPS]
+COMMANDS += [f"{group} {name}" for group, names in GROUPS.items() for name in names]
 
 
-def test_help_names_every_command(layerprobe: Layerprobe) -> None:
-    out = layerprobe("--help").out
-    assert all(f" {command} " in out for command in COMMANDS)
+def help_of(*words: str) -> str:
+    return CliRunner().invoke(app, words, env={"COLUMNS": "80"}).stdout
 
 
 def test_help_has_a_line_a_command_on_80_columns() -> None:
-    out = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
-    panels = out.split("╭─ ")[2:]
-    assert [panel.split(" ─")[0] for panel in panels] == [*PANELS, "Store"]
-    lines = [line for panel in panels for line in panel.splitlines() if line.startswith("│")]
-    shown = [line.strip("│ ").split()[0] for line in lines]
-    assert sorted(shown) == sorted(COMMANDS)
-    assert all(line.rstrip("│ ").endswith(".") for line in lines)
+    panels = {panel.split(" ─")[0]: panel.splitlines() for panel in help_of("--help").split("╭─ ")[2:]}
+    lines = {title: [line.strip("│ ") for line in panel if line.startswith("│")] for title, panel in panels.items()}
+    assert {title: tuple(line.split()[0] for line in each) for title, each in lines.items()} == PANELS
+    assert all(line.endswith(".") for each in lines.values() for line in each)
 
 
-@pytest.mark.parametrize(
-    "command", [*COMMANDS[:-2], "lab run", "cache list", "cache info", "cache verify", "cache prune"]
-)
-def test_help_of_every_command_has_an_example(layerprobe: Layerprobe, command: str) -> None:
-    assert f"layerprobe {command}" in layerprobe(*command.split(), "--help").out.split("Example:")[1]
+@pytest.mark.parametrize("group", GROUPS)
+def test_help_of_a_group_names_its_commands(group: str) -> None:
+    assert tuple(re.findall(r"^│ ([a-z]+)  ", help_of(group, "--help"), re.MULTILINE)) == GROUPS[group]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_short_and_help_all_has_every_option(command: str) -> None:
+    short, whole = help_of(*command.split(), "--help"), help_of(*command.split(), "--help-all")
+    assert f"layerprobe {command}" in short.split("Example:")[1]
+    assert len(short.splitlines()) <= (100 if command == "find" else 115)
+    options = [set(re.findall(r"^│ +(?:\* +)?(--[a-z-]+)", text, re.MULTILINE)) for text in (short, whole)]
+    assert options[0] <= options[1]
+    assert (f" more options: layerprobe {command} --help-all" in short) == (options[0] != options[1])
+    assert "--help-all" not in whole
+    assert "--delimiter" not in whole
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_old_names_go_on_working(layerprobe: Layerprobe, old: str, new: str) -> None:
+    done = layerprobe(*old.split(), "--help")
+    assert done.err == f"note: 'layerprobe {old}' is now 'layerprobe {new}'\n"
+    assert f"Usage: layerprobe {new.removesuffix(' --scan')} " in done.out
 
 
 def test_version(layerprobe: Layerprobe) -> None:
@@ -416,7 +413,7 @@ def test_doctor_looks_at_data(
     done = layerprobe("doctor", pair[0], "--texts", texts, "--json")
     assert done.json["data"]["n_texts"] == 2
     assert done.json["data"]["tokens"]["unknown_characters"] == 0.75
-    assert f"note: {texts}: read as utf-16 text; --encoding chooses otherwise" in done.err
+    assert f"note: {texts}: read as utf-16 text; --format chooses otherwise" in done.err
     assert "cannot read these texts: 75% of their characters are unknown to its tokenizer" in done.err
 
 
@@ -586,3 +583,23 @@ def test_finetune_prints_every_seed_and_names_the_best_by_validation(
     assert layer["mean"] == pytest.approx(sum(scores) / 2)
     assert layer["interval"][0] <= layer["mean"] <= layer["interval"][1]
     assert "the best seed, by validation, is only named" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--format", "delimiter=;,decimal=,,header=no"),
+        ("--format", "delimiter=semicolon", "--format", "header=no,quotes=yes,encoding=utf-8,decimal=,"),
+        ("--delimiter", ";", "--decimal", ",", "--no-header"),
+    ],
+)
+def test_the_format_of_files_is_one_option(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    other = tmp_path / "pairs.csv"
+    other.write_text(pairs_file.read_text().replace(",", ";").replace(".", ","))
+    ours = layerprobe("lab", "sweep", pair[0], "-t", other, *options, "--print-toml")
+    assert ours.code == 0, ours.err
+    assert "header = false" in ours.out
+    scored = layerprobe("score", pair[0], "-t", other, *options, "--json").json["scores"]
+    assert scored == layerprobe("score", pair[0], "-t", pairs_file, "--json").json["scores"]

@@ -38,10 +38,10 @@ def completed(*words: str) -> list[str]:
         (("predict", "--rule", ""), rule_names()),
         (("run", "--rule", ""), rule_names()),
         (("compare", "--measure", ""), MEASURES),
-        (("metrics", "--reading", ""), READINGS),
+        (("readings", "--reading", ""), READINGS),
         (("score", "--kind", ""), KINDS),
-        (("pretrain", "--objective", ""), OBJECTIVES),
-        (("reproduce", ""), experiment_names()),
+        (("lab", "pretrain", "--objective", ""), OBJECTIVES),
+        (("lab", "reproduce", ""), experiment_names()),
         (("compare", "--plotly", ""), ("embedded", "cdn")),
     ],
 )
@@ -58,8 +58,8 @@ def test_tasks_are_names_data_files_and_folders(tmp_path: Path, monkeypatch: pyt
     for name in ("pairs.csv", "pairs.pdf", "data/train.tsv", "data/.hidden.csv", "straight.jsonl"):
         (tmp_path / name).write_text("")
     assert completed("score", "-t", "") == ["stsb", "data/", "pairs.csv", "straight.jsonl"]
-    assert completed("retrieve", "--task", "st") == ["stsb", "straight.jsonl"]
-    assert completed("sweep", "MODEL", "-t", "data/") == ["data/train.tsv"]
+    assert completed("score", "--task", "st") == ["stsb", "straight.jsonl"]
+    assert completed("lab", "sweep", "MODEL", "-t", "data/") == ["data/train.tsv"]
     assert tasks(f"{tmp_path}/p") == [f"{tmp_path}/pairs.csv"]
     assert tasks("missing/") == []
 

@@ -178,7 +178,7 @@ def test_scores_and_metrics_leave_cells_blank(
     )
     assert scores.best_layer >= 1
     assert scores.to_pandas().loc[0, "spearman":].isna().all()  # type: ignore[misc]
-    done = layerprobe("metrics", pair[0], "-t", pairs_file, *CLS, "--reading", "InfoNCE", "--reading", "self CKA")
+    done = layerprobe("readings", pair[0], "-t", pairs_file, *CLS, "--reading", "InfoNCE", "--reading", "self CKA")
     assert done.err.count(said(pair[0])) == 1
     assert [len(line.split()) for line in done.out.splitlines()[2:6]] == [1, 2, 3, 3]
 

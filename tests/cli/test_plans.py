@@ -9,14 +9,14 @@ import pytest
 from tests.cli.conftest import Layerprobe
 
 
-@pytest.mark.parametrize("command", ["run", "find", "scan", "finetune", "confirm"])
+@pytest.mark.parametrize("command", ["run", "find", "finetune --scan", "finetune", "confirm"])
 def test_a_dry_run_fine_tunes_nothing_and_writes_nothing(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, command: str
 ) -> None:
     model, reference = pair
     out = ["--out", tmp_path / "report"] if command == "run" else []
     against = ["-r", reference] if command in ("run", "confirm") else []
-    given = [command, model, *against, "-t", pairs_file, "--seeds", "2", *out]
+    given = [*command.split(), model, *against, "-t", pairs_file, "--seeds", "2", *out]
     said = layerprobe(*given, "--dry-run")
     assert (said.code, said.out.startswith("Fine-tuning electra (3 blocks) takes at most ")) == (0, True), said
     plan = layerprobe(*given, "--dry-run", "--json").json

@@ -13,7 +13,7 @@ from tests.report.test_page import Page
 
 from .conftest import QUICK, Layerprobe
 
-WITHOUT = {"extract", "doctor", "export", "adapt", "pretrain", "reproduce"}
+WITHOUT = {"extract", "doctor", "export"}
 """Commands without a curve or a table by layer, or that write what another command makes a page of."""
 IN_A_FOLDER = {"run", "demo", "report"}
 """Commands that always write a page, where --out says."""
@@ -21,12 +21,12 @@ TUNED = ("--layers", "1,3", *QUICK)
 COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("MODEL", "REFERENCE", "-t", "PAIRS"),
     "predict": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS"),
-    "metrics": ("MODEL", "-t", "PAIRS", "--reading", "effective rank", "--reading", "zero-shot"),
-    "across": ("MODEL", "PAIRS"),
+    "readings": ("MODEL", "-t", "PAIRS", "--reading", "effective rank", "--reading", "zero-shot"),
+    "score -t PAIRS": ("MODEL", "-t", "PAIRS"),
     "score": ("MODEL", "-t", "PAIRS"),
-    "retrieve": ("MODEL", "-t", "PAIRS", "--columns", "0,1,2", "--relevant-from", "2.5"),
+    "score --ranking cosine": ("MODEL", "-t", "PAIRS", "--columns", "0,1,2", "--relevant-from", "2.5"),
     "find": ("MODEL", "-t", "PAIRS", *QUICK),
-    "scan": ("MODEL", "-t", "PAIRS", *QUICK),
+    "finetune --scan": ("MODEL", "-t", "PAIRS", *QUICK),
     "finetune": ("MODEL", "-t", "PAIRS", *TUNED),
     "confirm": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS", *QUICK),
 }
@@ -43,7 +43,8 @@ def test_a_command_writes_its_page_beside_what_it_prints(
     command: str, layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
     places = {"MODEL": str(pair[0]), "REFERENCE": str(pair[1]), "PAIRS": str(pairs_file)}
-    arguments = [command, *(places.get(argument, argument) for argument in COMMANDS[command])]
+    words = (*command.split(), *COMMANDS[command])
+    arguments = [places.get(argument, argument) for argument in words]
     path = tmp_path / "new" / "page.html"
     done = layerprobe(*arguments, "--report", path, "--plotly", "cdn")
     assert done.code == 0, done.err

@@ -28,7 +28,7 @@ def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
-    done = layerprobe("retrieve", pair[0], "-t", beir)
+    done = layerprobe("score", pair[0], "-t", beir)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0].split()[:4] == ["layer", "parameters", "nDCG@10", "95"]
@@ -40,7 +40,7 @@ def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path],
 
 def test_json_has_every_query(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
     options = ("--ranking", "dot", "--query-prompt", "a ", "--document-prompt", "b ", "--level", "0.9")
-    first, second = layerprobe("retrieve", *pair, "-t", beir, *options, "--json").json["retrieval"]
+    first, second = layerprobe("score", *pair, "-t", beir, *options, "--json").json["retrieval"]
     assert (first["model"]["name"], second["model"]["name"]) == tuple(map(str, pair))
     assert first["by_query"] != second["by_query"]
     assert first["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
@@ -49,13 +49,13 @@ def test_json_has_every_query(layerprobe: Layerprobe, pair: tuple[Path, Path], b
 
 
 def test_two_models_follow_each_other(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
-    out = layerprobe("retrieve", *pair, "-t", beir, "--quiet").out
+    out = layerprobe("score", *pair, "-t", beir, "--quiet").out
     assert out.index(f"{pair[0]}:") < out.index(f"{pair[1]}:")
     assert out.count("best nDCG@10") == 2
 
 
 def test_a_table_of_pairs(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
-    done = layerprobe("retrieve", pair[0], "-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5")
+    done = layerprobe("score", pair[0], "-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5")
     assert done.code == 0, done.err
     assert "60 documents" in done.out
 
@@ -64,17 +64,17 @@ def test_what_cannot_be_done_is_one_line(
     layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path, pairs_file: Path, tmp_path: Path
 ) -> None:
     def refused(*arguments: str | Path) -> str:
-        done = layerprobe("retrieve", pair[0], *arguments)
+        done = layerprobe("score", pair[0], *arguments)
         assert done.code == 1
         return done.error
 
     assert "has no qrels/dev.tsv" in refused("-t", beir, "--split", "dev")
     assert "does not exist" in refused("-t", tmp_path / "nothing.tsv")
-    assert "cannot tell which columns are query,document,relevance" in refused("-t", pairs_file)
+    assert "cannot tell which columns are query,document,relevance" in refused("-t", pairs_file, "--ranking", "dot")
     assert "expected at least 4 of each" in refused("-t", beir, "--relevant-from", "2")
     broken = tmp_path / "broken"
     shutil.copytree(beir, broken)
     (broken / "corpus.jsonl").write_text("{\n")
     assert "line 1: expected one JSON object a line" in refused("-t", broken)
-    assert layerprobe("retrieve", pair[0]).code == 2
-    assert layerprobe("retrieve", pair[0], "-t", beir, "--ranking", "euclid").code == 2
+    assert layerprobe("score", pair[0]).code == 2
+    assert layerprobe("score", pair[0], "-t", beir, "--ranking", "euclid").code == 2

@@ -74,10 +74,10 @@ def test_retrieval_needs_no_weights_once_texts_are_embedded(
     layerprobe: Layerprobe, hub_model: Path, pairs_file: Path
 ) -> None:
     source = ("-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5", "--query-prompt", "a ")
-    first = layerprobe("retrieve", "org/tiny", *source, "--json").json
+    first = layerprobe("score", "org/tiny", *source, "--json").json
     (hub_model / "model.safetensors").unlink()
-    assert layerprobe("retrieve", "org/tiny", *source, "--json").json == first
-    refused = layerprobe("retrieve", "org/tiny", *source, "--document-prompt", "b ")
+    assert layerprobe("score", "org/tiny", *source, "--json").json == first
+    refused = layerprobe("score", "org/tiny", *source, "--document-prompt", "b ")
     assert (refused.code, "org/tiny" in refused.error) == (1, True)
 
 

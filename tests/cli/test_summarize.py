@@ -25,16 +25,16 @@ def test_a_table_beside_lead_and_oracle(
     layerprobe: Layerprobe, pair: tuple[Path, Path], articles: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "summaries.html"
-    done = layerprobe("summarize", pair[0], "-t", articles, "--report", page)
+    done = layerprobe("score", pair[0], "-t", articles, "--report", page)
     assert done.code == 0, done.err
     header, _, *rows = done.out.splitlines()
     assert header.split()[:3] == ["layer", "degree:", "ROUGE-L"]
     assert [row.split()[0] for row in rows[:4]] == ["0", "1", "2", "3"]
     assert [row.split()[0] for row in rows if row.startswith(("first", "oracle"))] == ["first", "oracle"]
     assert "The oracle chooses with the summary at hand" in page.read_text()
-    result = layerprobe("summarize", pair[0], "-t", articles, "--json").json
+    result = layerprobe("score", pair[0], "-t", articles, "--json").json
     assert [each["name"] for each in result["methods"]] == ["degree", "centroid", "probe"]
-    other = layerprobe("summarize", pair[0], "-t", articles, "--kind", "classification")
+    other = layerprobe("score", pair[0], "-t", articles, "--kind", "classification")
     assert other.code == 1
 
 
@@ -49,7 +49,7 @@ def test_it_is_a_kind_of_task_like_the_others(
     directory = next(line for line in tuned.out.splitlines() if "layer-001-seed-0" in line)
     exported = layerprobe("export", directory.strip(), tmp_path / "out")
     assert exported.code == 0, exported.err
-    averaged = layerprobe("ensemble", Path(directory.strip()).parent)
+    averaged = layerprobe("lab", "ensemble", Path(directory.strip()).parent)
     assert "average" in averaged.out, averaged.err
     refused = layerprobe("score", pair[0], *source, "--layer-means")
     assert "expected a task that is scored by cosines or by a probe" in refused.error
@@ -62,5 +62,5 @@ def test_run_and_confirm(layerprobe: Layerprobe, pair: tuple[Path, Path], articl
     assert "ROUGE-L x 100" in done.out
     confirmed = layerprobe("confirm", pair[0], "-r", pair[1], "-t", articles, *quick)
     assert confirmed.code == 0, confirmed.err
-    scanned = layerprobe("scan", pair[0], "-t", articles, "--epochs", "1", "--json")
+    scanned = layerprobe("finetune", "--scan", pair[0], "-t", articles, "--epochs", "1", "--json")
     assert set(scanned.json["runs"][0]["test"][0]) == {"rouge-l", "rouge-1", "rouge-2"}

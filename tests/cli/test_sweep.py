@@ -50,11 +50,11 @@ def toml(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> Path:
 
 
 def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    planned = layerprobe("sweep", toml, "--dry-run")
+    planned = layerprobe("lab", "sweep", toml, "--dry-run")
     assert planned.code == 0, planned.err
     assert "6 runs, the longest first: 0 done, 0 failed, 6 left (100 % of the cost)" in planned.out
     report = tmp_path / "out" / "sweep.html"
-    done = layerprobe("sweep", toml, "--report", report)
+    done = layerprobe("lab", "sweep", toml, "--report", report)
     assert done.code == 0, done.err
     assert "6 runs: 6 done, 0 failed" in done.out
     assert f"Report: {report}" in done.out
@@ -65,25 +65,25 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
         ["bert", "pairs.csv", "1"],
     ]
     assert "6 of 6 runs done." in report.read_text()
-    result = from_json(SweepResult, layerprobe("sweep", toml, "--json").out)
+    result = from_json(SweepResult, layerprobe("lab", "sweep", toml, "--json").out)
     assert (result.n_done, result.level) == (6, 0.95)
 
     # the same runs by other commands, and marks of runs that fail
     tuned = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME, "--json").json["runs"]
     by_layer = {actual.layer: actual for actual in result.curves[0].outcomes}
     assert all(run["test"]["spearman"] in by_layer[run["layer"]].scores for run in tuned)
-    again = layerprobe("sweep", pair[0], "-t", result.curves[0].task, *SAME, "--json")
+    again = layerprobe("lab", "sweep", pair[0], "-t", result.curves[0].task, *SAME, "--json")
     assert from_json(SweepResult, again.out).curves == result.curves[:1]
     lost = next((tmp_path / "cache").rglob("layer-003-seed-1/result.json"))
     mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=2, versions=versions())
     (lost.parent / "failed.json").write_text(to_json(mark))
     lost.unlink()
-    failed = layerprobe("sweep", toml)
+    failed = layerprobe("lab", "sweep", toml)
     assert failed.code == 1
     assert "6 runs: 5 done, 1 failed" in failed.out
     assert "failed: electra on pairs.csv, layer 3, seed 1 at step 2: the loss became nan" in failed.out
     assert failed.err.count("error: ") == 0
-    assert layerprobe("sweep", toml, "--json").json["curves"][0]["failed"][0]["step"] == 2
+    assert layerprobe("lab", "sweep", toml, "--json").json["curves"][0]["failed"][0]["step"] == 2
     tuned_again = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME)
     assert tuned_again.code == 1
     assert "error: the loss became nan (it failed before: to try again, remove " in tuned_again.err
@@ -92,7 +92,7 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
 def test_the_command_line_says_the_same_as_toml(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
-    said = layerprobe("sweep", *pair, "-t", pairs_file, "-t", "stsb", *SAME, "--pooling", "cls", "--print-toml")
+    said = layerprobe("lab", "sweep", *pair, "-t", pairs_file, "-t", "stsb", *SAME, "--pooling", "cls", "--print-toml")
     assert said.code == 0, said.err
     assert [line for line in said.out.splitlines() if line] == [
         "layers = [0, 3]",
@@ -114,15 +114,15 @@ def test_the_command_line_says_the_same_as_toml(
     ]
     path = tmp_path / "same.toml"
     path.write_text(said.out)
-    assert layerprobe("sweep", path, "--print-toml").out == said.out
+    assert layerprobe("lab", "sweep", path, "--print-toml").out == said.out
 
 
 def test_options_of_the_machine_may_be_given_beside_toml(layerprobe: Layerprobe, toml: Path) -> None:
     toml.write_text(toml.read_text() + '[options]\ndevice = "cuda"\nbatch_tokens = 100\n')
-    said = layerprobe("sweep", "org/a", "-t", "stsb", "--no-end-token", "--print-toml")
+    said = layerprobe("lab", "sweep", "org/a", "-t", "stsb", "--no-end-token", "--print-toml")
     assert "end_token = false" in said.out
-    assert 'device = "cuda"\nbatch_tokens = 100' in layerprobe("sweep", toml, "--print-toml").out
-    said = layerprobe("sweep", toml, "--print-toml", "--device", "cpu", "--batch-tokens", "500")
+    assert 'device = "cuda"\nbatch_tokens = 100' in layerprobe("lab", "sweep", toml, "--print-toml").out
+    said = layerprobe("lab", "sweep", toml, "--print-toml", "--device", "cpu", "--batch-tokens", "500")
     assert 'device = "cpu"\nbatch_tokens = 500' in said.out
 
 
@@ -153,7 +153,7 @@ def test_bad_input_is_one_line(
     message: str,
 ) -> None:
     stands_for = {"MODEL": pair[0], "TASK": pairs_file, "TOML": toml}
-    printed = layerprobe("sweep", *(stands_for.get(argument, argument) for argument in arguments), "-q")
+    printed = layerprobe("lab", "sweep", *(stands_for.get(argument, argument) for argument in arguments), "-q")
     assert printed.code == code
     assert message in printed.err
     if code == 1:
@@ -177,7 +177,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: 
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
         "from layerprobe_cli.main import main; main()"
     )
-    command = [sys.executable, "-c", main, "sweep", str(toml), "--cache-dir", str(tmp_path / "cache")]
+    command = [sys.executable, "-c", main, "lab", "sweep", str(toml), "--cache-dir", str(tmp_path / "cache")]
     with subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -203,7 +203,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: 
 
 
 def test_json_of_a_dry_run(layerprobe: Layerprobe, toml: Path) -> None:
-    planned = json.loads(layerprobe("sweep", toml, "--dry-run", "--json").out)
+    planned = json.loads(layerprobe("lab", "sweep", toml, "--dry-run", "--json").out)
     assert [run["layer"] for run in planned] == [3, 3, 1, 1, 0, 0]
 
 
@@ -211,11 +211,11 @@ def test_tasks_of_one_file_are_told_apart_and_its_notes_shown_once(
     layerprobe: Layerprobe, toml: Path, pairs_file: Path
 ) -> None:
     toml.write_text(f'{toml.read_text()}\n[[tasks]]\nsource = "{pairs_file}"\nsplit_seed = 1\n')
-    planned = layerprobe("sweep", toml, "--dry-run")
+    planned = layerprobe("lab", "sweep", toml, "--dry-run")
     assert {tuple(re.split(r" {2,}", line)[:2]) for line in planned.out.splitlines()[2:14]} == {
         (model, f"pairs.csv (sts, task {number})") for model in ("electra", "bert") for number in (1, 2)
     }
     lines = planned.err.splitlines()
     assert lines
     assert len(set(lines)) == len(lines)
-    assert {run["task"] for run in layerprobe("sweep", toml, "--dry-run", "--json").json} == {str(pairs_file)}
+    assert {run["task"] for run in layerprobe("lab", "sweep", toml, "--dry-run", "--json").json} == {str(pairs_file)}

@@ -73,7 +73,7 @@ def test_decimal_commas_in_a_frame():
     frame = pandas.DataFrame({**COLUMNS, "score": [str(score).replace(".", ",") for score in COLUMNS["score"]]})
     task = load_task(frame)
     assert task.digest == load_task(COLUMNS).digest
-    assert task.notes[0] == "data: read as decimal commas; --decimal chooses otherwise"
+    assert task.notes[0] == "data: read as decimal commas; --format chooses otherwise"
     with pytest.raises(TaskError, match="expected no delimiter with data"):
         load_task(frame, format=Format(delimiter=";"))
 

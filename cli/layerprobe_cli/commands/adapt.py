@@ -1,4 +1,4 @@
-"""layerprobe adapt."""
+"""layerprobe lab adapt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.lab.adaptation.values import AdaptationProtocol
-from layerprobe_cli.options import DryRun, Loading, Model, option
+from layerprobe_cli.options import DryRun, Loading, Model, new_folder, option
 from layerprobe_cli.output import Output
 
 TRAINING = {
@@ -36,12 +36,9 @@ def adapt(
     protocol: Annotated[AdaptationProtocol, TRAINING],
     texts: Annotated[
         list[Path],
-        typer.Option(
-            help="Texts: one a line in a .txt or .txt.gz file, or a table. Given again: further files.",
-            show_default=False,
-        ),
+        typer.Option(help="Texts: one a line in a .txt or .txt.gz file, or a table. Given again: further files."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", callback=new_folder, help="The folder to write.")],
     output: Output,
     seed: Annotated[
         int, option("Training", min=0, help="Of the held-out texts, order, masking, dropout and fresh weights.")
@@ -64,7 +61,7 @@ def adapt(
     This is domain-adaptive pretraining. The folder is an ordinary checkpoint of the encoder: give it to any other
     command as the model.
 
-    Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
+    Example:  [bold]layerprobe lab adapt google/electra-base-discriminator --texts sentences.txt -o adapted[/bold]
     """
     # only now: --help needs no torch
     from layerprobe.lab.adaptation.run import adapt as adapt_model

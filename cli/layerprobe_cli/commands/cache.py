@@ -18,9 +18,7 @@ from layerprobe_cli.output import Json, fail, print_json
 if TYPE_CHECKING:
     from layerprobe.store.entries import Entry
 
-Fingerprint = Annotated[
-    str, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default=False)
-]
+Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.")]
 
 
 def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
@@ -112,7 +110,7 @@ def _verify(
 
 
 def _prune(
-    fingerprint: Annotated[str | None, typer.Argument(help="One extraction.", show_default=False)] = None,
+    fingerprint: Annotated[str | None, typer.Argument(help="One extraction.")] = None,
     older_than: Annotated[
         float | None, typer.Option(metavar="DAYS", min=0, help="Not changed for so many days.")
     ] = None,

@@ -1,4 +1,4 @@
-"""layerprobe chain."""
+"""layerprobe lab chain."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from layerprobe_cli.output import Output, print_json
 
 
 def chain(
-    file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.")],
     output: Output,
     report: Report,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
@@ -29,10 +29,10 @@ def chain(
 
     Trainings are done one after the other, at each layer; finished steps are not repeated. The file names a model
     and \[\[step]] tables: adapt = "texts.txt" continues masked-language-model pretraining, finetune = "stsb" fine-tunes
-    truncated models. A step has the options of `layerprobe adapt` or `finetune` as keys, with underscores. Beside
+    truncated models. A step has the options of `layerprobe lab adapt` or `finetune` as keys, with underscores. Beside
     model there are layers, seeds, reference, control, baseline and cka.
 
-    Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
+    Example:  [bold]layerprobe lab chain words-then-stsb.toml --report chain.html[/bold]
     """
     # only now: --help needs no torch
     from layerprobe.encoders.model import Options

@@ -35,7 +35,6 @@ def compare(
             metavar="MODEL [OTHER]...",
             help="A model, and those to compare it with. A model alone is compared with itself: each layer with the "
             "one before.",
-            show_default=False,
         ),
     ],
     source: TextSource,
@@ -57,13 +56,9 @@ def compare(
         int, option("Comparison", min=0, help="Shuffles of the texts for p-values and calibrated scores.")
     ] = 0,
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
-    parquet: Annotated[
-        Path | None,
-        typer.Option(help="Also write every pair of layers to this Parquet file.", show_default=False),
-    ] = None,
+    parquet: Annotated[Path | None, typer.Option(help="Also write every pair of layers to this Parquet file.")] = None,
     fail_below: Annotated[
-        float | None,
-        typer.Option(help="Exit with code 3 if a layer is less similar than this.", show_default=False),
+        float | None, typer.Option(help="Exit with code 3 if a layer is less similar than this.")
     ] = None,
 ) -> None:
     """Compare models layer by layer, by CKA or another measure.

@@ -26,10 +26,7 @@ def demo(
     ] = False,
     files: Annotated[
         Path | None,
-        typer.Option(
-            help="Only write the two encoders, sentence pairs and texts there, to try the other commands on.",
-            show_default=False,
-        ),
+        typer.Option(help="Only write the two encoders, sentence pairs and texts there, to try the other commands on."),
     ] = None,
     cache_dir: CacheDir = None,
     plotly: PlotlyFrom = "embedded",
@@ -42,13 +39,7 @@ def demo(
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
-    from layerprobe.embedded.pair import (
-        DEMO_PROTOCOL,
-        N_BLOCKS,
-        embedded_model,
-        embedded_task,
-        write_embedded,
-    )
+    from layerprobe.embedded.pair import DEMO_PROTOCOL, N_BLOCKS, embedded_model, embedded_task, write_embedded
     from layerprobe.search.values import SEEDS
     from layerprobe.study.run import run
     from layerprobe_cli.commands.run import errors_of_output, make_output_folder, save_study

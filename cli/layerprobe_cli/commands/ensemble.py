@@ -1,4 +1,4 @@
-"""layerprobe ensemble."""
+"""layerprobe lab ensemble."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def ensemble(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            help="Directories of runs that `layerprobe scan` and `finetune` made, or the folder they lie in.",
-            show_default=False,
+            help="Directories of runs that `layerprobe finetune` made, or the folder they lie in.", show_default=False
         ),
     ],
     source: TaskSource,
@@ -43,7 +42,7 @@ def ensemble(
     best single run by validation. The task is the one that the runs noted; where it was read with options, give it with
     the same ones. Layers of one scan share their blocks, so that two of them cost no more than the deeper one.
 
-    Example:  [bold]layerprobe ensemble ~/.cache/layerprobe/runs/4f0c.../falling-seed-* --layers 5,6[/bold]
+    Example:  [bold]layerprobe lab ensemble ~/.cache/layerprobe/runs/4f0c.../falling-seed-* --layers 5,6[/bold]
     """
     chosen = listed_layers(layers) if layers else None
     task = source.load() if source.task else None

@@ -6,7 +6,13 @@ from typing import Annotated, Literal
 import typer
 
 from layerprobe.results.table import named_values
+from layerprobe_cli.options import check_depth, new_folder
 from layerprobe_cli.output import Output
+
+
+def _in_depth(context: typer.Context, layer: int | None) -> int | None:
+    check_depth(context.params.get("model"), layer or 0)
+    return layer
 
 
 def export(
@@ -14,14 +20,19 @@ def export(
         str,
         typer.Argument(
             help="Hub id, id@revision, a local folder, or a directory of `layerprobe finetune --save-models`.",
-            show_default=False,
+            is_eager=True,
         ),
     ],
-    out: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(callback=new_folder, help="The folder to write.")],
     output: Output,
     layer: Annotated[
         int | None,
-        typer.Option(min=0, help="Blocks kept; 0 for the embeddings alone.", show_default="that of a fine-tuning run"),
+        typer.Option(
+            callback=_in_depth,
+            min=0,
+            help="Blocks kept; 0 for the embeddings alone.",
+            show_default="that of a fine-tuning run",
+        ),
     ] = None,
     pooling: Annotated[
         Literal["mean", "cls", "max", "last"] | None,
@@ -46,8 +57,7 @@ def export(
         ),
     ] = None,
     study: Annotated[
-        Path | None,
-        typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.", show_default=False),
+        Path | None, typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
 ) -> None:
@@ -68,12 +78,7 @@ def export(
 
     result = export_model(
         Model(
-            model,
-            random_init=random_init,
-            end_token=end_token,
-            pooling=pooling,
-            max_length=max_length,
-            prompt=prompt,
+            model, random_init=random_init, end_token=end_token, pooling=pooling, max_length=max_length, prompt=prompt
         ),
         out,
         layer=layer,

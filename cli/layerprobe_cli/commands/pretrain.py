@@ -1,4 +1,4 @@
-"""layerprobe pretrain."""
+"""layerprobe lab pretrain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli.completion import names_of
-from layerprobe_cli.options import Device, option
+from layerprobe_cli.options import Device, new_folder, option
 from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
@@ -73,13 +73,12 @@ PROTOCOL = {
 
 
 def pretrain(
-    out: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    out: Annotated[Path, typer.Argument(callback=new_folder, help="The folder to write.")],
     corpus: Annotated[
         list[str],
         typer.Option(
             help="[bold]language[/bold], the embedded one, or texts: one a line in a .txt or .txt.gz file, a table, or "
-            "the hub id of a data set. Given again: further ones.",
-            show_default=False,
+            "the hub id of a data set. Given again: further ones."
         ),
     ],
     shape: Shape,
@@ -114,7 +113,7 @@ def pretrain(
     ordinary checkpoint: give it to any other command as the model or the reference. A generator is in its folder
     [bold]generator[/bold].
 
-    Example:  [bold]layerprobe pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
+    Example:  [bold]layerprobe lab pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
     """
     protocol = dataclasses.replace(protocol, size=shape.encoder_size())
 

@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import LENGTHS, ProfileSettings
-from layerprobe_cli.options import Loading, Model, Report, command, integers, parse_layers
+from layerprobe_cli.options import Loading, Model, Report, command, integers, layers_of_model, parse_layers
 from layerprobe_cli.output import Output
 
 DEFAULTS = ProfileSettings()
@@ -29,10 +29,10 @@ def profile(
     output: Output,
     report: Report,
     *,
-    other: Annotated[
-        str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
-    ] = None,
-    layers: Annotated[str, typer.Option(help="Layers to truncate at, such as 3,6,9-12 or all.")] = "all",
+    other: Annotated[str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.")] = None,
+    layers: Annotated[
+        str, typer.Option(callback=layers_of_model, help="Layers to truncate at, such as 3,6,9-12 or all.")
+    ] = "all",
     lengths: Annotated[
         str | None,
         typer.Option(help="Tokens a text.", show_default=f"{','.join(map(str, LENGTHS))}; images have one length"),
@@ -50,10 +50,7 @@ def profile(
     ] = False,
     study: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="The study.json of `layerprobe run` on this model: its scores are set against the cost.",
-            show_default=False,
-        ),
+        typer.Option(help="The study.json of `layerprobe run` on this model: its scores are set against the cost."),
     ] = None,
 ) -> None:
     """Measure what each truncated model costs to serve.

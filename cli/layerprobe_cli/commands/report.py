@@ -10,7 +10,7 @@ from layerprobe_cli.output import Json, print_json
 
 
 def report(
-    study: Annotated[Path, typer.Argument(help="The study.json that `layerprobe run` wrote.", show_default=False)],
+    study: Annotated[Path, typer.Argument(help="The study.json that `layerprobe run` wrote.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     plotly: PlotlyFrom = "embedded",
     json: Json = False,

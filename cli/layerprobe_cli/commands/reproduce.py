@@ -1,4 +1,4 @@
-"""layerprobe reproduce."""
+"""layerprobe lab reproduce."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ def reproduce(
             help="Experiment, such as table2; they are listed above.",
             metavar="NAME",
             autocompletion=names_of("layerprobe.lab.reproduction.paper:experiment_names"),
-            show_default=False,
         ),
     ],
     output: Output,
@@ -44,17 +43,13 @@ def reproduce(
     words: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Files of scored word pairs, for table1: word similarity first, then TMFT.",
-            show_default=False,
+            metavar="FOLDER", help="Files of scored word pairs, for table1: word similarity first, then TMFT."
         ),
     ] = None,
     corpus: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE",
-            help="Texts, for table1: domain adaptation first, then TMFT. Given again: further files.",
-            show_default=False,
+            metavar="FILE", help="Texts, for table1: domain adaptation first, then TMFT. Given again: further files."
         ),
     ] = None,
     device: Device = "auto",
@@ -67,7 +62,7 @@ def reproduce(
     --corpus after domain adaptation. figure2a: every layer of ELECTRA's base discriminator. figure3: CKA with BERT,
     without training. mrpc, sick, ko, de, es: the best and the last layer. random: random weights.
 
-    Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
+    Example:  [bold]layerprobe lab reproduce figure2a --dry-run[/bold]
     """
     from layerprobe.kinds.sentences.word_similarity import load_word_similarity
     from layerprobe.lab.reproduction.paper import experiment, plan_experiment, read_paper, run_models

@@ -55,21 +55,14 @@ def run(
     output: Output,
     layers: Layers = "",
     reference_layers: Annotated[
-        str,
-        option(
-            "Fine-tuning",
-            callback=given_layers,
-            help="Layers of the reference to fine-tune for the contrast.",
-            show_default=False,
-        ),
+        str, option("Fine-tuning", callback=given_layers, help="Layers of the reference to fine-tune for the contrast.")
     ] = "",
     rule: RuleName = None,
     split: TextsOf = "all",
     level: Level = LEVEL,
     against_last: AgainstLast = 3,
     fine_tuning: Annotated[
-        bool,
-        option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction."),
+        bool, option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction.")
     ] = True,
     save_models: Annotated[
         bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")

@@ -1,24 +1,58 @@
 """layerprobe score."""
 
-from typing import Annotated, Any, Literal
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe_cli.options import Extraction, FailBelow, Model, Report, TaskSource, command
+from layerprobe.checks import LEVEL
+from layerprobe.kinds.retrieval.kind import RETRIEVAL
+from layerprobe_cli.options import (
+    OLD_NAME,
+    Extraction,
+    FailBelow,
+    Level,
+    Model,
+    Report,
+    TaskSource,
+    TaskSources,
+    command,
+    given_options,
+    option,
+)
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import check_threshold
 
+if TYPE_CHECKING:
+    from layerprobe.kinds.retrieval.items import RetrievalTask
+    from layerprobe.metrics.names import Split
+    from layerprobe.results.table import Table
+    from layerprobe.tasks.values import Task, TextSplit
+
+SUMMARIZATION = "summarization"
+READ_OF_COLLECTIONS = {"task", "columns", "kind", "skip_empty", "query_prompt", "document_prompt"}
+"""Options that say how queries, documents and judgements are read."""
+
 
 def score(
+    context: typer.Context,
     model: Model,
-    source: TaskSource,
+    source: TaskSources,
     extraction: Extraction,
     report: Report,
     output: Output,
+    others: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL2]...", help="Further models, of a retrieval task.")
+    ] = None,
     split: Annotated[
-        Literal["validation", "test", "all"] | None,
+        str | None,
         typer.Option(
-            help="What is scored.", show_default="test; all of data without a predefined split where nothing is fitted"
+            help="What is scored: validation, test or all; of a retrieval task also other judgements.",
+            show_default="test; all of data without a predefined split where nothing is fitted",
         ),
     ] = None,
     layer_means: Annotated[
@@ -29,37 +63,176 @@ def score(
             "chooses, test says what that gains.",
         ),
     ] = False,
+    ranking: Annotated[
+        Literal["cosine", "dot"] | None,
+        option("Retrieval", help="By what documents are ranked; dot is the inner product.", show_default="cosine"),
+    ] = None,
+    relevant_from: Annotated[
+        float | None,
+        option("Retrieval", help="Judgements below this are not relevant.", show_default="all above 0 are"),
+    ] = None,
+    mteb: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write results in mteb's layout, every layer as an experiment of the model."
+        ),
+    ] = None,
+    level: Level = LEVEL,
     fail_below: FailBelow = None,
 ) -> None:
-    """Score each layer on a task without fine-tuning.
+    """Score each layer on a task without fine-tuning, or on several.
 
-    By cosines, or by a probe on the frozen embeddings. Embeddings are kept on disk: another call needs no pass of
-    the model.
+    By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR and recall@10;
+    documents with summaries by the sentences that are central and those that a probe chooses. Of several tasks, it
+    finds the one layer that does best on all. Embeddings are kept on disk: another call needs no pass of the model.
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
+
+    Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb -t sick.tsv --mteb .[/bold]
+
+    Example:  [bold]layerprobe score intfloat/e5-small -t scifact/ --query-prompt "query: " --document-prompt
+    "passage: "[/bold]
     """
+    old, models = context.meta.get(OLD_NAME), [model, *(others or ())]
+    if old == "across":
+        source, models = dataclasses.replace(source, task=models[1:]), models[:1]
     if layer_means and split not in (None, "test"):
         raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
-    task = source.load()
-    split = "test" if layer_means else split
+    settings = source.all_settings()
+    run = _Scoring(models, extraction, report, output, level)
+    searched = ranking or relevant_from is not None or old == "retrieve"
+    unread = sorted(given_options(context, TaskSource) - READ_OF_COLLECTIONS)
+    if searched and unread:
+        raise typer.BadParameter(f"expected no --{unread[0].replace('_', '-')} with --ranking and --relevant-from")
+    whole = split not in ("validation", "all") and not unread
+    if len(settings) == 1 and (searched or (whole and _is_collection(source, settings[0].source))):
+        from layerprobe.kinds.retrieval.loading import load_retrieval
 
-    # only now: an error in the data needs no torch
-    from layerprobe.scoring.layer_means import layer_means as average_layers
-    from layerprobe.scoring.zero_shot import score_split as score_layers
-
-    with output.progress():
-        checkpoint = extraction.resolve(model)
-        scores, embeddings = score_layers(checkpoint, task, split=split)
-        means = average_layers(checkpoint, task) if layer_means else None
-    warnings = (*task.warnings, *embeddings.warnings)
-    output.notes(task.notes, warnings)
-    follow: dict[str, Any] = {"warnings": warnings, "commands": [command("find", model, "-t", str(source.task))]}
-    about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
-    table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")
-    if means is None:
-        output.result(scores, table, as_json=about)
-        report.write(output, scores, model=embeddings.model, task=task.name, **follow)
+        task = load_retrieval(
+            settings[0].source, columns=source.columns, split=split or "test", relevant_from=relevant_from
+        )
+        last = run.retrieval(task, source, ranking or "cosine")
     else:
-        output.result(scores, table, "", means.table, means.sentence, as_json=about | {"means": means})
-        report.write(output, means, **follow)
-    check_threshold(fail_below, scores.scores[-1], f"the last layer scores {scores.scores[-1]:.2f}")
+        last = _score(run, source, split, layer_means=layer_means, mteb=mteb, several=old == "across")
+    check_threshold(fail_below, last, f"the last layer scores {last:.2f}{' in the mean' if len(settings) > 1 else ''}")
+
+
+def _is_collection(source: TaskSources, place: str) -> bool:
+    """Return whether a source is a folder or data set of queries, documents and judgements, which may have no split."""
+    from layerprobe.tasks.hub import is_on_hub
+
+    of_kind = source.kind in (None, RETRIEVAL.name)
+    folder = RETRIEVAL.recognises is not None and RETRIEVAL.recognises(Path(place))
+    return of_kind and (folder or (source.kind is not None and is_on_hub(place)))
+
+
+def _score(
+    run: _Scoring, source: TaskSources, split: str | None, *, layer_means: bool, mteb: Path | None, several: bool
+) -> float:
+    from layerprobe.tasks.settings import load_settings
+
+    if split not in (None, "validation", "test", "all"):
+        raise typer.BadParameter(f"expected validation, test or all for --split, got {split!r}")
+    tasks = [load_settings(each) for each in source.all_settings()]
+    if len(run.models) > 1 and tasks[0].kind != RETRIEVAL.name:
+        raise typer.BadParameter("expected one model, or a retrieval task: `layerprobe compare` takes several models")
+    whole: Any = split
+    if several or len(tasks) > 1 or mteb is not None:
+        if split == "all":
+            raise typer.BadParameter("expected validation or test for --split of several tasks, got all")
+        return run.several(tasks, whole or "test", mteb)
+    (task,) = tasks
+    if task.kind == RETRIEVAL.name and not layer_means:
+        return run.retrieval(_as_searched(task, whole), source, "cosine")
+    if task.kind == SUMMARIZATION and not layer_means and split in (None, "test"):
+        return run.summaries(task)
+    return run.layers(task, whole, layer_means=layer_means)
+
+
+def _as_searched(task: Task, split: TextSplit | None) -> RetrievalTask:
+    """Return a split of a task that can be trained on as one that is scored alone."""
+    from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
+
+    items = task.split(split or task.scored)
+    assert isinstance(items, RetrievalItems)
+    ids = tuple(map(str, range(len(items))))
+    return RetrievalTask(
+        name=task.name, query_ids=ids, items=items, digest=task.digest, notes=task.notes, warnings=task.warnings
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scoring:
+    """What scores tasks of each kind and prints that; returns what the last layer scores."""
+
+    models: Sequence[str]
+    extraction: Extraction
+    report: Report
+    output: Output
+    level: float
+
+    def layers(self, task: Task, split: TextSplit | None, *, layer_means: bool) -> float:
+        # only now: an error in the data needs no torch
+        from layerprobe.scoring.layer_means import layer_means as average_layers
+        from layerprobe.scoring.zero_shot import score_split as score_layers
+
+        with self.output.progress():
+            checkpoint = self.extraction.resolve(self.models[0])
+            scores, embeddings = score_layers(checkpoint, task, split="test" if layer_means else split)
+            means = average_layers(checkpoint, task) if layer_means else None
+        warnings = (*task.warnings, *embeddings.warnings)
+        self.output.notes(task.notes, warnings)
+        follow: dict[str, Any] = {"warnings": warnings, "commands": [command("find", self.models[0], "-t", task.name)]}
+        about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
+        table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")
+        if means is None:
+            self.output.result(scores, table, as_json=about)
+            self.report.write(self.output, scores, model=embeddings.model, task=task.name, **follow)
+        else:
+            self.output.result(scores, table, "", means.table, means.sentence, as_json=about | {"means": means})
+            self.report.write(self.output, means, **follow)
+        return scores.scores[-1]
+
+    def several(self, tasks: Sequence[Task], split: Split, mteb: Path | None) -> float:
+        from layerprobe.scoring.across import score_across
+
+        with self.output.progress(self.level):
+            result = score_across(self.extraction.resolve(self.models[0]), tasks, split=split)
+        self.output.notes(*([line for task in tasks for line in getattr(task, name)] for name in ("notes", "warnings")))
+        self.output.result(result, result.table, result.sentence)
+        self.report.write(self.output, result)
+        if mteb is not None:
+            from layerprobe.scoring.mteb import write_mteb
+
+            n_files = len(write_mteb(result, mteb))
+            if not self.output.json:
+                typer.echo(f"Results: {n_files} files below {mteb / 'results'}")
+        return result.layers[-1].mean
+
+    def retrieval(self, task: RetrievalTask, source: TaskSources, ranking: Literal["cosine", "dot"]) -> float:
+        from layerprobe.kinds.retrieval.untrained import retrieve
+
+        loadings = [self.extraction, *([self.extraction.without_name()] * (len(self.models) - 1))]
+        checkpoints = [loading.resolve(name) for loading, name in zip(loadings, self.models, strict=True)]
+        prompts = {"query_prompt": source.query_prompt, "document_prompt": source.document_prompt}
+        with self.output.progress(self.level):
+            scores = [retrieve(checkpoint, task, ranking=ranking, **prompts) for checkpoint in checkpoints]
+        self.output.notes(task.notes, (*task.warnings, *(warning for each in scores for warning in each.warnings)))
+        parts: list[Table | str] = []
+        for each in scores:
+            searched = f"{len(each.query_ids):,} queries, {each.n_documents:,} documents, by {each.ranking}"
+            named = [f"{each.model.name}:"] if len(scores) > 1 else []
+            parts += [*named, each.table, f"{searched}. {each.sentence}"]
+        self.output.result(scores, *parts, as_json={"retrieval": scores})
+        self.report.write(self.output, *scores)
+        return scores[0].scores[-1]
+
+    def summaries(self, task: Task) -> float:
+        from layerprobe.kinds.summaries.untrained import summarize
+
+        with self.output.progress(self.level):
+            result = summarize(self.extraction.resolve(self.models[0]), task)
+        self.output.notes(task.notes, task.warnings)
+        self.output.result(result, result.table, "", result.baselines, result.sentence)
+        self.report.write(self.output, result)
+        return result.methods[0].test[result.primary][-1]

@@ -1,4 +1,4 @@
-"""layerprobe sweep."""
+"""layerprobe lab sweep."""
 
 from __future__ import annotations
 
@@ -12,53 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.completion import tasks as known_tasks
 from layerprobe_cli.options import (
     Embedding,
     Layers,
     Level,
     Ray,
     Report,
-    TaskSource,
+    TaskSources,
     Tuning,
     given_options,
     listed_layers,
-    option,
 )
 from layerprobe_cli.output import Output, log_to_stderr
 from layerprobe_cli.tables import mean_and_std
 
 if TYPE_CHECKING:
     from layerprobe.sweeps.values import Sweep, SweepCurve, SweepResult
-    from layerprobe.tasks.values import TaskSettings
 
 MACHINE = ("device", "batch_tokens")
 """Options that may be given beside a TOML file, and go before what it says."""
 REWRITE = 5.0
 """Seconds from one writing of the report to the next, at least."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSources(TaskSource):
-    """Several tasks that are read alike."""
-
-    task: Annotated[
-        list[str] | None,
-        option(
-            "Data",
-            "--task",
-            "-t",
-            autocompletion=known_tasks,
-            help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
-            show_default=False,
-        ),
-    ] = None  # type: ignore[assignment]
-
-    def sweep_tasks(self) -> tuple[TaskSettings, ...]:
-        """Return where the tasks are."""
-        if not self.task:
-            raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
-        return tuple(map(self.settings, self.task))
 
 
 def sweep(
@@ -77,8 +51,7 @@ def sweep(
     layers: Layers = "all",
     level: Level = LEVEL,
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="Runs at a time.", show_default="one a GPU, else one"),
+        int | None, typer.Option("--workers", min=1, help="Runs at a time.", show_default="one a GPU, else one")
     ] = None,
     ray: Ray = None,
     retry_failed: Annotated[
@@ -97,7 +70,7 @@ def sweep(
     end_token), a table `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and
     `options`; --print-toml writes one. Beside it, --device and --batch-tokens go before what it says.
 
-    Example:  [bold]layerprobe sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
+    Example:  [bold]layerprobe lab sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
     """
     if any(model.lower().endswith(".toml") for model in models):
@@ -153,7 +126,7 @@ def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuni
     from layerprobe.encoders.model import ModelSpec
     from layerprobe.sweeps.values import Sweep, SweepModel
 
-    seeds, tasks = tuning.seed_list(), source.sweep_tasks()
+    seeds, tasks = tuning.seed_list(), source.all_settings()
     if embedding.name is not None and len(models) > 1:
         raise typer.BadParameter(f"expected one model for --name, got {len(models)}: name them in a TOML file")
     random_init, name, end_token = embedding.random_init, embedding.name, embedding.end_token

@@ -86,7 +86,7 @@ def _steps(result: ChainResult) -> Section:
         f"From {result.trail.model}, with {numbers.counted(len(chain.seeds), 'seed')} at each layer:",
         listed("ol", items),
         f"Beside it: {' and '.join(beside)}." if beside else None,
-        folded("As a file, which layerprobe chain reads", element("pre", element("code", chain_to_toml(chain)))),
+        folded("As a file, which layerprobe lab chain reads", element("pre", element("code", chain_to_toml(chain)))),
     )
 
 

@@ -293,7 +293,7 @@ class _LabRun:
             provenance=ZooProvenance(
                 layerprobe=__version__,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
-                command=f"layerprobe lab run {study.name}.toml",
+                command=f"layerprobe lab study {study.name}.toml",
                 versions=versions(),
                 notes=(
                     f"{len(entries)} of {len(self.jobs)} entries, of {len(study.models)} encoders; {sizes}"

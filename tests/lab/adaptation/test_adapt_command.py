@@ -29,14 +29,14 @@ def test_the_folder_is_a_model_of_every_other_command(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "adapted"
-    done = layerprobe("adapt", folder, "--texts", texts, "--out", out, *QUICK, "--evaluate-every", "2")
+    done = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--evaluate-every", "2")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0].split("  ")[0] == "step"
     assert [line.split()[0] for line in lines[2:5]] == ["0", "2", "4"]
     assert lines[-1] == f"Folder: {out}"
     assert "warning: the checkpoint lacks 6 weights of the head" in done.err
-    again = layerprobe("adapt", folder, "--texts", texts, "--out", out, *QUICK, "--json")
+    again = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--json")
     assert again.json == unsealed(json.loads((out / "adaptation.json").read_text()))[0]
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join(TEXTS))
@@ -45,19 +45,22 @@ def test_the_folder_is_a_model_of_every_other_command(
 
 
 def test_refusals_are_one_line(layerprobe: Layerprobe, folder: Path, texts: Path, tmp_path: Path) -> None:
-    refused = layerprobe("adapt", folder, "--texts", texts, "--out", texts, *QUICK)
+    refused = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", texts, *QUICK)
     assert refused.code == 1
     assert "expected a folder for the adapted model" in refused.error
-    missing = layerprobe("adapt", folder, "--texts", tmp_path / "none.txt", "--out", tmp_path / "out", *QUICK)
+    missing = layerprobe("lab", "adapt", folder, "--texts", tmp_path / "none.txt", "--out", tmp_path / "out", *QUICK)
     assert "does not exist" in missing.error
 
 
 def test_a_dry_run_trains_and_writes_nothing(layerprobe: Layerprobe, folder: Path, texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "adapted"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    said = layerprobe("adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run")
+    said = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run")
     assert said.code == 0, said.err
     assert said.out.startswith(f"Adapting {folder.name} takes 4 steps on 59 texts, 1 more held out: about ")
-    assert layerprobe("adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run", "--json").json["steps"] == 4
+    assert (
+        layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run", "--json").json["steps"]
+        == 4
+    )
     assert not out.exists()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

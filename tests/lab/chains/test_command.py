@@ -40,20 +40,20 @@ def chain_file(model: Path, data: Path) -> Path:
 
 
 def test_a_dry_run_says_what_is_stored(layerprobe: Layerprobe, chain_file: Path, tmp_path: Path) -> None:
-    before = layerprobe("chain", chain_file, "--dry-run")
+    before = layerprobe("lab", "chain", chain_file, "--dry-run")
     assert before.out.startswith("two: layers 1, 3, 2 seeds\n")
     assert "fine-tuning on pairs-train.csv, without the steps before it" in before.out
-    plan = layerprobe("chain", chain_file, "--dry-run", "--json").json
+    plan = layerprobe("lab", "chain", chain_file, "--dry-run", "--json").json
     assert [step["total"] for step in plan["steps"]] == [1, 4, 4, 1, 4, 4, 4]
     assert {step["stored"] for step in plan["steps"]} == {0}
     assert not (tmp_path / "cache").exists()
-    layerprobe("chain", chain_file)
-    after = layerprobe("chain", chain_file, "--dry-run", "--json").json
+    layerprobe("lab", "chain", chain_file)
+    after = layerprobe("lab", "chain", chain_file, "--dry-run", "--json").json
     assert [step["stored"] for step in after["steps"]] == [1, 4, 4, 1, 4, 4, 4]
 
 
 def test_the_table_and_the_sentences(layerprobe: Layerprobe, chain_file: Path, tmp_path: Path) -> None:
-    done = layerprobe("chain", chain_file, "--report", tmp_path / "chain.html")
+    done = layerprobe("lab", "chain", chain_file, "--report", tmp_path / "chain.html")
     assert done.code == 0
     header = next(line for line in done.out.splitlines() if line.startswith("layer  "))
     for column in ("words-train.csv Spearman", "pairs-train.csv Spearman", "without", "95 % interval", "random 7"):
@@ -66,7 +66,7 @@ def test_the_table_and_the_sentences(layerprobe: Layerprobe, chain_file: Path, t
 
 
 def test_json_is_the_result(layerprobe: Layerprobe, chain_file: Path) -> None:
-    done = layerprobe("chain", chain_file, "--json", "--level", "0.9")
+    done = layerprobe("lab", "chain", chain_file, "--json", "--level", "0.9")
     result = from_json(ChainResult, done.out)
     assert result.level == 0.9
     assert [outcome.layer for outcome in result.outcomes] == [1, 3]
@@ -74,7 +74,7 @@ def test_json_is_the_result(layerprobe: Layerprobe, chain_file: Path) -> None:
 
 
 def test_wrong_files_are_one_line(layerprobe: Layerprobe, chain_file: Path, tmp_path: Path) -> None:
-    assert layerprobe("chain", tmp_path / "no.toml").error.startswith("error: cannot read the chain")
+    assert layerprobe("lab", "chain", tmp_path / "no.toml").error.startswith("error: cannot read the chain")
     for old, new, message in (
         ("epochs = 1\n", "epoch = 1\n", "two.toml, step 2: unknown key epoch"),
         ("words-train.csv", "nothing.csv", "nothing.csv"),
@@ -83,7 +83,7 @@ def test_wrong_files_are_one_line(layerprobe: Layerprobe, chain_file: Path, tmp_
     ):
         file = chain_file.with_name("two.toml")
         file.write_text(chain_file.read_text().replace(old, new, 1))
-        outcome = layerprobe("chain", file)
+        outcome = layerprobe("lab", "chain", file)
         assert outcome.code == 1
         assert message in outcome.error
         file.write_text(file.read_text().replace(new, old, 1))

@@ -27,13 +27,13 @@ def texts(tmp_path: Path) -> Path:
 def test_the_folders_are_models_of_every_other_command(layerprobe: Layerprobe, texts: Path, tmp_path: Path) -> None:
     for name in ("rtd", "mlm"):
         arguments = (tmp_path / name, "--objective", name, "--corpus", texts, "--vocab-size", "60", *QUICK)
-        done = layerprobe("pretrain", *arguments, "--evaluate-every", "2")
+        done = layerprobe("lab", "pretrain", *arguments, "--evaluate-every", "2")
         assert done.code == 0, done.err
         lines = done.out.splitlines()
         assert [line.split()[0] for line in lines[:5]] == ["step", "----", "0", "2", "4"]
         assert lines[-1].startswith(f"Folder: {tmp_path / name}")
         assert (", generator: " in lines[-1]) == (name == "rtd")
-        again = layerprobe("pretrain", *arguments, "--json", "--quiet")
+        again = layerprobe("lab", "pretrain", *arguments, "--json", "--quiet")
         assert again.json == unsealed(json.loads((tmp_path / name / "pretraining.json").read_text()))[0]
         assert again.err == ""
     found = layerprobe("compare", tmp_path / "rtd", tmp_path / "mlm", "--texts", texts, "--json").json
@@ -43,7 +43,7 @@ def test_the_folders_are_models_of_every_other_command(layerprobe: Layerprobe, t
 
 
 def test_a_dry_run_writes_nothing(layerprobe: Layerprobe, tmp_path: Path) -> None:
-    arguments = ("pretrain", tmp_path / "out", "--objective", "rtd", "--corpus", "language", *QUICK, "--dry-run")
+    arguments = ("lab", "pretrain", tmp_path / "out", "--objective", "rtd", "--corpus", "language", *QUICK, "--dry-run")
     done = layerprobe(*arguments)
     assert done.code == 0, done.err
     first, second, third = done.out.splitlines()
@@ -57,15 +57,15 @@ def test_a_dry_run_writes_nothing(layerprobe: Layerprobe, tmp_path: Path) -> Non
 
 def test_presets_and_overrides(layerprobe: Layerprobe, tmp_path: Path) -> None:
     few = ("--corpus", "language", "--steps", "2", "--batch-size", "8", "--device", "cpu", "--dry-run", "--json")
-    small = layerprobe("pretrain", tmp_path / "out", *few, "--size", "small").json["protocol"]["size"]
+    small = layerprobe("lab", "pretrain", tmp_path / "out", *few, "--size", "small").json["protocol"]["size"]
     assert small == {"n_blocks": 12, "hidden_size": 256, "heads": 4, "intermediate_size": 1024}
-    narrow = layerprobe("pretrain", tmp_path / "out", *few, "--size", "mini", "--hidden-size", "64").json
+    narrow = layerprobe("lab", "pretrain", tmp_path / "out", *few, "--size", "mini", "--hidden-size", "64").json
     assert narrow["protocol"]["size"] == {"n_blocks": 8, "hidden_size": 64, "heads": 4, "intermediate_size": 256}
 
 
 def test_refusals_are_one_line(layerprobe: Layerprobe, texts: Path, tmp_path: Path) -> None:
     def refused(*arguments: str | Path) -> str:
-        done = layerprobe("pretrain", *QUICK, *arguments)
+        done = layerprobe("lab", "pretrain", *QUICK, *arguments)
         assert done.code == 1
         return done.error
 
@@ -78,13 +78,15 @@ def test_refusals_are_one_line(layerprobe: Layerprobe, texts: Path, tmp_path: Pa
     few.write_text("a b\nc d\ne f\n")
     assert "a whole batch, got 2" in refused(tmp_path / "out", "--corpus", few)
     assert "a hidden size that 3 attention heads divide" in refused(tmp_path / "out", "--corpus", texts, "--heads", "3")
-    assert layerprobe("pretrain", tmp_path / "out", "--corpus", "language", "--column", "a", *QUICK).code == 2
+    assert layerprobe("lab", "pretrain", tmp_path / "out", "--corpus", "language", "--column", "a", *QUICK).code == 2
 
 
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
 def test_a_seed_that_no_generator_takes_is_one_line(
     layerprobe: Layerprobe, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    found = layerprobe("pretrain", tmp_path / "out", "--corpus", "language", *QUICK, "--seed", str(10**20), *arguments)
+    found = layerprobe(
+        "lab", "pretrain", tmp_path / "out", "--corpus", "language", *QUICK, "--seed", str(10**20), *arguments
+    )
     assert (found.code, found.err.count("\n")) == (1, 1)
     assert "expected seeds from 0 to 2^63 - 1, at least one, got [100000000000000000000]" in found.err

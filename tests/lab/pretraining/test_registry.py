@@ -121,12 +121,12 @@ def test_an_unknown_objective_is_refused_with_the_nearest() -> None:
 
 
 def test_an_objective_of_another_package(shuffled: None, tmp_path: Path) -> None:
-    assert "all-tokens-mlm, electric, random, shuffled" in layerprobe(tmp_path, "pretrain", "--help")
+    assert "all-tokens-mlm, electric, random, shuffled" in layerprobe(tmp_path, "lab", "pretrain", "--help")
     shape = ("--blocks", "2", "--hidden-size", "8", "--heads", "2", "--steps", "2", "--batch-size", "8")
     arguments = ("--corpus", "language", *shape, "--device", "cpu", "--json")
     losses = {}
     for name in ("mlm", "shuffled"):
-        result = json.loads(layerprobe(tmp_path, "pretrain", name, "--objective", name, *arguments))
+        result = json.loads(layerprobe(tmp_path, "lab", "pretrain", name, "--objective", name, *arguments))
         assert result["protocol"]["objective"] == name
         losses[name] = result["metrics"][0]["held_out"]["mlm_loss"]
     assert losses["mlm"] != losses["shuffled"]
@@ -137,6 +137,6 @@ def test_an_objective_of_another_package(shuffled: None, tmp_path: Path) -> None
 
 def test_a_lab_study_of_it(shuffled: None, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
-    result = json.loads(layerprobe(tmp_path, "lab", "run", "study.toml", "--device", "cpu", "--json", "--quiet"))
+    result = json.loads(layerprobe(tmp_path, "lab", "study", "study.toml", "--device", "cpu", "--json", "--quiet"))
     assert {effect["family"] for effect in result["effects"]} == {"shuffled"}
     assert [entry["family"] for entry in result["zoo"]["entries"]] == ["mlm", "mlm", "shuffled", "shuffled"]

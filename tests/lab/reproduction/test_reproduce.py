@@ -121,21 +121,21 @@ def test_what_was_chosen_here_is_reported() -> None:
 
 
 def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
-    printed = layerprobe("reproduce", "figure2a", "--dry-run", "--seeds", "3", "--json").json
+    printed = layerprobe("lab", "reproduce", "figure2a", "--dry-run", "--seeds", "3", "--json").json
     assert (printed["runs"], printed["steps"]) == (39, 39 * 1800)
 
 
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_says_what_it_costs(layerprobe: Layerprobe, name: str) -> None:  # noqa: F811
-    printed = layerprobe("reproduce", name, "--dry-run", "--json").json
+    printed = layerprobe("lab", "reproduce", name, "--dry-run", "--json").json
     assert printed["gpu_hours"] > 0
     assert {layer["model"] for layer in printed["layers"]} == set(experiment(name).models)
-    text = layerprobe("reproduce", name, "--dry-run").out
+    text = layerprobe("lab", "reproduce", name, "--dry-run").out
     assert all(note in text for note in printed["notes"])
 
 
 def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerprobe) -> None:  # noqa: F811
-    printed = layerprobe("reproduce", "table1", "--dry-run", "--json").json["layers"]
+    printed = layerprobe("lab", "reproduce", "table1", "--dry-run", "--json").json["layers"]
     alone, words, adapted = [layer for layer in printed if layer["model"] == BERT]
     assert (words["runs"], words["steps"]) == (10, 5 * (1800 + 50 * 25))
     assert adapted["gpu_hours"] == pytest.approx(alone["gpu_hours"] + 7)
@@ -144,7 +144,7 @@ def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerpro
 
 def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
     model = save_tiny("electra", tmp_path / "model", num_hidden_layers=12)
-    arguments = ("reproduce", "table2", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={model}")
+    arguments = ("lab", "reproduce", "table2", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={model}")
     done = layerprobe(*arguments, "--json").json
     assert [score["layer"] for score in done["scores"]] == [3] * 4 + [12] * 4
     for score in done["scores"]:
@@ -154,9 +154,9 @@ def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_fil
 
 def test_one_line_for_what_is_wrong(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
     model = save_tiny("electra", tmp_path / "model")
-    assert "random, pareto, got 'x'" in layerprobe("reproduce", "x").error
-    assert "got nobody/x" in layerprobe("reproduce", "table2", "--dry-run", "--models", "nobody/x").error
-    outside = layerprobe("reproduce", "table2", "-t", pairs_file, "--models", f"{ELECTRA}={model}")
+    assert "random, pareto, got 'x'" in layerprobe("lab", "reproduce", "x").error
+    assert "got nobody/x" in layerprobe("lab", "reproduce", "table2", "--dry-run", "--models", "nobody/x").error
+    outside = layerprobe("lab", "reproduce", "table2", "-t", pairs_file, "--models", f"{ELECTRA}={model}")
     assert "from 0 to 3" in outside.error
 
 
@@ -205,7 +205,7 @@ def test_table_1_runs_tmft_alone_and_names_the_rest(
     pairs_file: Path,  # noqa: F811
     tiny: str,
 ) -> None:
-    arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
+    arguments = ("lab", "reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
     done = layerprobe(*arguments, "--json").json
     test = [score for score in done["scores"] if score["split"] == "test"]
     assert [(score["before"], score["layer"], score["paper"], score["ours"] is None) for score in test] == [
@@ -246,7 +246,7 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
     corpus: Path,
     tmp_path: Path,
 ) -> None:
-    arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
+    arguments = ("lab", "reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
     scores = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["scores"]
     _, after_words, _ = test = [score for score in scores if score["split"] == "test"]
     assert [(score["before"], score["layer"], score["paper"]) for score in test] == [
@@ -272,7 +272,7 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
 
 
 def test_steps_of_word_similarity_are_those_of_the_pairs_given(layerprobe: Layerprobe, words: Path) -> None:  # noqa: F811
-    arguments = ("reproduce", "table1", "--dry-run", "--seeds", "2", "--models", BERT, "--words", words)
+    arguments = ("lab", "reproduce", "table1", "--dry-run", "--seeds", "2", "--models", BERT, "--words", words)
     _, after_words, _ = layerprobe(*arguments, "--json").json["layers"]
     assert (after_words["runs"], after_words["steps"]) == (4, 2 * (1800 + 50))
 
@@ -282,7 +282,7 @@ def test_other_experiments_take_no_step_before(
     pairs_file: Path,  # noqa: F811
     words: Path,
 ) -> None:
-    outcome = layerprobe("reproduce", "table2", "--dry-run", "--words", words)
+    outcome = layerprobe("lab", "reproduce", "table2", "--dry-run", "--words", words)
     assert "expected no data for word similarity, which table2 does not have" in outcome.error
     task = load_task(pairs_file)
     with pytest.raises(DataError, match="expected no data for word similarity, which random does not have"):
@@ -297,7 +297,9 @@ def test_what_cannot_be_adapted_is_reported_before_any_training(
 ) -> None:
     model = save_tiny("gpt2", tmp_path / "gpt2", num_hidden_layers=7)
     arguments = ("-t", pairs_file, "--models", f"{ELECTRA}={model}", "--corpus", corpus)
-    assert "cannot be trained by masked language modelling" in layerprobe("reproduce", "table1", *arguments).error
+    assert (
+        "cannot be trained by masked language modelling" in layerprobe("lab", "reproduce", "table1", *arguments).error
+    )
     assert not list((tmp_path / "cache").rglob("result.json"))
 
 
@@ -309,7 +311,7 @@ def test_a_language_says_seeds_interval_and_how_far(
     name: str,
     model: str,
 ) -> None:
-    arguments = ("reproduce", name, "-t", pairs_file, "--seeds", "2", "--models", f"{model}={tiny}")
+    arguments = ("lab", "reproduce", name, "-t", pairs_file, "--seeds", "2", "--models", f"{model}={tiny}")
     done = layerprobe(*arguments, "--json").json
     for ours in (score["ours"] for score in done["scores"]):
         low, high = ours["interval"]
@@ -326,8 +328,8 @@ def test_random_weights_are_others_than_the_trained_ones(
     tiny: str,
 ) -> None:
     common = ("-t", pairs_file, "--seeds", "1", "--models", f"{ELECTRA}={tiny}", "--json")
-    random = layerprobe("reproduce", "random", *common).json
-    trained = layerprobe("reproduce", "table2", *common).json
+    random = layerprobe("lab", "reproduce", "random", *common).json
+    trained = layerprobe("lab", "reproduce", "table2", *common).json
     assert [score["random_init"] for score in random["scores"]] == [0] * 6
     assert random["sentence"] == "The paper gives no figure to compare with."
     of_random, of_trained = (
@@ -341,7 +343,7 @@ def test_random_weights_are_others_than_the_trained_ones(
 def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
     small = save_tiny("bert", tmp_path / "small", num_hidden_layers=2)
     models = f"{ELECTRA}={tiny},google/bert_uncased_L-2_H-128_A-2={small}"
-    arguments = ("reproduce", "pareto", "-t", pairs_file, "--seeds", "1", "--models", models)
+    arguments = ("lab", "reproduce", "pareto", "-t", pairs_file, "--seeds", "1", "--models", models)
     front = layerprobe(*arguments, "--json").json["front"]
     assert front["paper"] == [["google/bert_uncased_L-2_H-128_A-2", 2], [ELECTRA, 3]]
     assert front["ours"]
@@ -356,7 +358,7 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
 ) -> None:
     reference = save_tiny("bert", tmp_path / "reference", num_hidden_layers=12, seed=3)
     models = f"{ELECTRA}={tiny},{BERT}={reference}"
-    arguments = ("reproduce", "figure3", "-t", pairs_file, "--models", models)
+    arguments = ("lab", "reproduce", "figure3", "-t", pairs_file, "--models", models)
     done = layerprobe(*arguments, "--json").json
     (pair,) = done["pairs"]
     assert len(pair["curve"]) == len(pair["biased"]) == 13
@@ -371,9 +373,9 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
 
 
 def test_figure_3_needs_a_pair(layerprobe: Layerprobe, pairs_file: Path, tiny: str) -> None:  # noqa: F811
-    outcome = layerprobe("reproduce", "figure3", "-t", pairs_file, "--models", f"{ELECTRA}={tiny}")
+    outcome = layerprobe("lab", "reproduce", "figure3", "-t", pairs_file, "--models", f"{ELECTRA}={tiny}")
     assert f"expected a model and its reference for figure3, such as {ELECTRA} and {BERT}" in outcome.error
 
 
 def test_korean_needs_a_copy(layerprobe: Layerprobe) -> None:  # noqa: F811
-    assert "expected --task with a copy of kor-sts" in layerprobe("reproduce", "ko").err
+    assert "expected --task with a copy of kor-sts" in layerprobe("lab", "reproduce", "ko").err

@@ -25,19 +25,19 @@ def study(tmp_path: Path) -> Path:
 def test_a_dry_run_says_what_is_stored(
     layerprobe: Layerprobe, result: LabResult, study: Path, folder: Path, tmp_path: Path
 ) -> None:
-    before = layerprobe("lab", "run", study, "--out", tmp_path / "new", "--dry-run")
+    before = layerprobe("lab", "study", study, "--out", tmp_path / "new", "--dry-run")
     assert before.out.startswith("small: 6 models on language\n")
     assert "3 steps" in before.out
     assert not (tmp_path / "new").exists()
     here = ("--out", folder, "--cache-dir", folder / "cache", "--device", "cpu")
-    plan = layerprobe("lab", "run", study, *here, "--dry-run", "--json").json
+    plan = layerprobe("lab", "study", study, *here, "--dry-run", "--json").json
     assert [(model["pretrained"], model["stored"]) for model in plan["models"]] == [(True, 12)] * 6
 
 
 def test_the_table_the_sentences_and_the_files(
     layerprobe: Layerprobe, result: LabResult, study: Path, folder: Path
 ) -> None:
-    done = layerprobe("lab", "run", study, "--out", folder, "--device", "cpu", "--quiet")
+    done = layerprobe("lab", "study", study, "--out", folder, "--device", "cpu", "--quiet")
     assert done.code == 0
     assert done.out.count("s-rtd-seed1") == 2  # a row a budget
     assert all(sentence in done.out for sentence in result.sentences)
@@ -47,7 +47,7 @@ def test_the_table_the_sentences_and_the_files(
 
 def test_a_wrong_key_is_one_line(layerprobe: Layerprobe, study: Path) -> None:
     study.write_text(TOML.replace("[budget.fast]", "[budgets.fast]"))
-    done = layerprobe("lab", "run", study)
+    done = layerprobe("lab", "study", study)
     assert done.code == 1
     assert "unknown key budgets, expected task, sizes, budget, scans, name" in done.error
 

@@ -1,8 +1,7 @@
-"""layerprobe lab."""
+"""layerprobe lab study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +12,8 @@ from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, 
 from layerprobe_cli.output import Output
 
 
-def _run(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to do, see below.", show_default=False)],
+def study(
+    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to do, see below.")],
     output: Output,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the study.", show_default="the file's name in this folder")
@@ -33,36 +32,33 @@ def _run(
     cache_dir: CacheDir = None,
     plotly: PlotlyFrom = "embedded",
 ) -> None:
-    r"""Pretrain encoders that differ in their objective alone, and say what it does to each layer.
+    r"""Find out what a pretraining objective does to each layer.
 
-    The file names objectives, seeds and \[sizes]; \[pretraining] has the options of `layerprobe pretrain`, \[task] the
-    source to fine-tune on, and each \[budget.NAME] the options of `layerprobe finetune`, all with underscores. Each
-    model is compared by CKA with the masked language models of the same and of another seed, and fine-tuned at every
-    layer. The folder gets the models, zoo.json, which `layerprobe bench-predictors` reads, lab.json and lab.html.
-    What is done is not done again.
+    It pretrains encoders that differ in their objective alone. The file names objectives, seeds and \[sizes];
+    \[pretraining] has the options of `layerprobe lab pretrain`, \[task] the source to fine-tune on, and each
+    \[budget.NAME] the options of `layerprobe finetune`, all with underscores. Each model is compared by CKA with the
+    masked language models of the same and of another seed, and fine-tuned at every layer. The folder gets the models,
+    zoo.json, which `layerprobe lab bench` reads, lab.json and lab.html. What is done is not done again.
 
-    Example:  [bold]layerprobe lab run objectives.toml --workers 2[/bold]
+    Example:  [bold]layerprobe lab study objectives.toml --workers 2[/bold]
     """
     # only now: --help needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.studies.run import plan_lab, run_lab
     from layerprobe.lab.studies.toml import load_lab
 
-    study = load_lab(file)
-    folder = out or Path(study.name)
+    wanted = load_lab(file)
+    folder = out or Path(wanted.name)
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
-        plan = plan_lab(study, folder, options=options)
+        plan = plan_lab(wanted, folder, options=options)
         output.result(plan, plan.table.titled)
         return
     with output.progress(level):
-        done = run_lab(study, folder, workers=workers, ray=ray, options=options)
+        done = run_lab(wanted, folder, workers=workers, ray=ray, options=options)
 
     from layerprobe.lab.studies.page import lab_page
     from layerprobe.results.page import write_page
 
     report = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
     output.result(done, done.table, "", *done.sentences, f"\nFolder: {folder}\nReport: {report}")
-
-
-COMMANDS: dict[str, Callable[..., None]] = {"run": _run}

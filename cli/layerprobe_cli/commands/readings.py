@@ -1,4 +1,4 @@
-"""layerprobe metrics."""
+"""layerprobe readings."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ VIEWS = {
 }
 
 
-def metrics(
+def readings(
     model: Model,
     source: TextSource,
     extraction: Extraction,
@@ -42,7 +42,7 @@ def metrics(
     al. 2025 (arXiv 2502.02013); `layerprobe.similarity.label_free` says how the numbers differ from those of their
     code. --json has the errors, too.
 
-    Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
+    Example:  [bold]layerprobe readings google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
     for name in reading or ():
         READINGS.check(name)

@@ -14,12 +14,12 @@ from .conftest import Layerprobe
 
 
 def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
-    done = layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2")
+    done = layerprobe("readings", pair[0], "-t", pairs_file, "--views", "2")
     lines = done.out.splitlines()
     units = {name: f" ({READINGS[name].unit})" if READINGS[name].unit else "" for name in alone()}
     assert re.split("  +", lines[0]) == ["layer", *(f"{name}{unit}" for name, unit in units.items())]
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
-    printed = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
+    printed = json.loads(layerprobe("readings", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
     curves = {name: from_json(LayerCurve, json.dumps(curve)) for name, curve in printed["readings"].items()}
     assert list(curves) == alone()
     for layer in range(1, 4):
@@ -35,33 +35,34 @@ def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_fi
 
 def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     chosen = ("--reading", "zero-shot", "--reading", "effective rank")
-    printed = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, *chosen, "--json").out)
+    printed = json.loads(layerprobe("readings", pair[0], "-t", pairs_file, *chosen, "--json").out)
     assert list(printed["readings"]) == ["effective rank", "zero-shot"]
-    wrong = layerprobe("metrics", pair[0], "-t", pairs_file, "--reading", "effective ran")
+    wrong = layerprobe("readings", pair[0], "-t", pairs_file, "--reading", "effective ran")
     assert "expected a reading, one of prompt entropy, " in wrong.error
     assert "did you mean 'effective rank'?" in wrong.error
     assert (
-        "got CKA, which needs a reference" in layerprobe("metrics", pair[0], "-t", pairs_file, "--reading", "CKA").error
+        "got CKA, which needs a reference"
+        in layerprobe("readings", pair[0], "-t", pairs_file, "--reading", "CKA").error
     )
 
 
 def test_what_is_not_defined_is_told(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
-    done = layerprobe("metrics", pair[0], "-t", pairs_file, "--reading", "H-score", "--reading", "kNN", "--json")
+    done = layerprobe("readings", pair[0], "-t", pairs_file, "--reading", "H-score", "--reading", "kNN", "--json")
     assert list(json.loads(done.out)["readings"]) == ["kNN"]
     assert "warning: H-score is left out: it is not defined here" in done.err
 
 
 def test_labels_need_a_task(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a b c\nd e f\n")
-    wrong = layerprobe("metrics", pair[0], "--texts", tmp_path / "texts.txt", "--reading", "probe")
+    wrong = layerprobe("readings", pair[0], "--texts", tmp_path / "texts.txt", "--reading", "probe")
     assert "expected a task for probe, got texts alone" in wrong.error
 
 
 def test_bad_input_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a b c\n")
-    wrong = layerprobe("metrics", pair[0], "--texts", tmp_path / "one.txt", "--dropped", "1")
+    wrong = layerprobe("readings", pair[0], "--texts", tmp_path / "one.txt", "--dropped", "1")
     assert "a share of dropped words between 0 and 1, got 4 views of 512 texts and 1" in wrong.error
     assert (
         "expected at least two texts to tell their views apart"
-        in layerprobe("metrics", pair[0], "--texts", tmp_path / "one.txt").error
+        in layerprobe("readings", pair[0], "--texts", tmp_path / "one.txt").error
     )

@@ -1,4 +1,4 @@
-"""layerprobe bench-predictors."""
+"""layerprobe lab bench."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST = 12
 """Curves that are printed without --all."""
 
 
-def bench_predictors(
+def bench(
     output: Output,
     report: Report,
     zoo: Annotated[
@@ -63,9 +63,9 @@ def bench_predictors(
     rule with parameters is tuned on the other families than the one it is scored on; the best rule of the other
     families is chosen anew for each, so that its scores are not those of the luckiest of many rules.
 
-    Example:  [bold]layerprobe bench-predictors --budget converged --report dropbench.html[/bold]
+    Example:  [bold]layerprobe lab bench --budget converged --report dropbench.html[/bold]
     """
-    from layerprobe.lab.dropbench.bench import bench_predictors as bench
+    from layerprobe.lab.dropbench.bench import bench_predictors
     from layerprobe.lab.dropbench.rules import tuned_rules
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
@@ -76,7 +76,7 @@ def bench_predictors(
     models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
     with output.progress(level):
         rules = tuned_rules() if tuned else None
-        result = bench(models, rules=rules, budgets=budget or ())
+        result = bench_predictors(models, rules=rules, budgets=budget or ())
     output.result(result, *_parts(result, tuned=tuned, everything=everything))
     report.write(output, result)
 
