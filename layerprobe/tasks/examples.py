@@ -50,6 +50,10 @@ class Rows:
     """Why others are not among them."""
     warnings: tuple[str, ...]
     """What was changed in them."""
+    notes: tuple[str, ...]
+    """How the table was understood."""
+    columns: tuple[str, ...] | None
+    """Where texts and target are, by which the other splits are read too."""
 
 
 def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
@@ -57,7 +61,8 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
 
     A row whose texts and target are all empty is no row, as a blank line is none; the warnings count these.
     """
-    table, (*texts, target) = task_columns(table, columns, kind)
+    table, found = task_columns(table, columns, kind)
+    *texts, target = found
     cleaner, rows, empty, blank = Cleaner(), [], EmptyCells(table.name, table.unit), 0
     for i, row in enumerate(table.rows):
         cells = {text: cleaner.clean(row[text]) for text in texts} | {target: row[target]}
@@ -70,7 +75,9 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
     said = (f"{table.name}: left out {count(blank, 'row')} without texts and {table.column(target)}",) if blank else ()
     changed = cleaner.warnings(table.name, _unit(len(texts) == 2))
-    return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed))
+    inferred = any(option == "--columns" for option, _ in table.found)
+    names = tuple(table.header[i] if table.header else str(i) for i in found) if inferred else None
+    return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed), notes=table.notes, columns=names)
 
 
 def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:

@@ -84,7 +84,8 @@ def load_task(
             data set, with `:config` where it has several; or what is in memory: a pandas DataFrame, a
             `datasets.Dataset`, a mapping of columns, a list of mappings or of rows, or a mapping of splits to such.
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
-            joined by commas. By default usual names are known, and files of texts and a number.
+            joined by commas. By default usual names are known, and what names do not say is inferred from
+            the cells and noted: two texts with a number or label are pairs, one with a label is classified.
         kind: One of `KINDS`. By default detected in the train split: single texts are classified; pairs are paraphrase
             where all targets are 0 or 1, sts where any is another number, entailment otherwise.
         score_range: What 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it
@@ -135,8 +136,10 @@ def load_task(
         return task
     given = {role: data for role, data in (("validation", validation), ("test", test)) if data is not None}
     tables, notes = _tables(source, given, format or Format(), name)
-    notes += [note for table in tables.values() for note in table.notes]
-    read = {role: read_rows(table, columns, kind) for role, table in tables.items()}
+    train = read_rows(tables["train"], columns, kind)
+    columns = columns or train.columns
+    read = {role: train if role == "train" else read_rows(table, columns, kind) for role, table in tables.items()}
+    notes += [note for rows in read.values() for note in rows.notes]
     warnings = [warning for table in tables.values() for warning in table.warnings]
     warnings += check_empty([rows.empty for rows in read.values()], skip=skip_empty)
     warnings += [warning for rows in read.values() for warning in rows.warnings]
