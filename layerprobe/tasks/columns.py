@@ -325,7 +325,8 @@ def _alike(table: Table, a: int, b: int, *, scored: bool) -> bool:
     short, long = sorted(statistics.median(len(row[i]) for row in table.rows) for i in (a, b))
     names = ("", "") if table.header is None else (table.header[a].lower(), table.header[b].lower())
     words, others = (set(re.findall(r"[^\W\d_]{2,}", name)) for name in names)
-    return long <= 3 * short and (scored or bool(words & others) or bool(names[0]) and names[0][:-1] == names[1][:-1])
+    numbered = len(names[0]) > 1 and names[0][:-1] == names[1][:-1]
+    return long <= 3 * short and (scored or numbered or bool(words & others))
 
 
 def _kinds_of(cells: set[str], *, pairs: bool, named: bool) -> list[str]:

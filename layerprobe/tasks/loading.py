@@ -16,6 +16,7 @@ from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.memory import table_of, tables_of
+from layerprobe.tasks.quality import with_overlaps
 from layerprobe.tasks.splitting import SPLITS, check_ratios
 from layerprobe.tasks.tables import (
     Table,
@@ -76,7 +77,7 @@ def load_task(
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
     still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
     Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, and the
-    texts that test and train share; its notes say how the data was understood. Every split has at least 4 examples and
+    texts that splits share; its notes say how the data was understood. Every split has at least 4 examples and
     2 different targets.
 
     Args:
@@ -133,7 +134,7 @@ def load_task(
                 document_prompt=document_prompt,
             )
         )
-        return task
+        return with_overlaps(task)
     given = {role: data for role, data in (("validation", validation), ("test", test)) if data is not None}
     tables, notes = _tables(source, given, format or Format(), name)
     train = read_rows(tables["train"], columns, kind)
@@ -146,7 +147,7 @@ def load_task(
     kind = kind or kind_of({role: rows.rows for role, rows in read.items()})
     if score_range is not None and KINDS[kind].labelled:
         raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {score_range}")
-    return task_of(
+    task = task_of(
         name,
         kind,
         {role: parsed(kind, role, rows.rows, skip_empty=skip_empty) for role, rows in read.items()},
@@ -156,6 +157,7 @@ def load_task(
         notes=notes,
         warnings=warnings,
     )
+    return with_overlaps(task)
 
 
 def _recognised(source: object) -> str | None:

@@ -38,9 +38,7 @@ def test_pairs_with_a_score_and_a_row_number(tmp_path: Path, encoding: str) -> N
 
 def test_a_row_number_is_no_score(tmp_path: Path) -> None:
     path = write(tmp_path / "p.csv", "n°;Satz A;Satz B", list(range(1, 61)), TEXTS, TEXTS[::-1])
-    with pytest.raises(
-        TaskError, match=r"the columns n°, Satz A, Satz B: n° numbers the rows, name first,second,score"
-    ):
+    with pytest.raises(TaskError, match=r"columns n°, Satz A, Satz B: n° numbers the rows, name first,second,score"):
         load_task(path)
     assert len(load_task(path, columns="Satz A,Satz B,n°", score_range=(0, 100)).train) == 48
 
@@ -105,5 +103,5 @@ def test_of_several_readings_none_is_taken(tmp_path: Path, header: str, columns:
 def test_a_frame_that_cannot_be_understood_has_its_columns_named() -> None:
     frame = pandas.DataFrame({"título": TEXTS, "cuerpo": [3 * text for text in TEXTS]})
     for load in (load_task, load_texts):
-        with pytest.raises(TaskError, match="data: cannot tell .* it has the columns título, cuerpo"):
+        with pytest.raises(TaskError, match=r"data: cannot tell .* it has the columns título, cuerpo"):
             load(frame)

@@ -103,9 +103,6 @@ def load_questions(source: TaskSource) -> Task:
     if not any(splits["train"].answers):
         raise TaskError(f"no question of the train split of {source.name} has an answer: expected at least one")
     train, validation, test = (splits[role] for role in SPLITS)
-    shared = len(set(train.contexts) & set(test.contexts))
-    if shared:
-        warnings.append(f"{count(shared, 'context')} of the test split are in the train split too")
     return Task(
         name=source.name,
         kind=KIND,

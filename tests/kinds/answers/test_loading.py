@@ -100,6 +100,12 @@ def test_files_beside_and_folders(tmp_path: Path) -> None:
     written(tmp_path / "more.json", squad_json(toy_questions(10, 9)))
     given = load_task(tmp_path / "train-v1.1.json", test=tmp_path / "more.json")
     assert (len(given.train), len(given.validation), len(given.test)) == (40, 20, 10)
+    twice = load_task(tmp_path / "more.json", validation=tmp_path / "more.json", test=tmp_path / "more.json")
+    assert [said.partition(" of the ")[2] for said in twice.warnings] == [
+        "test split are in the train split too (10 whole questions)",
+        "validation split are in the train split too (10 whole questions)",
+        "test split are in the validation split too (10 whole questions)",
+    ]
 
 
 def test_questions_of_one_context_are_linked() -> None:
