@@ -106,6 +106,8 @@ def named_column(table: Table, column: str) -> int:
         return table.header.index(column)
     if _is_index(column) and int(column) < table.width:
         return int(column)
+    if table.header is None and not any(map(is_number, table.rows[0])):
+        table = table.with_header()
     raise TaskError(f"{table.name} has no column {column!r}; it has {_shown(table)}")
 
 
@@ -400,11 +402,13 @@ def _unknown_layout(table: Table, what: str) -> TaskError:
         return TaskError(
             f"{table.name}: it has {_shown(table)}, which may be those of another kind of task: choose {kind}"
         )
-    roles, n_texts = _roles(table), max(1, what.count(","))
+    words = what.split(",")
+    has_target = words[-1] in ("score", "label", "relevance")
+    roles, n_texts = _roles(table), len(words) - has_target
     columns = sorted(roles.texts, key=lambda i: -sum(len(row[i]) for row in table.rows))
-    likely = [*sorted(columns[:n_texts]), *[*roles.scores, *roles.labels, *columns[n_texts:]][: "," in what]]
-    example = f", for example --columns {_option(table, likely)!r}" if len(likely) == n_texts + ("," in what) else ""
-    numbering = [f"{table.column(i)} numbers the rows, " for i in roles.numbering if "," in what]
+    likely = [*sorted(columns[:n_texts]), *[*roles.scores, *roles.labels, *columns[n_texts:]][:has_target]]
+    example = f", for example --columns {_option(table, likely)!r}" if len(likely) == len(words) else ""
+    numbering = [f"{table.column(i)} numbers the rows, " for i in roles.numbering if has_target]
     advice = f"{''.join(numbering)}name {what} by column or index from 0{example}"
     return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")
 

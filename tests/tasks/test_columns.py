@@ -70,6 +70,7 @@ def test_columns_by_index_without_header():
     ("rows", "columns", "message"),
     [
         (["a|b|c", "1|2|3"], "a,b,d", r"t\.csv has no column 'd'; it has the columns a, b, c"),
+        (["n°|phrase|note", "a|b|c"], "9,10,11", r"no column '11'; it has the columns n°, phrase, note"),
         (["a|b|1"], "0,1,3", r"no column '3'; it has no header and the first row 0: 'a', 1: 'b', 2: '1'"),
         (["a|b|c"], "a", "expected three different columns as first,second,score, or two .* text,label, got 'a'"),
         (["a|b|c"], "a,b,b", "expected three different columns"),

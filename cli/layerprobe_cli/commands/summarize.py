@@ -1,6 +1,9 @@
 """layerprobe summarize."""
 
+import dataclasses
+
 from layerprobe.checks import LEVEL
+from layerprobe.kinds.summaries.kind import SUMMARIZATION
 from layerprobe_cli.options import Extraction, IntervalLevel, Model, Report, TaskSource
 from layerprobe_cli.output import Output
 
@@ -20,7 +23,7 @@ def summarize(
 
     Example:  [bold]layerprobe summarize google-bert/bert-base-cased -t articles.jsonl[/bold]
     """
-    task = source.load()
+    task = dataclasses.replace(source, kind=source.kind or SUMMARIZATION.name).load()
 
     # only now: an error in the data needs no torch
     from layerprobe.kinds.summaries.untrained import summarize as score

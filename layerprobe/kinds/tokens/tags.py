@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from layerprobe.kinds.tokens.metrics import tag_influences, tag_scores
 from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.tables import CONLL_SUFFIXES
 
 if TYPE_CHECKING:
     from layerprobe.tasks.loading import TaskSource
@@ -18,6 +19,8 @@ def has_tags(path: Path) -> bool:
     from layerprobe.kinds.tokens.loading import cells_of
 
     cells, may_be_table = cells_of(path, TAG_COLUMNS)
+    if not cells and path.suffix.lower() in CONLL_SUFFIXES:
+        return path.is_file()  # what is wrong with it is said where it is read
     return bool(cells) and not may_be_table and not any(cell.startswith(("B-", "I-")) for cell in cells)
 
 

@@ -164,16 +164,30 @@ def test_what_is_no_squad(tmp_path: Path) -> None:
         load_task(other)
     with pytest.raises(TaskError, match=r"expected a list, got .*give JSON in the layout of SQuAD"):
         load_task(other, kind=KIND)
-    (tmp_path / "broken.json").write_text('{"paragraphs": ')
-    with pytest.raises(TaskError, match=r"broken\.json cannot be read as JSON"):
-        load_task(tmp_path / "broken.json")
-    (tmp_path / "a.csv").write_text("question,context\na,b\n")
-    with pytest.raises(TaskError, match=r"extension '\.csv': expected one of \.json, \.jsonl, \.parquet"):
+    (tmp_path / "a.csv").write_text("Frage;Zusammenhang\na;b\n")
+    with pytest.raises(TaskError, match=r"with question, context, answers, got a file with the columns Frage, Zusamm"):
         load_task(tmp_path / "a.csv", kind=KIND)
     with pytest.raises(TaskError, match="expected no columns for question answering"):
         load_task(other, kind=KIND, columns="a,b")
     with pytest.raises(TaskError, match="expected no score range for question answering"):
         load_task(other, kind=KIND, score_range=(0, 1))
+
+
+def test_a_defect_is_named_with_its_place(tmp_path: Path) -> None:
+    whole = squad_json(ANSWERED)
+    text = json.dumps(whole, indent=1)
+    (tmp_path / "a.json").write_text(text.replace('",\n', '"\n', 1))
+    with pytest.raises(TaskError, match=r"a\.json cannot be read as JSON: Expecting ',' delimiter: line \d+ column"):
+        load_task(tmp_path / "a.json")
+    del whole["data"][0]["paragraphs"][1]["qas"][1]["answers"][0]["answer_start"]
+    with pytest.raises(
+        TaskError, match=r"data\[0\]\.paragraphs\[1\]\.qas\[1\]: expected an object with 'answer_start'"
+    ):
+        load_task(written(tmp_path / "b.json", whole))
+    lines = [json.dumps(row) for row in rows(ANSWERED)]
+    (tmp_path / "c.jsonl").write_text("\n".join([*lines[:6], lines[6][:-3], *lines[7:]]))
+    with pytest.raises(TaskError, match=r"c\.jsonl, line 7: expected one JSON object a line"):
+        load_task(tmp_path / "c.jsonl")
 
 
 def test_items_are_checked() -> None:

@@ -163,6 +163,12 @@ def test_other_sources_are_refused(tmp_path: Path, plenty: Path) -> None:
         load_task(few)
 
 
+def test_the_first_line_of_a_file_of_words_may_be_the_bad_one(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("Häuser\n\n" + "Anna\tB-PER\nging\tO\n\n" * 60, encoding="latin-1")
+    with pytest.raises(TaskError, match=r"a\.conll, line 1: expected a word and its tag .* got 1 column: 'Häuser'"):
+        load_task(tmp_path / "a.conll")
+
+
 def test_a_table_is_none_of_words(tmp_path: Path) -> None:
     path = tmp_path / "table.txt"
     path.write_text("".join(f"some text {i}\t{i % 2}\n" for i in range(300)))
