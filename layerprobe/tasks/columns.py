@@ -261,6 +261,8 @@ def _roles(table: Table) -> _Roles:
             labels.append(i)
         elif len(distinct) > 1 or 0 < len(cells) < _FEW_ROWS:
             texts.append(i)
+    if scores and not texts:  # of texts that come again and again
+        texts, labels = labels, []
     worded = [i for i in texts if not all(re.fullmatch(r"(?=.*\d)\S*", row[i].strip()) for row in table.rows)]
     return _Roles(tuple(worded or texts), tuple(scores), tuple(labels), tuple(numbering))
 

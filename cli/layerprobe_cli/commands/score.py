@@ -49,10 +49,11 @@ def score(
 
     with output.progress():
         checkpoint = extraction.resolve(model)
+        told = output.data(checkpoint, task, scored=split or task.scored) or task.warnings
         scores, embeddings = score_layers(checkpoint, task, split=split)
         means = average_layers(checkpoint, task) if layer_means else None
-    warnings = (*task.warnings, *embeddings.warnings)
-    output.notes(task.notes, warnings)
+    warnings = tuple(dict.fromkeys((*told, *embeddings.warnings, *scores.warnings)))
+    output.notes((), warnings[len(told) :])
     follow: dict[str, Any] = {"warnings": warnings, "commands": [command("find", model, "-t", str(source.task))]}
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
     table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")

@@ -3,7 +3,6 @@
 import dataclasses
 
 from layerprobe.checks import LEVEL
-from layerprobe.kinds.summaries.kind import SUMMARIZATION
 from layerprobe_cli.options import Extraction, IntervalLevel, Model, Report, TaskSource
 from layerprobe_cli.output import Output
 
@@ -23,6 +22,8 @@ def summarize(
 
     Example:  [bold]layerprobe summarize google-bert/bert-base-cased -t articles.jsonl[/bold]
     """
+    from layerprobe.kinds.summaries.kind import SUMMARIZATION
+
     task = dataclasses.replace(source, kind=source.kind or SUMMARIZATION.name).load()
 
     # only now: an error in the data needs no torch

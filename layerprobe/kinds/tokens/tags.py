@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from layerprobe.kinds.tokens.metrics import tag_influences, tag_scores
 from layerprobe.tasks.kind import Kind
-from layerprobe.tasks.tables import CONLL_SUFFIXES
 
 if TYPE_CHECKING:
     from layerprobe.tasks.loading import TaskSource
@@ -17,6 +16,7 @@ TAG_COLUMNS = ("postags", "pos", "upostags", "upos", "xpos", "tags", "labels")
 def has_tags(path: Path) -> bool:
     """Return whether a file, or one of a folder, holds words with tags that are not of BIO."""
     from layerprobe.kinds.tokens.loading import cells_of
+    from layerprobe.tasks.tables import CONLL_SUFFIXES
 
     cells, may_be_table = cells_of(path, TAG_COLUMNS)
     if not cells and path.suffix.lower() in CONLL_SUFFIXES:
