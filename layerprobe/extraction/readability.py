@@ -22,7 +22,12 @@ _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 def data_quality(
-    model: ModelLike, data: Task | Sequence[str], *, split: TextSplit = "all", max_length: int | None = None
+    model: ModelLike,
+    data: Task | Sequence[str],
+    *,
+    split: TextSplit = "all",
+    scored: TextSplit = "test",
+    max_length: int | None = None,
 ) -> DataQuality:
     """Return what is odd about a task or texts, and what a model's tokenizer makes of them.
 
@@ -30,12 +35,15 @@ def data_quality(
         model: A name, a folder, or a `Model`; its weights are not loaded.
         data: A task, or texts.
         split: Whose texts of a task.
+        scored: What of a task is scored; all of it, or the test split.
         max_length: Tokens at which texts are cut; by default as the options say.
 
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.
     """
-    own, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
+    own, texts = (
+        (task_quality(data, scored=scored), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
+    )
     items = readable_as(texts)
     checkpoint = resolve_checkpoint(model, items=items)
     options = checkpoint.options

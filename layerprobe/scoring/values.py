@@ -15,6 +15,8 @@ from layerprobe.names import distinct_names, short_name
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 
+REVERSED = -20.0
+"""Correlations x 100 of all layers below which labels are likely to be the wrong way round."""
 MeanForm = Literal["unit", "plain"]
 """Of the embeddings of two layers: each divided by its norm, so that both count alike, or as they are."""
 FORMS = {"unit": "at unit norm", "plain": "as they are"}
@@ -58,6 +60,14 @@ class LayerScores(Shown):
     def best_layer(self) -> int:
         """The layer with the highest primary metric, the earlier one of equals."""
         return self.first_layer + best_of(self.scores[self.first_layer :])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What speaks against the labels."""
+        if max(self.scores[self.first_layer :]) >= REVERSED:
+            return ()
+        what = f"every layer has a {metric_title(self.primary)} x 100 below {REVERSED:g}"
+        return (f"{what}: the labels may be distances, not similarities; reverse them (highest score minus each)",)
 
     @property
     def table(self) -> Table:

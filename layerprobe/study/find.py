@@ -34,6 +34,7 @@ from layerprobe.jobs.execute import execute
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
@@ -174,6 +175,8 @@ class _Search:
             n_folds=len(folds),
             first_layer=max(cka.first_layer - 1, 0),  # such a curve begins a layer later
         )
+        if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
+            self.failures += score_split(checkpoint, task, split="all")[0].warnings
         if self.evidence.first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 

@@ -208,7 +208,7 @@ class Finding(Shown):
     weights: Weights | None = None
     """Of the layer to keep; None in files of before."""
     failures: tuple[str, ...] = ()
-    """Runs and layers that gave no score, and why."""
+    """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
 
     @property
     def best_layer(self) -> int:

@@ -1,11 +1,15 @@
 """Which columns of a table hold the texts and the score or label. Knows names and layouts, not files."""
 
+import dataclasses
 import itertools
 import re
+import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS, Kind, detect_kind
+from layerprobe.tasks.labels import label_cell
 from layerprobe.tasks.scores import is_number
 from layerprobe.tasks.tables import Table
 
@@ -43,15 +47,22 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
     """Return the table without its header row, and where the first and second text and the target are.
 
     The columns are "first,second,target", or "text,label" for single texts, as names or as indices from 0. Where they
-    are None, those of the kind are detected; without a kind a pair goes before a single text.
+    are None, usual names are known, and what names do not say is inferred from the cells, as the table's notes then
+    say; without a kind a pair goes before a single text.
 
     Raises:
-        TaskError: If a column is missing or the layout is not known.
+        TaskError: If a column is missing or the layout is not known, or there is more than one reading.
     """
     asked = None if kind is None else KINDS[kind]
     if columns is None:
-        table = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
-        return table, _known_columns(table, asked)
+        named = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
+        found = _known_columns(named, asked)
+        if found is not None:
+            return named, found
+        *texts, target = found = _inferred_columns(named, asked)
+        if named.header is not None and named.header[target] in {row[target].strip() for row in named.rows}:
+            named = table  # the first row has a label and names nothing
+        return _with_note(named, texts, target), found
     widths = (2, 3) if asked is None else (3,) if asked.pairs else (2,)
     return _chosen(table, columns, widths, _wanted_words(asked), with_target=widths)
 
@@ -83,7 +94,7 @@ def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[in
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
     if columns is None:
-        return table, _known_text_columns(table)
+        return _known_text_columns(table)
     return table, tuple(named_column(table, column) for column in wanted)
 
 
@@ -95,6 +106,8 @@ def named_column(table: Table, column: str) -> int:
         return table.header.index(column)
     if _is_index(column) and int(column) < table.width:
         return int(column)
+    if table.header is None and not any(map(is_number, table.rows[0])):
+        table = table.with_header()
     raise TaskError(f"{table.name} has no column {column!r}; it has {_shown(table)}")
 
 
@@ -174,12 +187,16 @@ def training_columns(
 
 
 def _looks_like_header(table: Table) -> bool:
-    """Return whether the first row names a text column, or has words where all other rows have numbers."""
+    """Return whether the first row names a text column, or has words where others have numbers or other labels."""
     first, *rest = table.rows
     if {plain_name(cell) for cell in first} & {*TEXT_NAMES, *itertools.chain(*SENTENCE_NAMES)}:
         return True
-    numeric = (bool(rest) and all(is_number(row[i]) for row in rest) for i in range(table.width))
-    return any(is_numeric and not is_number(cell) for is_numeric, cell in zip(numeric, first, strict=True))
+    for i, name in enumerate(first):
+        others = {row[i].strip() for row in rest}
+        numeric = not is_number(name) and bool(rest) and all(map(is_number, others))
+        if numeric or (_are_labels(others, len(rest)) and name.strip() not in others):
+            return True
+    return False
 
 
 def _asked_for(table: Table, columns: Columns) -> tuple[Table, list[str]]:
@@ -193,58 +210,168 @@ def _is_index(column: str) -> bool:
     return re.fullmatch("[0-9]{1,6}", column) is not None
 
 
-def _known_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
-    layout = PAIR if kind is None else kind.layout
-    if table.header is None:
-        if table.width == 2 if kind is None else not kind.pairs:
-            return _unnamed_text_and_target(table, SINGLE if kind is None else layout)
-        return _unnamed_pair_columns(table)
-    texts: tuple[int, ...] | None = _named_sentences(table.header) if kind is None or kind.pairs else None
-    if texts is None and (kind is None or not kind.pairs):
-        single = _named(table.header, TEXT_NAMES)
-        texts = None if single is None else (single,)
-    kinds = KINDS.usable().values() if kind is None else (kind,)
-    names = [name for each in kinds if texts and each.pairs == (len(texts) == 2) for name in each.target_columns]
-    target = _named(table.header, names)
+def _known_columns(table: Table, kind: Kind | None) -> tuple[int, ...] | None:
+    """Return the columns of usual names; None where one has another."""
+    texts = _named_texts(table, kind)
+    target = _named(table.header or (), _target_names(kind, texts))
     if texts is None or target is None:
-        raise _unknown_layout(table, layout)
+        return None
     return _distinct(table, (*texts, target))
 
 
-def _unnamed_text_and_target(table: Table, layout: str) -> tuple[int, int]:
-    numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
-    if table.width != 2 or len(numeric) != 1:
+def _named_texts(table: Table, kind: Kind | None) -> tuple[int, ...] | None:
+    texts: tuple[int, ...] | None = _named_sentences(table.header or ()) if kind is None or kind.pairs else None
+    if texts is None and (kind is None or not kind.pairs):
+        single = _named(table.header or (), TEXT_NAMES)
+        texts = None if single is None else (single,)
+    return texts
+
+
+def _target_names(kind: Kind | None, texts: Sequence[int] | None) -> list[str]:
+    kinds = KINDS.usable().values() if kind is None else (kind,)
+    return [name for each in kinds if not texts or each.pairs == (len(texts) == 2) for name in each.target_columns]
+
+
+# ---- by content -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """What the columns of a table could be, by their cells; constants and row numbers are neither text nor target."""
+
+    texts: tuple[int, ...]
+    scores: tuple[int, ...]
+    """Columns of numbers."""
+    labels: tuple[int, ...]
+    """Columns of few different short texts."""
+    numbering: tuple[int, ...]
+    """Columns that number rows."""
+
+
+def _roles(table: Table) -> _Roles:
+    texts, scores, labels, numbering = list[int](), list[int](), list[int](), list[int]()
+    for i in range(table.width):
+        cells = [cell for row in table.rows if (cell := row[i].strip())]
+        distinct = set(cells)
+        if _counts_up(cells) or (table.header is not None and plain_name(table.header[i]) in ROW_NAMES):
+            numbering.append(i)
+        elif cells and 2 * sum(map(is_number, cells)) > len(cells):  # most: a bad one is reported as a bad score
+            scores.append(i)
+        elif _are_labels(distinct, len(cells)):
+            labels.append(i)
+        elif len(distinct) > 1 or 0 < len(cells) < _FEW_ROWS:
+            texts.append(i)
+    if scores and not texts:  # of texts that come again and again
+        texts, labels = labels, []
+    worded = [i for i in texts if not all(re.fullmatch(r"(?=.*\d)\S*", row[i].strip()) for row in table.rows)]
+    return _Roles(tuple(worded or texts), tuple(scores), tuple(labels), tuple(numbering))
+
+
+def _are_labels(distinct: set[str], n: int) -> bool:
+    return 2 <= len(distinct) <= n / 2 and max(map(len, distinct)) <= _LONGEST_LABEL
+
+
+_LONGEST_LABEL, _FEW_ROWS = 50, 4
+_SHOWN = 4
+"""Readings that an error names."""
+
+
+def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
+    """Return the columns of the only reading of a table; raise TaskError where there is none, or more than one."""
+    roles, texts = _roles(table), _named_texts(table, kind)
+    layout = PAIR if kind is None else kind.layout
+    if texts is None and layout == PAIR and _ranking_kind(table.header or ()):
         raise _unknown_layout(table, layout)
-    return 1 - numeric[0], numeric[0]
+    targets = (*roles.scores, *roles.labels)
+    if kind is not None:
+        targets = tuple(filter(lambda i: _few(table, i), targets)) if kind.labelled else roles.scores
+    names = _target_names(kind, texts)
+    known = [i for i in targets if table.header is not None and plain_name(table.header[i]) in names]
+    readings = list[tuple[str, tuple[int, ...]]]()
+    for side in [texts] if texts else _sides(table, roles, kind):
+        for target in known or targets:
+            cells = {row[target] for row in table.rows}
+            kinds = (
+                [kind.name]
+                if kind
+                else _kinds_of(cells, pairs=len(side) == 2, named=bool(known or table.header is None))
+            )
+            readings += [(name, (*side, target)) for name in kinds]
+    if not readings:
+        raise _unknown_layout(table, layout)
+    if len(readings) > 1:
+        ways = [f"--kind {name!r} --columns {_option(table, columns)!r}" for name, columns in readings[:_SHOWN]]
+        more = f" ({len(readings) - _SHOWN} more)" if len(readings) > _SHOWN else ""
+        raise TaskError(
+            f"{table.name}: cannot tell which columns are {layout}; it has {_shown(table)}: choose {', or '.join(ways)}"
+            f"{more}"
+        )
+    return readings[0][1]
 
 
-def _unnamed_pair_columns(table: Table) -> tuple[int, int, int]:
-    # By the first row, so that a bad score further down is reported as a bad score.
-    numeric = [i for i, cell in enumerate(table.rows[0]) if is_number(cell)]
-    if len(numeric) > 1:
-        numeric = [i for i in numeric if all(is_number(row[i]) for row in table.rows)]
-    if table.width != 3 or len(numeric) != 1:
-        raise _unknown_layout(table, PAIR)
-    first, second = (i for i in range(3) if i != numeric[0])
-    return first, second, numeric[0]
+def _few(table: Table, column: int) -> bool:
+    """Return whether a column has few different cells, as labels have."""
+    return 2 * len({row[column] for row in table.rows}) <= max(4, len(table.rows))
 
 
-def _known_text_columns(table: Table) -> tuple[int, ...]:
+def _sides(table: Table, roles: _Roles, kind: Kind | None) -> list[tuple[int, ...]]:
+    """Return the texts, or pairs of texts, that a task of a table could be of."""
+    singles: list[tuple[int, ...]] = [(i,) for i in roles.texts]
+    pairs: list[tuple[int, ...]] = list(itertools.combinations(roles.texts, 2))
+    alike = [(a, b) for a, b in itertools.combinations(roles.texts, 2) if _alike(table, a, b, scored=not roles.labels)]
+    if kind is not None:
+        return singles if not kind.pairs else [*alike] if len(alike) == 1 else pairs
+    return pairs if len(pairs) == len(alike) == 1 else pairs + singles
+
+
+def _alike(table: Table, a: int, b: int, *, scored: bool) -> bool:
+    """Return whether two columns are the sides of pairs: of similar length and, but for pairs with a score, names."""
+    short, long = sorted(statistics.median(len(row[i]) for row in table.rows) for i in (a, b))
+    names = ("", "") if table.header is None else (table.header[a].lower(), table.header[b].lower())
+    words, others = (set(re.findall(r"[^\W\d_]{2,}", name)) for name in names)
+    numbered = len(names[0]) > 1 and names[0][:-1] == names[1][:-1]
+    return long <= 3 * short and (scored or numbered or bool(words & others))
+
+
+def _kinds_of(cells: set[str], *, pairs: bool, named: bool) -> list[str]:
+    """Return the kinds of task that targets can be of; numbers of three classes may be scores where no name says."""
+    first = detect_kind(cells, pairs=pairs)
+    distinct = {label_cell(cell) for cell in cells} - {""}
+    if named or KINDS[first].labelled or distinct != {"0", "1", "2"}:
+        return [first]
+    classes = (n for n, each in KINDS.usable().items() if each.pairs == pairs and each.labelled and not each.loader)
+    return [first, *(name for name in classes if KINDS[name].detects(distinct))]
+
+
+def _with_note(table: Table, texts: Sequence[int], target: int | None) -> Table:
+    """Return a table whose notes say which columns were inferred."""
+    of = " and ".join(map(table.column, texts))
+    said = f"texts in {of}" + ("" if target is None else f", target in {table.column(target)}")
+    return dataclasses.replace(table, found=(*table.found, ("--columns", said)))
+
+
+def _option(table: Table, columns: Sequence[int]) -> str:
+    """Return columns as `--columns` has them: by name, or by index where there is none or a comma is in it."""
+    names = [str(i) if table.header is None else table.header[i] for i in columns]
+    return ",".join(map(str, columns) if any("," in name or not name for name in names) else names)
+
+
+def _known_text_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     if table.width == 1:
-        return (0,)
-    if table.header is None:
-        try:
-            return _unnamed_pair_columns(table)[:2]
-        except TaskError:
-            raise _unknown_layout(table, "the texts") from None
-    if (sentences := _named_sentences(table.header)) is not None:
-        return _distinct(table, sentences)
-    if (text := _named(table.header, TEXT_NAMES)) is not None:
-        return _distinct(table, (text,))
+        return table, (0,)
+    known = _named_sentences(table.header or ())
+    if known is None and (text := _named(table.header or (), TEXT_NAMES)) is not None:
+        known = (text,)
+    if known is not None:
+        return table, _distinct(table, known)
+    roles = _roles(table)
+    scored = table.header is None and len(roles.scores) == 1 and not roles.labels
+    if len(roles.texts) == 1 or (len(roles.texts) == 2 and _alike(table, *roles.texts, scored=scored)):
+        return _with_note(table, roles.texts, None), roles.texts
     raise _unknown_layout(table, "the texts")
 
 
-def _named_sentences(header: Sequence[str]) -> tuple[int, int] | None:
+def _named_sentences(header: Sequence[str]) -> tuple[int, ...] | None:
     names = [plain_name(name) for name in header]
     return next(((names.index(a), names.index(b)) for a, b in SENTENCE_NAMES if {a, b} <= set(names)), None)
 
@@ -273,14 +400,18 @@ def plain_name(name: str) -> str:
 
 
 def _unknown_layout(table: Table, what: str) -> TaskError:
-    columns = _likely_columns(table, what.split(","))
-    names = [table.header[i] if table.header is not None else str(i) for i in columns]
     if what == PAIR and (kind := _ranking_kind(table.header or ())):
         return TaskError(
             f"{table.name}: it has {_shown(table)}, which may be those of another kind of task: choose {kind}"
         )
-    example = f", for example --columns {','.join(names)!r}" if names else ""
-    advice = f"name {what} by column or index from 0{example}"
+    words = what.split(",")
+    has_target = words[-1] in ("score", "label", "relevance")
+    roles, n_texts = _roles(table), len(words) - has_target
+    columns = sorted(roles.texts, key=lambda i: -sum(len(row[i]) for row in table.rows))
+    likely = [*sorted(columns[:n_texts]), *[*roles.scores, *roles.labels, *columns[n_texts:]][:has_target]]
+    example = f", for example --columns {_option(table, likely)!r}" if len(likely) == len(words) else ""
+    numbering = [f"{table.column(i)} numbers the rows, " for i in roles.numbering if has_target]
+    advice = f"{''.join(numbering)}name {what} by column or index from 0{example}"
     return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")
 
 
@@ -290,29 +421,6 @@ def _ranking_kind(header: Sequence[str]) -> str:
         return ""
     negative = any(plain_name(name).startswith(NEGATIVE_NAME) for name in header)
     return "--kind retrieval or --kind triplets" if negative else "--kind retrieval"
-
-
-def _likely_columns(table: Table, wanted: Sequence[str]) -> list[int]:
-    """Return columns that could be the wanted ones, texts before a target; none where there are too few.
-
-    No column that numbers the rows or is called an id is among them.
-    """
-    rows = table.rows[:_LOOKED_AT]
-    columns = {i: [row[i].strip() for row in rows] for i in range(table.width)}
-    body = {i: cells[1:] or cells if table.header is None else cells for i, cells in columns.items()}
-    numeric = [i for i in body if body[i] and all(is_number(cell) for cell in body[i] if cell)]
-    named = [] if table.header is None else [i for i, name in enumerate(table.header) if plain_name(name) in ROW_NAMES]
-    numbering = [*named, *(i for i in numeric if _counts_up(body[i]))]
-    others = [i for i in range(table.width) if i not in numbering]
-    length = {i: sum(map(len, body[i])) for i in others}
-    longest = sorted((i for i in others if i not in numeric), key=lambda i: -length[i])
-    n_texts = len(wanted) - 1 if len(wanted) > 1 else 1
-    texts = sorted(longest[:n_texts])
-    targets = [i for i in others if i in numeric] + longest[n_texts:] if len(wanted) > 1 else []
-    return [*texts, *targets[:1]] if len(texts) + len(targets[:1]) == len(wanted) else []
-
-
-_LOOKED_AT = 1000
 
 
 def _counts_up(cells: Sequence[str]) -> bool:

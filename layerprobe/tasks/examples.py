@@ -50,6 +50,10 @@ class Rows:
     """Why others are not among them."""
     warnings: tuple[str, ...]
     """What was changed in them."""
+    notes: tuple[str, ...]
+    """How the table was understood."""
+    columns: tuple[str, ...] | None
+    """Where texts and target are, by which the other splits are read too."""
 
 
 def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
@@ -57,7 +61,8 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
 
     A row whose texts and target are all empty is no row, as a blank line is none; the warnings count these.
     """
-    table, (*texts, target) = task_columns(table, columns, kind)
+    table, found = task_columns(table, columns, kind)
+    *texts, target = found
     cleaner, rows, empty, blank = Cleaner(), [], EmptyCells(table.name, table.unit), 0
     for i, row in enumerate(table.rows):
         cells = {text: cleaner.clean(row[text]) for text in texts} | {target: row[target]}
@@ -70,7 +75,9 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
     said = (f"{table.name}: left out {count(blank, 'row')} without texts and {table.column(target)}",) if blank else ()
     changed = cleaner.warnings(table.name, _unit(len(texts) == 2))
-    return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed))
+    inferred = any(option == "--columns" for option, _ in table.found)
+    names = tuple(table.header[i] if table.header else str(i) for i in found) if inferred else None
+    return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed), notes=table.notes, columns=names)
 
 
 def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:
@@ -111,8 +118,7 @@ def task_of(
 ) -> Task:
     """Return a task of parsed rows, whose missing splits are drawn from the train split.
 
-    Scores are scaled to 0 .. 1; labels are numbered as in the train split. The warnings also count texts of the test
-    split that are in the train split.
+    Scores are scaled to 0 .. 1; labels are numbered as in the train split.
 
     Raises:
         TaskError: If a split has too few examples, or all of one score or label; if a score is out of the range, or
@@ -144,7 +150,7 @@ def task_of(
         score_range=score_range,
         one_piece=one_piece,
         notes=(*notes, *drawn, scale_note),
-        warnings=(*warnings, *_overlap(train, test)),
+        warnings=tuple(warnings),
     )
 
 
@@ -184,20 +190,6 @@ def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str,
     classes = ", ".join(f"{counts[label]} {label[:40]}" for label in labels[:20])
     more = f" and {len(labels) - 20} more classes" if len(labels) > 20 else ""
     return labels, f"read as {kind}; labels of the train split: {classes}{more}"
-
-
-def _overlap(train: Examples, test: Examples) -> list[str]:
-    """Say how many texts of the test split are in the train split too."""
-    seen = set(train.texts)
-    n_seen = sum(text in seen for text in test.texts)
-    if not n_seen:
-        return []
-    said = f"{n_seen:,} of {len(test.texts):,} texts of the test split are in the train split too"
-    if train.second is None or test.second is None:
-        return [said]
-    trained = set(map(frozenset, zip(train.first, train.second, strict=True)))
-    n_pairs = sum(frozenset(pair) in trained for pair in zip(test.first, test.second, strict=True))
-    return [f"{said} ({count(n_pairs, 'whole pair')})"]
 
 
 def _score_range(kind: str, rows: Sequence[Row], given: tuple[float, float] | None) -> tuple[tuple[float, float], str]:

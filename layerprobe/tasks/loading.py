@@ -17,6 +17,7 @@ from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.memory import table_of, tables_of
+from layerprobe.tasks.quality import with_overlaps
 from layerprobe.tasks.splitting import SPLITS, check_ratios
 from layerprobe.tasks.tables import (
     Table,
@@ -84,7 +85,7 @@ def load_task(
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
     still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
     Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, and the
-    texts that test and train share; its notes say how the data was understood. Every split has at least 4 examples and
+    texts that splits share; its notes say how the data was understood. Every split has at least 4 examples and
     2 different targets.
 
     Args:
@@ -92,7 +93,8 @@ def load_task(
             data set, with `:config` where it has several; or what is in memory: a pandas DataFrame, a
             `datasets.Dataset`, a mapping of columns, a list of mappings or of rows, or a mapping of splits to such.
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
-            joined by commas. By default usual names are known, and files of texts and a number.
+            joined by commas. By default usual names are known, and what names do not say is inferred from
+            the cells and noted: two texts with a number or label are pairs, one with a label is classified.
         kind: One of `KINDS`. By default detected in the train split: single texts are classified; pairs are paraphrase
             where all targets are 0 or 1, sts where any is another number, entailment otherwise.
         validation: A file with the validation split, or what is in memory.
@@ -133,8 +135,7 @@ def load_task(
         return _of_tables(given, kind)
     if given.score_range is not None:
         raise TaskError(f"expected no score range for {kind}, got {given.score_range}")
-    task: Task = loader(given)
-    return task
+    return with_overlaps(loader(given))
 
 
 def _of_tables(given: TaskSource, kind: str | None) -> Task:
@@ -143,15 +144,17 @@ def _of_tables(given: TaskSource, kind: str | None) -> Task:
         role: data for role, data in (("validation", given.validation), ("test", given.test)) if data is not None
     }
     tables, notes = _tables(given.source, further, given.format, given.name)
-    notes += [note for table in tables.values() for note in table.notes]
-    read = {role: read_rows(table, given.columns, kind) for role, table in tables.items()}
+    train = read_rows(tables["train"], given.columns, kind)
+    columns = given.columns or train.columns
+    read = {role: train if role == "train" else read_rows(table, columns, kind) for role, table in tables.items()}
+    notes += [note for rows in read.values() for note in rows.notes]
     warnings = [warning for table in tables.values() for warning in table.warnings]
     warnings += check_empty([rows.empty for rows in read.values()], skip=given.skip_empty)
     warnings += [warning for rows in read.values() for warning in rows.warnings]
     kind = kind or kind_of({role: rows.rows for role, rows in read.items()})
     if given.score_range is not None and KINDS[kind].labelled:
         raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {given.score_range}")
-    return task_of(
+    task = task_of(
         given.name,
         kind,
         {role: parsed(kind, role, rows.rows, skip_empty=given.skip_empty) for role, rows in read.items()},
@@ -161,6 +164,7 @@ def _of_tables(given: TaskSource, kind: str | None) -> Task:
         notes=notes,
         warnings=warnings,
     )
+    return with_overlaps(task)
 
 
 def _recognised(source: object) -> str | None:

@@ -7,8 +7,8 @@ import math
 import statistics
 import typing
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from layerprobe.files.images import readable_as
@@ -17,7 +17,7 @@ from layerprobe.metrics.names import Split
 from layerprobe.results.table import Table, named_values
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.texts import count
-from layerprobe.tasks.values import Examples, Items, Task
+from layerprobe.tasks.values import Examples, Items, Task, TextSplit
 
 UNREADABLE = 0.25
 """Share of characters in unknown tokens above which a model is said not to read texts. Measured: below 0.001 for MiniLM
@@ -109,7 +109,7 @@ class TokenQuality:
 class SplitQuality:
     """What is in a split of a task."""
 
-    split: Split
+    split: TextSplit
     n: int
     """Examples."""
     copies: int
@@ -154,13 +154,11 @@ class DataQuality:
         said = list(self.tokens.warnings) if self.tokens else []
         for split in self.splits:
             if split.copies > MANY_COPIES * split.n:
-                said.append(f"{split.copies:,} of {count(split.n, 'example')} of the {split.split} split are copies")
+                said.append(f"{split.copies:,} of {count(split.n, 'example')} of {_named(split.split)} are copies")
         if self.splits and self.splits[-1].visible > FEW_POINTS:
             test = self.splits[-1]
-            said.append(
-                f"the test split has {count(test.n, 'example')}: a difference between two layers of less than about "
-                f"{test.visible:.1f} points will not show"
-            )
+            what = f"a difference between two layers of less than about {test.visible:.1f} points will not show"
+            said.append(f"{_named(test.split)} has {count(test.n, 'example')}: {what}")
         return tuple(said)
 
     @property
@@ -174,13 +172,14 @@ class DataQuality:
         return named_values(counts, "Data")
 
 
-def task_quality(task: Task) -> DataQuality:
-    """Return what is in a task."""
+def task_quality(task: Task, *, scored: TextSplit = "test") -> DataQuality:
+    """Return what is in the splits of a task, or in all of it where that is what is scored."""
+    splits: tuple[TextSplit, ...] = ("all",) if scored == "all" else typing.get_args(Split)
     return DataQuality(
         n_texts=len(task.texts()),
         copies=0,
         what="image" if task.readable == "image" else "text",
-        splits=tuple(_split_quality(task, split) for split in typing.get_args(Split)),
+        splits=tuple(_split_quality(task, split) for split in splits),
     )
 
 
@@ -212,9 +211,32 @@ def visible_difference(n: int, *, labelled: bool) -> float:
     return 100 * errors * (share if labelled else correlation) * math.sqrt(2 * (1 - NEIGHBOURS))
 
 
-def _split_quality(task: Task, split: Split) -> SplitQuality:
+def with_overlaps(task: Task) -> Task:
+    """Return a task whose warnings also say how many texts, and whole items, its splits have in common."""
+    pairs: tuple[tuple[Split, Split], ...] = (("test", "train"), ("validation", "train"), ("test", "validation"))
+    said = [_overlap(task, split, other) for split, other in pairs]
+    return replace(task, warnings=(*task.warnings, *filter(None, said)))
+
+
+def _overlap(task: Task, split: Split, other: Split) -> str:
+    items, seen, unit = task.split(split), task.split(other), KINDS[task.kind].unit
+    texts = _side_texts(items)
+    if not (n := len(texts & _side_texts(seen))):
+        return ""
+    before, several = _distinct(seen), len(items.sides) > 1
+    whole = count(sum(item in before for item in _whole(items)), f"whole {unit}")
+    of = count(len(texts), "text" if several else unit)
+    said = f"{n:,} of {of} of the {split} split are in the {other} split too"
+    return f"{said} ({whole})" if several else said
+
+
+def _named(split: TextSplit) -> str:
+    return "the data" if split == "all" else f"the {split} split"
+
+
+def _split_quality(task: Task, split: TextSplit) -> SplitQuality:
     examples = task.split(split)
-    in_train = 0 if split == "train" else len(_side_texts(examples) & _side_texts(task.train))
+    in_train = 0 if split in ("train", "all") else len(_side_texts(examples) & _side_texts(task.train))
     # of a mean over items the error is nearer to that of a share
     labelled = KINDS[task.kind].labelled or not isinstance(examples, Examples)
     return SplitQuality(
@@ -232,7 +254,11 @@ def _side_texts(items: Items) -> set[str]:
 
 
 def _distinct(examples: Items) -> set[frozenset[str]]:
-    return set(map(frozenset, zip(*examples.sides, strict=True)))
+    return set(_whole(examples))
+
+
+def _whole(items: Items) -> Iterator[frozenset[str]]:
+    return map(frozenset, zip(*items.sides, strict=True))
 
 
 def _targets(task: Task, items: Items) -> tuple[tuple[str, int], ...]:

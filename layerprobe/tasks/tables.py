@@ -106,6 +106,29 @@ def read_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, s
         yield from text_lines(path, encoding or "utf-8")
 
 
+def read_json_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a JSONL file, each with its line; raise TaskError, with the line, where one is none."""
+    for number, line in read_lines(path, encoding):
+        if not line.strip():
+            continue
+        try:
+            record = parse_json(line)
+        except DataError as error:
+            raise TaskError(f"{path}, line {number}: expected one JSON object a line: {error}") from error
+        if not isinstance(record, dict):
+            raise TaskError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
+        yield number, record
+
+
+def columns_in(path: Path) -> str:
+    """Return the columns of a file for messages; nothing where it is no table."""
+    try:
+        header = read_table(path).with_header().header or ()
+    except TaskError:
+        return ""
+    return f" with the columns {', '.join(name[:40] for name in header)}"
+
+
 def encoding_of(path: Path) -> str:
     """Return what `find_encoding` does; raise TaskError if the file is too large or cannot be read."""
     with _task_errors(path):
@@ -399,15 +422,7 @@ def _read_jsonl(path: Path, given: str | None) -> Table:
     records: dict[int, dict[str, str]] = {}
     names: dict[str, None] = {}
     most, encoding = CELLS.value, given or encoding_of(path)
-    for number, line in read_lines(path, encoding):
-        if not line.strip():
-            continue
-        try:
-            record = parse_json(line)
-        except DataError as error:
-            raise TaskError(f"{path}, line {number}: expected one JSON object a line: {error}") from error
-        if not isinstance(record, dict):
-            raise TaskError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
+    for number, record in read_json_lines(path, encoding):
         records[number] = {name: _cell(value) for name, value in record.items()}
         names |= dict.fromkeys(record)
         if len(records) * len(names) > most:

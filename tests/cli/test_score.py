@@ -91,6 +91,20 @@ def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path],
     assert sum(row.endswith("best") for row in rows) == 1
 
 
+def test_what_is_odd_about_data_is_said_as_by_find(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    rows = [f"жзик {i} жзл;лмн {i} жзик;{i % 5},5" for i in range(60)]
+    path.write_text("\n".join(["Erster Satz;Zweiter Satz;Ähnlichkeit", *rows]))
+    lost = "of their characters are unknown to its tokenizer"
+    for command, few in (("score", "the data has 60 examples"), ("compare", "the test split has 6 examples")):
+        said = layerprobe(command, *pair[: 1 + (command == "compare")], "-t", path).err
+        assert said.count(lost) == 1, said
+        assert said.count(f"warning: {few}: a difference") == 1, said
+        assert said.count("texts in Erster Satz and Zweiter Satz, target in Ähnlichkeit") == 1, said
+
+
 def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     scores = layerprobe("score", pair[0], "-t", pairs_file, "--split", "validation", "--json").json["scores"]
     by_layer = scores["metrics"]["spearman"]

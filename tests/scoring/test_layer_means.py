@@ -15,6 +15,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring import layer_means as module
 from layerprobe.scoring.layer_means import layer_means, mean_cosines
+from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
@@ -92,3 +93,13 @@ def test_thresholds_and_probes_are_those_of_single_layers(model: str, options: O
 
 def test_it_shows_itself(model: str, options: Options, tmp_path: Path) -> None:
     assert_shows_itself(layer_means(given(model, options), toy_task_of("sts")), tmp_path)
+
+
+@pytest.mark.parametrize(("scores", "warned"), [((0.0, -30.0, -25.5), True), ((-30.0, -30.0, -5.0), False)])
+def test_labels_the_wrong_way_round_are_noticed(scores: tuple[float, ...], warned: bool) -> None:
+    found = LayerScores(
+        split="test", method="cosine", primary="spearman", metrics={"spearman": scores}, first_layer=int(warned)
+    )
+    assert [said.partition(":")[0] for said in found.warnings] == [
+        "every layer has a Spearman x 100 below -20"
+    ] * warned

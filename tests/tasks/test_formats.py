@@ -227,10 +227,10 @@ def test_encodings_of_real_texts(shared_data, tmp_path, language, encoding):
 
 
 def test_an_id_is_never_proposed(tmp_path):
-    rows = [("id", "phrase1", "phrase2", "note"), *((i, f"le chat {i}", f"un chien {i}", i % 6) for i in range(9))]
-    with pytest.raises(TaskError, match=r"for example --columns 'phrase1,phrase2,note'"):
+    rows = [("id", "titre", "avis", "note"), *((i, f"chat {i}", f"le chat rouge {i}" * 9, i % 6) for i in range(9))]
+    with pytest.raises(TaskError, match=r"choose --kind 'sts' --columns 'titre,avis,note', or --kind 'cl"):
         load_task(write_csv(tmp_path / "a.csv", rows))
-    with pytest.raises(TaskError, match=r"for example --columns '1,2,3'"):
+    with pytest.raises(TaskError, match=r"choose --kind 'sts' --columns '1,2,3', or --kind 'cl"):
         load_task(write_csv(tmp_path / "b.csv", rows[1:]))
     with pytest.raises(TaskError, match=r"by column or index from 0$"):
         load_task(write_csv(tmp_path / "c.csv", [row[:1] for row in rows]))

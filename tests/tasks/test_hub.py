@@ -78,8 +78,8 @@ def test_an_empty_split_is_an_error(hub):
 
 
 def test_other_columns_are_shown(hub):
-    hub["splits"] = {"train": split(8).rename_column("score", "how_much")}
-    with pytest.raises(TaskError, match=r"stsb train: cannot tell .* columns sentence1, sentence2, how_much"):
+    hub["splits"] = {"train": split(8).remove_columns("score")}
+    with pytest.raises(TaskError, match=r"stsb train: cannot tell .* columns sentence1, sentence2"):
         load_task("stsb")
 
 

@@ -14,6 +14,7 @@ import pytest
 from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds import KINDS as OWN
 from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Task, TaskSettings
 
 PAIR_HEADER = ("sentence1", "sentence2", "label")
@@ -187,6 +188,27 @@ def test_texts_that_test_and_train_share_are_counted(tmp_path: Path) -> None:
         test=[*texts(ENOUGH, "c"), ("a 1", "no")],
     )
     assert load_task(single).warnings == ("1 of 9 texts of the test split are in the train split too",)
+
+
+@pytest.mark.parametrize(
+    ("n", "unit", "header", "records"),
+    [
+        (16, "text", PAIR_HEADER, pairs(["yes", "no"] * 4)),
+        (8, "text", ("text", "label"), texts(["yes", "no"] * 4)),
+        (8, "query", ("query", "document"), [(f"Frage {i}", f"Antwort {i}") for i in range(8)]),
+    ],
+)
+def test_a_validation_split_that_is_the_test_split_is_noticed(
+    tmp_path: Path, n: int, unit: str, header: tuple[str, ...], records: list[Any]
+) -> None:
+    train = [(*(f"train {cell}" for cell in record[: 1 + (n > 8)]), *record[1 + (n > 8) :]) for record in records]
+    folder = splits(tmp_path, header, train=train, dev=records, test=records)
+    warnings = load_task(folder, kind="retrieval" if unit == "query" else None).warnings
+    same = f"{n} of {count(n, unit)} of the test split are in the validation split too"
+    assert warnings == (f"{same} (8 whole pairs)" if n > 8 else same,)
+    kind = "retrieval" if unit == "query" else None
+    seen = load_task(folder / "train.csv", validation=folder / "train.csv", kind=kind)
+    assert any("of the validation split are in the train split too" in said for said in seen.warnings)
 
 
 # ---- the Hub ------------------------------------------------------------------------------------------

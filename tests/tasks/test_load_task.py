@@ -46,7 +46,9 @@ def test_three_given_files(tmp_path, header):
     assert task.test.second[3] == "other c 3"
     assert task.test.targets == (0, 0.25, 0.5, 1)
     assert (task.name, task.score_range) == (str(paths[0]), (0, 5))
-    assert task.notes == ("scaled scores from 0 .. 5 to 0 .. 1, a range detected from the data",)
+    scaled = "scaled scores from 0 .. 5 to 0 .. 1, a range detected from the data"
+    inferred = f"{paths[0]}: read as texts in column 0 and column 1, target in column 2; --columns chooses otherwise"
+    assert task.notes == ((scaled,) if header else (inferred, scaled))
 
 
 def test_other_formats_give_the_same_task(tmp_path):
@@ -99,7 +101,7 @@ def test_a_missing_split_is_drawn_from_train(tmp_path):
     write_csv(tmp_path / "test.csv", rows(4))
     task = load_task(write_csv(tmp_path / "train.csv", rows(90)))
     assert sizes(task) == (80, 10, 4)
-    assert "split 90 pairs at random with seed 0 into 80 train, 10 validation" in task.notes[1]
+    assert "split 90 pairs at random with seed 0 into 80 train, 10 validation" in task.notes[2]
 
 
 def test_one_file_is_split_by_ratio(tmp_path):
@@ -109,7 +111,7 @@ def test_one_file_is_split_by_ratio(tmp_path):
     assert sizes(task) == pytest.approx((40, 20, 20), abs=2)
     splits = [{frozenset(pair) for pair in zip(s.first, s.second, strict=True)} for s in (task.train, task.test)]
     assert not splits[0] & splits[1]
-    assert "at random with seed 3" in task.notes[0]
+    assert "at random with seed 3" in task.notes[1]
     assert task.digest == load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=3).digest
     assert task.digest != load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=4).digest
 
@@ -190,9 +192,17 @@ def test_the_range_is_that_of_all_splits(tmp_path):
     [
         (rows(5), {}, "the validation split has 0 pairs, expected at least 4: give more pairs, or .* --validation"),
         ([], {"columns": "0,1,2"}, "is empty"),
-        ([("a", "b", "1"), ("c", "d", "x")], {}, r"a\.csv, line 2: expected a number as the score, got 'x'"),
+        (
+            [("a", "b", "1"), ("c", "d", "x"), ("e", "f", "2")],
+            {},
+            r"a\.csv, line 2: expected a number as the score, got 'x'",
+        ),
         ([("a", "b", "1"), ("c", "d", "nan")], {}, r"a\.csv, line 2: expected a finite score, got 'nan'"),
-        ([("a", f"b{i}", 2) for i in range(60)], {}, r"all 48 scores of the train split are 2 \(from .*a\.csv, line"),
+        (
+            [(f"a{i}", f"b{i}", 2) for i in range(60)],
+            {},
+            r"all 48 scores of the train split are 2 \(from .*a\.csv, line",
+        ),
         (rows(60), {"score_range": (0, 4)}, r"a\.csv, line \d+: expected a score from 0 to 4, got 5"),
         (rows(60), {"score_range": (4, 0)}, "expected a score range as low,high, got 4,0"),
         (rows(60), {"split_ratios": (1, 0, 0)}, "expected positive split ratios, got 1,0,0"),

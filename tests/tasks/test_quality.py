@@ -55,6 +55,14 @@ def test_labels_are_counted():
     assert counted(quality)["test: targets"] == ", ".join(f"{k}: {v}" for k, v in counts[2].items())
 
 
+def test_where_all_of_the_data_is_scored_all_of_it_is_counted():
+    task = load_task([(f"Frage {i}", f"Réponse {i}", i % 5) for i in range(60)])
+    assert task_quality(task).warnings[-1].startswith("the test split has 6 examples: a difference")
+    (only,) = task_quality(task, scored=task.scored).splits
+    assert (only.n, only.in_train) == (60, 0)
+    assert task_quality(task, scored="all").warnings[-1].startswith("the data has 60 examples: a difference")
+
+
 def test_copies_of_texts_are_counted():
     assert text_quality(["a", "b", "a"]) == DataQuality(n_texts=2, copies=1)
 

@@ -91,7 +91,9 @@ def compare(
         settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
     with output.progress(level):
-        tested = extract(extraction.resolve(model), data.items or data.texts)
+        checkpoint = extraction.resolve(model)
+        told = output.data(checkpoint, data, split=source.split) or data.warnings
+        tested = extract(checkpoint, data.items or data.texts)
         bases = [extract(each, data.items or data.texts) for each in checkpoints]
         measured = [
             compare_all(
@@ -107,7 +109,7 @@ def compare(
         ]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
-    output.notes(data.notes, (*data.warnings, *warnings))
+    output.notes((), [said for said in warnings if said not in told])
     given = ("-t", source.task) if source.task else ("--texts", str(source.texts))
     after = command("predict", model, *(word for other in others for word in ("-r", other)), *given)
     if parquet is not None:
@@ -117,7 +119,7 @@ def compare(
         *(_maps(measured) if show_map else [stacked([each.table for each in measured], by=("measure", "reference"))]),
         as_json=measured[0] if len(measured) == 1 else measured,
     )
-    report.write(output, *measured, warnings=data.warnings, commands=[after])
+    report.write(output, *measured, warnings=told, commands=[after])
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)

@@ -178,10 +178,12 @@ class _Scoring:
 
         with self.output.progress():
             checkpoint = self.extraction.resolve(self.models[0])
-            scores, embeddings = score_layers(checkpoint, task, split="test" if layer_means else split)
+            split = "test" if layer_means else split
+            told = self.output.data(checkpoint, task, scored=split or task.scored) or task.warnings
+            scores, embeddings = score_layers(checkpoint, task, split=split)
             means = average_layers(checkpoint, task) if layer_means else None
-        warnings = (*task.warnings, *embeddings.warnings)
-        self.output.notes(task.notes, warnings)
+        warnings = tuple(dict.fromkeys((*told, *embeddings.warnings, *scores.warnings)))
+        self.output.notes((), warnings[len(told) :])
         follow: dict[str, Any] = {"warnings": warnings, "commands": [command("find", self.models[0], "-t", task.name)]}
         about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
         table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")

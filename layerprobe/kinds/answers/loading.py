@@ -24,7 +24,7 @@ from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
-from layerprobe.tasks.tables import check_size, read_lines
+from layerprobe.tasks.tables import check_size, columns_in, read_json_lines
 from layerprobe.tasks.texts import Cleaner, count
 from layerprobe.tasks.values import Task
 
@@ -103,9 +103,6 @@ def load_questions(source: TaskSource) -> Task:
     if not any(splits["train"].answers):
         raise TaskError(f"no question of the train split of {source.name} has an answer: expected at least one")
     train, validation, test = (splits[role] for role in SPLITS)
-    shared = len(set(train.contexts) & set(test.contexts))
-    if shared:
-        warnings.append(f"{count(shared, 'context')} of the test split are in the train split too")
     return Task(
         name=source.name,
         kind=KIND,
@@ -186,11 +183,11 @@ def _parsed(path: Path) -> Any:
     if suffix not in SUFFIXES:
         raise TaskError(
             f"{path} has the extension {path.suffix!r}: expected one of {', '.join(SUFFIXES)} for {KIND}, in a layout "
-            "of SQuAD"
+            f"of SQuAD with {', '.join(COLUMNS)}, got a file{columns_in(path)}"
         )
     try:
         if suffix == ".jsonl":
-            return [parse_json(line) for _, line in read_lines(path) if line.strip()]
+            return [record for _, record in read_json_lines(path)]
         if suffix == ".json":
             return parse_json(read_document(path, BYTES).decode("utf-8-sig"))
         import pandas
@@ -221,8 +218,8 @@ def _of_articles(data: Mapping[str, Any], name: str) -> Iterator[_Record]:
             _listed(_get(article, "paragraphs", f"{name}: data[{a}]"), f"{name}: paragraphs")
         ):
             place = f"{name}: data[{a}].paragraphs[{p}]"
-            for q in _listed(_get(paragraph, "qas", place), f"{place}.qas"):
-                found.append((place, _get(paragraph, "context", place), q))
+            for number, q in enumerate(_listed(_get(paragraph, "qas", place), f"{place}.qas")):
+                found.append((f"{place}.qas[{number}]", _get(paragraph, "context", place), q))
                 second = second or (isinstance(q, dict) and "is_impossible" in q)
     for number, (place, context, q) in enumerate(found):
         answers = [

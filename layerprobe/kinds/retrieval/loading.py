@@ -290,9 +290,6 @@ def _task(
         notes.append(
             f"graded relevance, {min(gains):g} to {max(gains):g}: the gains of nDCG; in training all count alike"
         )
-    both = set(items["train"].queries) & set(items["test"].queries)
-    if both:
-        warnings.append(f"{len(both):,} of {len(items['test']):,} queries of the test split are in the train split too")
     return Task(
         name=source.name,
         kind=RETRIEVAL.name,

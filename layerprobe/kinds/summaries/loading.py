@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
-from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.metrics import greedy_oracle, readable
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
+from layerprobe.tasks.tables import columns_in, read_json_lines
 from layerprobe.tasks.texts import Cleaner, count
 from layerprobe.tasks.values import Task
 
@@ -142,7 +142,10 @@ def _documents(
         texts = []
         for name in names:
             if name not in row:
-                raise TaskError(f"{place}: expected {name!r}, got {', '.join(map(repr, row)) or 'nothing'}")
+                has = ", ".join(map(str, row)) or "none"
+                raise TaskError(
+                    f"{place}: expected the columns {' and '.join(names)}, got {has}: name them in --columns"
+                )
             texts.append(_sentences(row[name], cleaner, f"{place}, {name}"))
         document, summary = texts
         if not document or not summary:
@@ -164,14 +167,9 @@ def _rows(data: object, what: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if isinstance(data, (str, Path)):
         path = from_home(data)
         if path.suffix.lower() != ".jsonl":
-            raise TaskError(f"expected documents with summaries in a JSONL file, got {path}")
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise TaskError(f"{path} cannot be read: {error}") from error
-        rows: Iterable[tuple[str, Any]] = (
-            (f"{path}, line {i}", _parsed(line, f"{path}, line {i}")) for i, line in enumerate(lines, 1) if line.strip()
-        )
+            expected = f"expected a JSONL file with the columns {' and '.join(COLUMNS)}"
+            raise TaskError(f"{expected}, got {path}{columns_in(path)}")
+        rows: Iterable[tuple[str, Any]] = ((f"{path}, line {i}", row) for i, row in read_json_lines(path))
     elif isinstance(data, Iterable):
         rows = ((f"{what}[{i}]", row) for i, row in enumerate(data))
     else:
@@ -180,13 +178,6 @@ def _rows(data: object, what: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
         if not isinstance(row, Mapping):
             raise TaskError(f"{place}: expected an object with a document and a summary, got {row!r:.40}")
         yield place, row
-
-
-def _parsed(line: str, place: str) -> Any:
-    try:
-        return parse_json(line)
-    except DataError as error:
-        raise TaskError(f"{place}: expected JSON: {error}") from error
 
 
 def _sentences(value: object, cleaner: Cleaner, place: str) -> tuple[str, ...]:

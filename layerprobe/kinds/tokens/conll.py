@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.files.serialisation import parse_json
 from layerprobe.tasks.columns import Columns, plain_name
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.tables import CONLL_SUFFIXES, check_format, encoding_of, read_lines
+from layerprobe.tasks.tables import CONLL_SUFFIXES, check_format, columns_in, encoding_of, read_json_lines, read_lines
 
 DOCUMENT = "-DOCSTART-"
 UNIVERSAL = ".conllu"
@@ -44,7 +43,8 @@ def read_sentences(
     if not path.is_file():
         raise TaskError(f"{path} is no file: expected sentences, one of {', '.join(SUFFIXES)}")
     if path.suffix.lower() not in SUFFIXES:
-        raise TaskError(f"{path} has the extension {path.suffix!r}: expected one of {', '.join(SUFFIXES)}")
+        expected = f"expected a word and its tag a line, in one of {', '.join(SUFFIXES)}"
+        raise TaskError(f"{path} has the extension {path.suffix!r}: {expected}, got a file{columns_in(path)}")
     check_format(path, format, ("encoding",))
     sentences = list(_sentences(path, columns, format.encoding or encoding_of(path), target_columns))
     if not sentences:
@@ -137,16 +137,8 @@ def _numbers(path: Path, columns: Columns) -> tuple[int, int]:
 
 
 def _of_jsonl(path: Path, columns: Columns | None, encoding: str, tags: Sequence[str]) -> Iterator[Sentence]:
-    for number, line in read_lines(path, encoding):
-        if not line.strip():
-            continue
+    for number, record in read_json_lines(path, encoding):
         place = f"{path}, line {number}"
-        try:
-            record = parse_json(line)
-        except DataError as error:
-            raise TaskError(f"{place}: expected one JSON object a line: {error}") from error
-        if not isinstance(record, dict):
-            raise TaskError(f"{place}: expected a JSON object, got {line.strip()[:40]}")
         word, tag = _names(place, list(record), columns, tags)
         yield _listed(record[word], record[tag], place)
 

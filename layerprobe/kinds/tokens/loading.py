@@ -71,8 +71,6 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
         )
         for role in SPLITS
     )
-    if seen := len(set(train.texts) & set(test.texts)):
-        warnings.append(f"{seen:,} of {len(test.texts):,} sentences of the test split are in the train split too")
     return Task(
         name=source.name,
         kind=kind.name,

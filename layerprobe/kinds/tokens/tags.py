@@ -16,8 +16,11 @@ TAG_COLUMNS = ("postags", "pos", "upostags", "upos", "xpos", "tags", "labels")
 def has_tags(path: Path) -> bool:
     """Return whether a file, or one of a folder, holds words with tags that are not of BIO."""
     from layerprobe.kinds.tokens.loading import cells_of
+    from layerprobe.tasks.tables import CONLL_SUFFIXES
 
     cells, may_be_table = cells_of(path, TAG_COLUMNS)
+    if not cells and path.suffix.lower() in CONLL_SUFFIXES:
+        return path.is_file()  # what is wrong with it is said where it is read
     return bool(cells) and not may_be_table and not any(cell.startswith(("B-", "I-")) for cell in cells)
 
 

@@ -100,6 +100,12 @@ def test_files_beside_and_folders(tmp_path: Path) -> None:
     written(tmp_path / "more.json", squad_json(toy_questions(10, 9)))
     given = load_task(tmp_path / "train-v1.1.json", test=tmp_path / "more.json")
     assert (len(given.train), len(given.validation), len(given.test)) == (40, 20, 10)
+    twice = load_task(tmp_path / "more.json", validation=tmp_path / "more.json", test=tmp_path / "more.json")
+    assert [said.partition(" of the ")[2] for said in twice.warnings] == [
+        "test split are in the train split too (10 whole questions)",
+        "validation split are in the train split too (10 whole questions)",
+        "test split are in the validation split too (10 whole questions)",
+    ]
 
 
 def test_questions_of_one_context_are_linked() -> None:
@@ -158,16 +164,30 @@ def test_what_is_no_squad(tmp_path: Path) -> None:
         load_task(other)
     with pytest.raises(TaskError, match=r"expected a list, got .*give JSON in the layout of SQuAD"):
         load_task(other, kind=KIND)
-    (tmp_path / "broken.json").write_text('{"paragraphs": ')
-    with pytest.raises(TaskError, match=r"broken\.json cannot be read as JSON"):
-        load_task(tmp_path / "broken.json")
-    (tmp_path / "a.csv").write_text("question,context\na,b\n")
-    with pytest.raises(TaskError, match=r"extension '\.csv': expected one of \.json, \.jsonl, \.parquet"):
+    (tmp_path / "a.csv").write_text("Frage;Zusammenhang\na;b\n")
+    with pytest.raises(TaskError, match=r"with question, context, answers, got a file with the columns Frage, Zusamm"):
         load_task(tmp_path / "a.csv", kind=KIND)
     with pytest.raises(TaskError, match="expected no columns for question answering"):
         load_task(other, kind=KIND, columns="a,b")
     with pytest.raises(TaskError, match="expected no score range for question answering"):
         load_task(other, kind=KIND, score_range=(0, 1))
+
+
+def test_a_defect_is_named_with_its_place(tmp_path: Path) -> None:
+    whole = squad_json(ANSWERED)
+    text = json.dumps(whole, indent=1)
+    (tmp_path / "a.json").write_text(text.replace('",\n', '"\n', 1))
+    with pytest.raises(TaskError, match=r"a\.json cannot be read as JSON: Expecting ',' delimiter: line \d+ column"):
+        load_task(tmp_path / "a.json")
+    del whole["data"][0]["paragraphs"][1]["qas"][1]["answers"][0]["answer_start"]
+    with pytest.raises(
+        TaskError, match=r"data\[0\]\.paragraphs\[1\]\.qas\[1\]: expected an object with 'answer_start'"
+    ):
+        load_task(written(tmp_path / "b.json", whole))
+    lines = [json.dumps(row) for row in rows(ANSWERED)]
+    (tmp_path / "c.jsonl").write_text("\n".join([*lines[:6], lines[6][:-3], *lines[7:]]))
+    with pytest.raises(TaskError, match=r"c\.jsonl, line 7: expected one JSON object a line"):
+        load_task(tmp_path / "c.jsonl")
 
 
 def test_items_are_checked() -> None:

@@ -64,14 +64,14 @@ def test_sentences_are_cut_by_a_simple_rule() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"document": "A b."}, "expected 'summary', got 'document'"),
+        ({"document": "A b."}, "expected the columns document and summary, got document: name them"),
         ({"document": 3, "summary": "x"}, "line 1, document: expected a text or a list of sentences, got 3"),
         (
             {"document": "A b.", "summary": " . "},
             r"1 document without sentences or without a summary \(first: .*line 1",
         ),
         ({"document": "A b.", "summary": "猫"}, "expected a summary with letters from a to z or digits"),
-        ([1], r"expected an object with a document and a summary, got \[1\]"),
+        ([1], r"line 1: expected a JSON object, got \[1\]"),
     ],
 )
 def test_what_is_no_document_with_a_summary_is_named(tmp_path: Path, row: Any, message: str) -> None:
@@ -81,9 +81,9 @@ def test_what_is_no_document_with_a_summary_is_named(tmp_path: Path, row: Any, m
 
 def test_other_bad_input_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.jsonl").write_text("{\n")
-    with pytest.raises(TaskError, match="line 1: expected JSON"):
+    with pytest.raises(TaskError, match="line 1: expected one JSON"):
         load_task(tmp_path / "broken.jsonl", kind="summarization")
-    with pytest.raises(TaskError, match="expected documents with summaries in a JSONL file, got"):
+    with pytest.raises(TaskError, match="expected a JSONL file with the columns document and summary, got"):
         load_task(tmp_path / "table.csv", kind="summarization")
     with pytest.raises(TaskError, match="expected at least 4 documents in the validation split, got"):
         load_task(ROWS[:12], kind="summarization")

@@ -93,7 +93,12 @@ def test_splits_are_found_as_those_of_tables_are(tmp_path: Path) -> None:
     task = load_task(tmp_path / "wnut-train.conll")
     assert [len(items) for items in (task.train, task.validation, task.test)] == [8, 8, 8]
     assert load_task(tmp_path).digest == task.digest
-    assert "8 of 8 sentences of the test split are in the train split too" in task.warnings
+    for splits in (
+        "test split are in the train",
+        "validation split are in the train",
+        "test split are in the validation",
+    ):
+        assert f"8 of 8 sentences of the {splits} split too" in task.warnings
 
 
 def test_parts_of_speech_of_universal_dependencies(tmp_path: Path) -> None:
@@ -156,6 +161,12 @@ def test_other_sources_are_refused(tmp_path: Path, plenty: Path) -> None:
     few = conll(tmp_path / "few.conll", n=5)
     with pytest.raises(TaskError, match=r"the validation split has \d sentences?, expected at least 4"):
         load_task(few)
+
+
+def test_the_first_line_of_a_file_of_words_may_be_the_bad_one(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("Häuser\n\n" + "Anna\tB-PER\nging\tO\n\n" * 60, encoding="latin-1")
+    with pytest.raises(TaskError, match=r"a\.conll, line 1: expected a word and its tag .* got 1 column: 'Häuser'"):
+        load_task(tmp_path / "a.conll")
 
 
 def test_a_table_is_none_of_words(tmp_path: Path) -> None:
