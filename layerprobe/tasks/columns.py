@@ -347,7 +347,7 @@ def _with_note(table: Table, texts: Sequence[int], target: int | None) -> Table:
     """Return a table whose notes say which columns were inferred."""
     of = " and ".join(map(table.column, texts))
     said = f"texts in {of}" + ("" if target is None else f", target in {table.column(target)}")
-    return dataclasses.replace(table, found=(*table.found, ("--columns", said)))
+    return dataclasses.replace(table, inferred=said)
 
 
 def _option(table: Table, columns: Sequence[int]) -> str:

@@ -75,8 +75,7 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
     said = (f"{table.name}: left out {count(blank, 'row')} without texts and {table.column(target)}",) if blank else ()
     changed = cleaner.warnings(table.name, _unit(len(texts) == 2))
-    inferred = any(option == "--columns" for option, _ in table.found)
-    names = tuple(table.header[i] if table.header else str(i) for i in found) if inferred else None
+    names = tuple(table.header[i] if table.header else str(i) for i in found) if table.inferred else None
     return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed), notes=table.notes, columns=names)
 
 

@@ -39,6 +39,8 @@ class Table:
     """Whether the first row is known to name no columns."""
     found: tuple[str, ...] = ()
     """What was found out of how it is written, where it is not what the name of the file says."""
+    inferred: str = ""
+    """Which columns were inferred from their cells."""
     warnings: tuple[str, ...] = ()
     """What could have been understood another way, with the options that choose."""
 
@@ -50,7 +52,7 @@ class Table:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was found out and the option that changes it, in one line; nothing where the file is as it says."""
-        return found_note(self.name, self.found)
+        return found_note(self.name, self.found, self.inferred)
 
     def column(self, index: int) -> str:
         """Return what a column is called, for messages."""
@@ -140,9 +142,11 @@ def found_encoding(encoding: str, given: str | None) -> tuple[str, ...]:
     return () if given is not None or encoding == "utf-8" else (f"{encoding} text",)
 
 
-def found_note(name: object, found: Sequence[str]) -> tuple[str, ...]:
+def found_note(name: object, found: Sequence[str], inferred: str = "") -> tuple[str, ...]:
     """Return a line that says what was found out about a file; none where nothing was."""
-    return (f"{name}: read as {', '.join(found)}; --format chooses otherwise",) if found else ()
+    options = [*(["--format"] if found else []), *(["--columns"] if inferred else [])]
+    choose = f"{' and '.join(options)} {'choose' if len(options) > 1 else 'chooses'} otherwise"
+    return (f"{name}: read as {', '.join(filter(None, (*found, inferred)))}; {choose}",) if options else ()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,9 +180,15 @@ def test_it_shows_itself(scans: dict[str, list[Path]], tmp_path: Path) -> None:
     assert_shows_itself(ensemble(scans["sts"], toy_task_of("sts")), tmp_path)
 
 
+class KnownKinds(dict[str, Any]):
+    """A registry of kinds of which all can be used."""
+
+    usable = dict.copy
+
+
 def test_kinds_without_a_mean_are_refused(monkeypatch: pytest.MonkeyPatch, scans: dict[str, list[Path]]) -> None:
     known = {"paraphrase": REGISTERED["paraphrase"], "sts": replace(REGISTERED["sts"], averages=None)}
-    monkeypatch.setattr("layerprobe.lab.ensembles.run.KINDS", known)
+    monkeypatch.setattr("layerprobe.lab.ensembles.run.KINDS", KnownKinds(known))
     with pytest.raises(DataError, match="whose outputs have a mean, of kind paraphrase, got one of kind sts"):
         ensemble(scans["sts"], toy_task_of("sts"))
 
