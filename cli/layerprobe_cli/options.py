@@ -964,7 +964,9 @@ def listed_layers(text: str) -> tuple[int, ...] | None:
     layers: set[int] = set()
     for part in text.split(","):
         if ".." in part:
-            raise typer.BadParameter(f"expected a range such as 6-8 for --layers, got {part!r}: give {_dashed(part)}")
+            raise typer.BadParameter(
+                f"expected a range such as 6-8 for --layers, got {part!r}: give {re.sub(r'[.]+', '-', part)}"
+            )
         first, dash, last = part.strip().partition("-")
         ends = integers(f"{first},{last}" if dash else first, "--layers")
         if ends[0] > ends[-1]:
@@ -973,10 +975,6 @@ def listed_layers(text: str) -> tuple[int, ...] | None:
             raise typer.BadParameter(f"expected layers up to {MAX_LAYER} for --layers, got {part.strip()!r}")
         layers.update(range(ends[0], ends[-1] + 1))
     return tuple(sorted(layers))
-
-
-def _dashed(part: str) -> str:
-    return re.sub(r"\.\.+", "-", part.strip())
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:

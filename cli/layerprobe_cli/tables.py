@@ -14,17 +14,12 @@ if TYPE_CHECKING:
     from layerprobe.study.values import Finding, Study
 
 
-def mean_and_std(mean: float, std: float | None) -> str:
-    """Return the mean over seeds as a cell, with their deviation where there are several."""
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
-
-
 CHECK_FAILED = 3
 """Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
 
 
 def check_threshold(least: float | None, value: float, said: str) -> None:
-    """Leave with exit code 3 and a line on stderr if a value is below what was asked for, for builds that check."""
+    """Leave with exit code 3 and a line on stderr if a value is below the least, for builds that check."""
     if least is not None and value < least:
         fail_check(f"{said}, below {least:g}")
 

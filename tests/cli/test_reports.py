@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("MODEL", "REFERENCE", "-t", "PAIRS"),
     "predict": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS"),
     "readings": ("MODEL", "-t", "PAIRS", "--reading", "effective rank", "--reading", "zero-shot"),
-    "score -t PAIRS": ("MODEL", "-t", "PAIRS"),
+    "score -t FEWER": ("MODEL", "-t", "PAIRS"),
     "score": ("MODEL", "-t", "PAIRS"),
     "score --ranking cosine": ("MODEL", "-t", "PAIRS", "--columns", "0,1,2", "--relevant-from", "2.5"),
     "find": ("MODEL", "-t", "PAIRS", *QUICK),
@@ -42,7 +42,9 @@ HEADINGS = {
 def test_a_command_writes_its_page_beside_what_it_prints(
     command: str, layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
-    places = {"MODEL": str(pair[0]), "REFERENCE": str(pair[1]), "PAIRS": str(pairs_file)}
+    fewer = tmp_path / "fewer.csv"
+    fewer.write_text(pairs_file.read_text().partition("\n")[2])
+    places = {"MODEL": str(pair[0]), "REFERENCE": str(pair[1]), "PAIRS": str(pairs_file), "FEWER": str(fewer)}
     words = (*command.split(), *COMMANDS[command])
     arguments = [places.get(argument, argument) for argument in words]
     path = tmp_path / "new" / "page.html"

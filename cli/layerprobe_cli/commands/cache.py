@@ -82,7 +82,7 @@ def _verify(
 ) -> None:
     """Read every file and compare checksums. Exits with 1 if something is damaged.
 
-    What is damaged is made again by the command that made it, when it is asked for.
+    What is damaged is made again by the command that made it, when that runs again.
 
     Example:  [bold]layerprobe cache verify[/bold]
 

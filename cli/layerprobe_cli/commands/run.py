@@ -74,7 +74,7 @@ def run(
     """Predict, find the layer to keep, and report, in one go.
 
     What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the layer
-    is found as [bold]layerprobe find[/bold] does, with the protocol of arXiv 2402.13130, and held against the last one
+    is found as [bold]layerprobe find[/bold] does, with the protocol of arXiv 2402.13130, and compared with the last one
     on the test split. --layers fine-tunes others beside.
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]

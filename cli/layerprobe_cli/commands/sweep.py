@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,11 +21,10 @@ from layerprobe_cli.options import (
     given_options,
     listed_layers,
 )
-from layerprobe_cli.output import Output, log_to_stderr
-from layerprobe_cli.tables import mean_and_std
+from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
-    from layerprobe.sweeps.values import Sweep, SweepCurve, SweepResult
+    from layerprobe.sweeps.values import Sweep, SweepResult
 
 MACHINE = ("device", "batch_tokens")
 """Options that may be given beside a TOML file, and go before what it says."""
@@ -90,18 +87,17 @@ def sweep(
         output.result(planned, planned_table(planned))
         return
 
-    from layerprobe.context import settings
+    from layerprobe.context import report as report_progress
     from layerprobe.sweeps.run import run_sweep
 
     page = _Rewritten(report)
-    with _live_table(quiet=output.quiet) as show:
 
-        def watch(so_far: SweepResult) -> None:
-            show(so_far)
-            page.update(so_far)
+    def watch(so_far: SweepResult) -> None:
+        report_progress(f"runs, {so_far.n_failed} failed", so_far.n_done + so_far.n_failed, so_far.n_runs)
+        page.update(so_far)
 
-        with settings(level=level):
-            result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch)
+    with output.progress(level):
+        result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch)
     output.result(result, result.table, *_counts(result))
     report.name(output)
     if result.n_failed:
@@ -152,59 +148,6 @@ class _Rewritten:
             return
         self.report.save(result)
         self.written = time.monotonic()
-
-
-# ---- while it runs ------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _live_table(*, quiet: bool) -> Iterator[Callable[[SweepResult], None]]:
-    """Show the scores so far on stderr; nothing when it is no terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda result: None
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    shown: list[tuple[SweepResult, float]] = []
-
-    def render() -> Any:
-        return _table_so_far(shown[-1][0], time.monotonic() - shown[-1][1]) if shown else Text("")
-
-    console = Console(stderr=True)
-    with Live(console=console, get_renderable=render, transient=True, refresh_per_second=2, redirect_stdout=False):
-        log_to_stderr(quiet=quiet)  # above the table
-        yield lambda result: shown.append((result, time.monotonic()))
-    log_to_stderr(quiet=quiet)
-
-
-def _table_so_far(result: SweepResult, seconds_ago: float) -> Any:
-    from rich.table import Table
-
-    from layerprobe.progress import duration
-    from layerprobe.sweeps.values import sweep_names
-
-    table = Table(
-        caption=f"{result.n_done} done, {result.n_failed} failed, {result.n_left} left", caption_justify="left"
-    )
-    if result.seconds_left is not None and result.n_left:
-        table.caption = f"{table.caption}, about {duration(max(result.seconds_left - seconds_ago, 1.0))}"
-    table.add_column("layer", justify="right")
-    for model, task in sweep_names(result.curves):
-        table.add_column(f"{model} on {task}".replace("[", r"\["), justify="right")
-    cells = [_cells_by_layer(curve) for curve in result.curves]
-    for layer in sorted({layer for column in cells for layer in column}):
-        table.add_row(str(layer), *(column.get(layer, "") for column in cells))
-    return table
-
-
-def _cells_by_layer(curve: SweepCurve) -> dict[int, str]:
-    cells = {each.layer: "failed" for each in curve.failed}
-    return cells | {outcome.layer: mean_and_std(outcome.mean, outcome.std) for outcome in curve.outcomes}
-
-
-# ---- afterwards ---------------------------------------------------------------------------------------
 
 
 def _counts(result: SweepResult) -> Iterator[str]:
