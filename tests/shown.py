@@ -36,8 +36,10 @@ def assert_shows_itself(result: Shown, folder: Path) -> None:
     (heads,) = re.findall(r"<thead>(.*?)</thead>", shown, re.DOTALL)
     assert _Cells.of(heads)[0] == [column.head for column in result.table.shown]
     assert shown.startswith(f"<p>{html.escape(result.summary)}</p>\n<table")
-    assert "<script" not in shown.lower()
-    assert len(shown) < 100_000
+    text, plot = shown.split("\n<div>", 1)
+    assert "<script" not in text.lower()
+    assert len(text) < 100_000
+    assert "plotly" in plot
 
     figure = result.plot()
     assert isinstance(figure, go.Figure)

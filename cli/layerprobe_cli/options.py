@@ -928,6 +928,8 @@ def new_folder(folder: Path) -> Path:
     """Return a folder to write; one that holds the files of others is refused before torch is loaded."""
     with contextlib.suppress(OSError):
         if folder.is_dir() and any(folder.iterdir()) and not (folder / "README.md").is_file():
+            if (folder / "config.json").is_file():
+                raise DataError(f"{folder} holds a model: if that is the one to export, it comes first")
             raise DataError(f"{folder} is not empty and holds no model that layerprobe wrote: choose another folder")
     return folder
 

@@ -9,7 +9,7 @@ from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.encoders.values import Pooling, check_attn
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import RARE
-from layerprobe.store.key import StoreDtype
+from layerprobe.store import StoreDtype
 
 
 @dataclass(frozen=True)

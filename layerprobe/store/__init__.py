@@ -1,1 +1,6 @@
 """Embeddings and results on disk. Knows files, not models and not maths."""
+
+from typing import Literal
+
+StoreDtype = Literal["float32", "float16"]
+"""In which embeddings are kept."""

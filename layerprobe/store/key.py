@@ -5,15 +5,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.files.serialisation import RARE, digest, to_dict
+from layerprobe.store import StoreDtype
 from layerprobe.versions import EMBEDDING_VERSION
-
-StoreDtype = Literal["float32", "float16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,7 +226,7 @@ def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert prediction["probability"] is None
     assert prediction["record"]["models"] >= prediction["record"]["drops"] > 0
     said = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of effective rank").out
-    assert 'by the rule "fall of effective rank"' in said
+    assert 'the rule "fall of effective rank" detects' in said
     assert "On DropBench, " in said
 
 

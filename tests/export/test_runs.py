@@ -209,7 +209,7 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
     _, directories = tuned(bert, tmp_path / "cache", layers=(1,), save=False)
     with pytest.raises(
         DataError,
-        match="was made without --save-models, so its weights were not kept: repeat `layerprobe finetune` or",
+        match="was made without --save-models, so its weights were not kept: repeat `layerprobe finetune` with",
     ):
         export_model(directories[0], tmp_path / "out")
     _, directories = tuned(bert, tmp_path / "cache", layers=(1,))

@@ -165,7 +165,7 @@ def test_a_full_disk_does_not_end_a_run(
 
     monkeypatch.setattr(SavedSteps, "save", fail)
     run(dropping, tmp_path, "sts", joint=False)
-    assert "No space left on device: free space; fine-tuning goes on, and could not be gone on with" in caplog.text
+    assert "No space left on device: free space; fine-tuning continues, but cannot be resumed" in caplog.text
 
 
 def test_a_failed_run_leaves_no_epochs(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
