@@ -87,7 +87,7 @@ def test_run_writes_report_and_study(
     lines = done.out.splitlines()
     assert len(lines) <= 25
     assert lines[0] == f"{study.finding.kept} {study.finding.certainty}"
-    assert lines[2].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "zero-shot"]
+    assert lines[2].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "test"]
     assert [line.split()[0] for line in lines[4:8]] == ["0", "1", "2", "3"]
     assert [line.split()[0] for line in lines[4:8] if line.endswith("keep")] == [str(study.finding.best_layer)]
     said = (
@@ -180,7 +180,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
         raise AssertionError("a stage that was done is done again")
 
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", refuse)
-    monkeypatch.setattr("layerprobe.encoders.workers.load", lambda checkpoint, options: load_encoder(checkpoint))
+    monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
     for name in ("fine_tune", "fine_tune_jointly"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
     out = tmp_path / "out"

@@ -44,7 +44,7 @@ def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
 def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "expected a layer to truncate at" in layerprobe("export", pair[0], out).error
-    assert "expected a layer from 0 to 3, got 9" in layerprobe("export", pair[0], out, "--layer", "9").error
+    assert "expected layers from 0 to 3 of" in layerprobe("export", pair[0], out, "--layer", "9").error
     assert "there is no folder" in layerprobe("export", tmp_path / "nothing", out, "--layer", "1").error
     (tmp_path / "study.json").write_text("{}")
     for study, message in {"study.json": "is no study", "missing.json": "cannot read"}.items():

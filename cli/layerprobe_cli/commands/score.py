@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe.kinds.retrieval.kind import RETRIEVAL
 from layerprobe_cli.options import (
     OLD_NAME,
     Extraction,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from layerprobe.results.table import Table
     from layerprobe.tasks.values import Task, TextSplit
 
-SUMMARIZATION = "summarization"
+RETRIEVAL, SUMMARIZATION = "retrieval", "summarization"
 READ_OF_COLLECTIONS = {"task", "columns", "kind", "skip_empty", "query_prompt", "document_prompt"}
 """Options that say how queries, documents and judgements are read."""
 
@@ -120,9 +119,10 @@ def score(
 def _is_collection(source: TaskSources, place: str) -> bool:
     """Return whether a source is a folder or data set of queries, documents and judgements, which may have no split."""
     from layerprobe.tasks.hub import is_on_hub
+    from layerprobe.tasks.kind import KINDS
 
-    of_kind = source.kind in (None, RETRIEVAL.name)
-    folder = RETRIEVAL.recognises is not None and RETRIEVAL.recognises(Path(place))
+    of_kind = source.kind in (None, RETRIEVAL)
+    folder = KINDS[RETRIEVAL].recognises(Path(place))
     return of_kind and (folder or (source.kind is not None and is_on_hub(place)))
 
 
@@ -134,7 +134,7 @@ def _score(
     if split not in (None, "validation", "test", "all"):
         raise typer.BadParameter(f"expected validation, test or all for --split, got {split!r}")
     tasks = [load_settings(each) for each in source.all_settings()]
-    if len(run.models) > 1 and tasks[0].kind != RETRIEVAL.name:
+    if len(run.models) > 1 and tasks[0].kind != RETRIEVAL:
         raise typer.BadParameter("expected one model, or a retrieval task: `layerprobe compare` takes several models")
     whole: Any = split
     if several or len(tasks) > 1 or mteb is not None:
@@ -142,7 +142,7 @@ def _score(
             raise typer.BadParameter("expected validation or test for --split of several tasks, got all")
         return run.several(tasks, whole or "test", mteb)
     (task,) = tasks
-    if task.kind == RETRIEVAL.name and not layer_means:
+    if task.kind == RETRIEVAL and not layer_means:
         return run.retrieval(_as_searched(task, whole), source, "cosine")
     if task.kind == SUMMARIZATION and not layer_means and split in (None, "test"):
         return run.summaries(task)
