@@ -160,8 +160,6 @@ def extract(
     Args:
         model: A name, a folder, a `Model`, or a checkpoint.
         texts: Texts, or those of items or of a task; repeated ones are embedded once.
-        options: How to load and embed.
-        progress: Called with the tokens that are done, and all.
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
