@@ -1,4 +1,4 @@
-"""What holds for every call without being passed: the level of intervals, and who is told how far the work is."""
+"""What holds for every call without being passed: the level of intervals, and where progress is reported."""
 
 import contextlib
 from collections.abc import Iterator

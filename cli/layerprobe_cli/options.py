@@ -337,7 +337,7 @@ def parse_format(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _format_checked(given: list[str] | None) -> list[str] | None:
-    """Return what --format was given; what is wrong with it is told before files are read."""
+    """Return what --format was given; what is wrong with it is reported before files are read."""
     try:
         Format(**parse_format(given or ()))
     except DataError as error:
@@ -907,7 +907,7 @@ def given_layers(text: str) -> str:
 
 
 def layers_of_model(context: typer.Context, text: str) -> str:
-    """Return a list of layers as it was given; one that a local model lacks is told before torch is loaded."""
+    """Return a list of layers as it was given; one that a local model lacks is reported before torch is loaded."""
     if text and not context.resilient_parsing:
         check_depth(context.params.get("model"), max(listed_layers(text) or (0,)))
     return text
@@ -919,7 +919,7 @@ def check_depth(model: str | None, layer: int) -> None:
         config = json.loads((Path(model or "") / "config.json").read_text("utf-8"))
         n_blocks = next(config[name] for name in ("num_hidden_layers", "n_layer", "n_layers") if name in config)
     except (OSError, ValueError, TypeError, StopIteration):
-        return  # it is told once the model is known
+        return  # it is reported once the model is known
     if isinstance(n_blocks, int) and layer > n_blocks:
         raise DataError(f"expected layers from 0 to {n_blocks} of {model}, got {layer}")
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from layerprobe.encoders.batching import collate, padded_groups
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model, Options
 from layerprobe.encoders.pooling import pool
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss, PreparedItems, prepared_sides
@@ -203,7 +203,7 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
 
     def run(batch_tokens: int | None, attn: str = "auto") -> Any:
         options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens, attn=attn)
-        return finetune(given(str(folder), options), task, [1], seeds=[0], protocol=Protocol(epochs=1, batch_size=8))
+        return finetune(Model.of(str(folder), options), task, [1], seeds=[0], protocol=Protocol(epochs=1, batch_size=8))
 
     small = run(10)
     assert {n for n, _ in shapes} == {1, 2}  # of up to 6 tokens: single texts in evaluation, pairs in training
