@@ -49,7 +49,7 @@ def in_a_process(folder: Path, *arguments: str | Path) -> str:
 
 
 def test_a_process_knows_it(toy: None, pair: tuple[Path, Path], graded: Path, tmp_path: Path) -> None:
-    assert f"|{[*OWN][-1]}|broken|grading]" in in_a_process(tmp_path, "score", "--help")
+    assert f"|{[*OWN][-1]}|broken|grading]" in in_a_process(tmp_path, "score", "--help-all")
     table = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "grading")
     assert "Pearson" in table
     assert "toy fit" in table

@@ -31,8 +31,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "confirm": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS", *QUICK),
 }
 HEADINGS = {
-    "compare": "electra against bert",
-    "predict": "electra against bert",
+    "compare": "electra compared with bert",
+    "predict": "electra: which layers will drop",
     "find": "electra: keep layer",
     "confirm": "Layer ",
 }

@@ -31,7 +31,7 @@ def test_a_table_beside_lead_and_oracle(
     assert header.split()[:3] == ["layer", "degree:", "ROUGE-L"]
     assert [row.split()[0] for row in rows[:4]] == ["0", "1", "2", "3"]
     assert [row.split()[0] for row in rows if row.startswith(("first", "oracle"))] == ["first", "oracle"]
-    assert "The oracle chooses with the summary at hand" in page.read_text()
+    assert "The oracle chooses with the summary known" in page.read_text()
     result = layerprobe("score", pair[0], "-t", articles, "--json").json
     assert [each["name"] for each in result["methods"]] == ["degree", "centroid", "probe"]
     other = layerprobe("score", pair[0], "-t", articles, "--kind", "classification")
