@@ -35,7 +35,7 @@ def graded(tmp_path: Path) -> Path:
     return path
 
 
-def in_a_process(folder: Path, *arguments: str | Path) -> str:
+def in_a_process(folder: Path, *arguments: str | Path, code: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "layerprobe_cli.main", *map(str, arguments)],
         env={**os.environ, "LAYERPROBE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "400"},
@@ -44,12 +44,13 @@ def in_a_process(folder: Path, *arguments: str | Path) -> str:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
 
 
 def test_a_process_knows_it(toy: None, pair: tuple[Path, Path], graded: Path, tmp_path: Path) -> None:
-    assert f"|{[*OWN][-1]}|broken|grading]" in in_a_process(tmp_path, "score", "--help-all")
+    refused = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "nonsense", code=2)
+    assert all(name in refused for name in (*OWN, "grading"))
     table = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "grading")
     assert "Pearson" in table
     assert "toy fit" in table

@@ -26,7 +26,7 @@ MAY_NAME = {
     "layerprobe/lab/studies/values.py": {"rtd"},
     "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
     "layerprobe/lab/dropbench/strategies.py": {"random"},
-    "cli/layerprobe_cli/options.py": {"random"},
+    "cli/layerprobe_cli/commands/finetune.py": {"random"},
     "layerprobe/embedded/pair.py": {"mlm", "rtd"},
     "layerprobe/lab/pretraining/embedded.py": {"mlm", "rtd"},
     "cli/layerprobe_cli/commands/pretrain.py": {"mlm"},
