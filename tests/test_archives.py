@@ -64,11 +64,15 @@ def made(folder: Path) -> dict[str, int]:
     return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in files}
 
 
+WORDS = {"sentence", "command"}
+"""Keys of what is said, whose wording may change."""
+
+
 def assert_contains(value: Any, expected: Any, place: str) -> None:
     """All that was printed is printed; further keys may have come."""
     if isinstance(expected, dict):
         for key, part in expected.items():
-            if not VOLATILE.search(key):
+            if not VOLATILE.search(key) and key not in WORDS:
                 assert key in value, f"{place}.{key} is missing"
                 assert_contains(value[key], part, f"{place}.{key}")
     elif isinstance(expected, list):

@@ -245,13 +245,13 @@ def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
         dataclasses.replace(task, validation=validation)
 
 
-@pytest.mark.parametrize("given", ["stsb", Path("pairs.csv")])
-def test_a_task_given_as_text_is_to_be_loaded_first(given: Any, models: dict[str, str], options: Options) -> None:
-    expected = re.escape(f"got the text '{given}': load it first, task = layerprobe.load_task('{given}')")
+@pytest.mark.parametrize("text", ["stsb", Path("pairs.csv")])
+def test_a_task_given_as_text_is_to_be_loaded_first(text: Any, models: dict[str, str], options: Options) -> None:
+    expected = re.escape(f"got the text '{text}': load it first, task = layerprobe.load_task('{text}')")
     for call in (
-        lambda: score_split(given(models["bert"], options), given),
-        lambda: finetune(given(models["bert"], options), given, [1]),
-        lambda: confirm(given(models["bert"], options), given, None),  # type: ignore[arg-type]
+        lambda: score_split(given(models["bert"], options), text),
+        lambda: finetune(given(models["bert"], options), text, [1]),
+        lambda: confirm(given(models["bert"], options), text, None),  # type: ignore[arg-type]
     ):
         with pytest.raises(DataError, match=expected):
             call()

@@ -176,13 +176,14 @@ def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol,
         DataError: If they say different things, or the model is to compute in float16.
     """
     check_precision(checkpoint.options)
-    protocol = protocol or Protocol()
     checkpoint = pooled_by(protocol, checkpoint)
-    return replace(protocol, pooling=checkpoint.settled.pooling), checkpoint
+    return replace(protocol or Protocol(), pooling=checkpoint.settled.pooling), checkpoint
 
 
-def pooled_by(protocol: Protocol, checkpoint: Checkpoint) -> Checkpoint:
+def pooled_by(protocol: Protocol | None, checkpoint: Checkpoint) -> Checkpoint:
     """Return a model that pools as the protocol, where it says nothing itself; DataError if it says another way."""
+    if protocol is None:
+        return checkpoint
     check_pooling(protocol, checkpoint.options)
     if checkpoint.options.pooling is not None or protocol.pooling == Protocol().pooling:
         return checkpoint

@@ -143,8 +143,9 @@ def shuffled_maps(
     rng, n_samples = np.random.default_rng(seed), reference_layers[0].shape[0]
     orders = [rng.permutation(n_samples) for _ in range(permutations)]
     if memory := _kept(model_layers, reference_layers, measure, device=device):
-        each = shuffled_sums(model, reference, measure, orders, memory=memory, device=device)
-        return np.stack([cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in each])
+        with part(start=0, share=permutations, whole=permutations):
+            each = shuffled_sums(model, reference, measure, orders, memory=memory, device=device)
+            return np.stack([cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in each])
     at_once = _at_once(model_layers, reference_layers, device=device)
     maps = list[Array]()
     for start in range(0, permutations, at_once):

@@ -95,7 +95,7 @@ def run(
         SearchSettings(level=level, **named)
     given = resolve_all([model, *as_models(reference)], items=task.readable)
     own = protocol or Protocol()
-    checkpoint, *bases = (pooled_by(own, each) for each in given)
+    checkpoint, *bases = (pooled_by(protocol, each) for each in given)
     if fine_tuning:
         own, _ = agreed(protocol, checkpoint)
     options = checkpoint.options

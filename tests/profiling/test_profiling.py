@@ -16,6 +16,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
+from layerprobe import context
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Options
@@ -146,7 +147,7 @@ def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     monkeypatch.setattr(measuring, "TruncatedEncoder", recorded)
     told: list[float] = []
     settings = ProfileSettings(lengths=(4,), batch_sizes=(1,), rounds=3, repeats=1, warmup=0)
-    with settings(progress=lambda task, done, total: told.append(round(done / total, 6))):
+    with context.settings(progress=lambda task, done, total: told.append(round(done / total, 6))):
         profile_layers(tiny("bert"), (0, 2, 3), settings)
     assert order == [0, 2, 3, 3, 2, 0, 0, 2, 3]
     assert told == sorted(told)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine import products
@@ -307,7 +308,7 @@ def test_little_memory_reads_rows_for_every_tile(measure: CKA, models: list, mon
 def test_little_memory_takes_more_passes(memory: int, per_sample: bool, models: list) -> None:
     layers = centred_layers([pair for model in named(models) for pair in model])
     steps: list[tuple[int, int]] = []
-    with settings(progress=lambda _, done, total: steps.append((done, total))):
+    with context.settings(progress=lambda _, done, total: steps.append((done, total))):
         own, pairs = feature_sums(
             layers,
             [linear_gram(layer) for layer in layers],
@@ -664,7 +665,7 @@ def test_gradients_are_not_recorded(models: list) -> None:
 
 def test_progress_ends_once_and_never_goes_back(models: list) -> None:
     steps: list[tuple[int, int]] = []
-    with settings(progress=lambda _, done, total: steps.append((done, total))):
+    with context.settings(progress=lambda _, done, total: steps.append((done, total))):
         sums_of(named(models), MEASURES, [(0, 1)], tile=20)
     shares = [done / total for done, total in steps]
     assert shares == sorted(shares)

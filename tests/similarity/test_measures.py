@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.estimates import measure_layers
 from layerprobe.similarity.maps import layer_similarity, measure_map, zscored
@@ -164,7 +165,7 @@ def test_zscores_leave_out_features_that_vary_by_rounding() -> None:
 
 def test_a_map_reports_the_layers_that_are_done() -> None:
     model, reports = np.random.default_rng(0).normal(size=(3, 20, 4)), []
-    with settings(progress=lambda *report: reports.append(report)):
+    with context.settings(progress=lambda *report: reports.append(report)):
         measure_map(model, iter(model), measured("rsa"))
     assert reports == [("comparing layers", 1, 3), ("comparing layers", 2, 3), ("comparing layers", 3, 3)]
 
@@ -173,7 +174,7 @@ def test_layers_of_the_model_are_prepared_one_at_a_time() -> None:
     """The second layer is broken, and the first was already compared when it is read."""
     X, reports = np.random.default_rng(0).normal(size=(20, 4)), []
     broken = pytest.raises(DegenerateLayerError, match="layer 1 of bert is the same for all 20 samples")
-    with broken, settings(progress=lambda *report: reports.append(report)):
+    with broken, context.settings(progress=lambda *report: reports.append(report)):
         measure_map([X, np.ones((20, 3))], [X], measured("procrustes"), model_name="bert")
     assert len(reports) == 1
 

@@ -80,7 +80,7 @@ def test_a_loss_that_is_not_there(toy: None) -> None:
 # ---- nothing else names a kind -------------------------------------------------------------------------
 
 DEFAULTS = {
-    "cli/layerprobe_cli/commands/retrieve.py",  # a key of what it prints, and below an anchor of its page
+    "cli/layerprobe_cli/commands/score.py",  # what it prints of a kind; below an anchor of its page
     "layerprobe/report/scores.py",
     "layerprobe/embedded/pair.py",  # the task of the embedded pair
 }

@@ -77,7 +77,11 @@ def test_parquet(tmp_path):
         ("a.csv", b"a,b,1\na\xed\xa0\x80,d,2", r"not UTF-8 \(byte 0xed in line 2\): save it"),
         ("a.csv", "é,b,1\nè,d,2\n".encode() + b"\xe9,e,3", r"not UTF-8 \(byte 0xe9 in line 3\): save it"),
         ("a.csv", b"a,b,1\nc\0\xe9,d,2", r"not UTF-8 \(byte 0xe9 in line 2\): save it"),
-        ("a.csv", "a,b,1".encode("utf-16")[:-1], r"is not utf-16 after line 0 \(.*truncated.*\): give another --enc"),
+        (
+            "a.csv",
+            "a,b,1".encode("utf-16")[:-1],
+            r"is not utf-16 after line 0 \(.*truncated.*\): give another with --",
+        ),
         ("a.csv", "a;b;1\nc;d,e\nf;g;2\n", r"line 2: expected 3 fields .*, got 2 separated by a semicolon: put"),
         ("a.tsv", 'a,b,1\n"c,d",e\nf,g,2\n', r"line 2: expected 3 fields .* got 2 separated by a comma: put fields"),
     ],

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerprobe.context import report
+from layerprobe.context import report, settings
+from layerprobe.progress import silent
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import Gram
 from layerprobe.similarity.engine.products import inner_products
@@ -53,7 +54,8 @@ def feature_sums(
         if per_sample:
             samples |= _per_sample(layers, grams, covariances)
         report("comparing", number + 1, len(batches))
-    fourths, moments = _moments(layers, grams, pairs) if per_sample else ([None] * len(layers), {})
+    with settings(progress=silent):  # of some samples alone
+        fourths, moments = _moments(layers, grams, pairs) if per_sample else ([None] * len(layers), {})
     own = [
         LayerSums(
             name=layer.name,
