@@ -822,6 +822,13 @@ class Search:
         bool,
         option("Search", "--scan", help="Begin with a scan, one run with a loss at every layer, which draws a curve."),
     ] = False
+    jobs: Annotated[
+        int | None,
+        option(
+            "Machine", "--jobs", min=1, help="Runs at a time.", show_default="one a GPU, else one a core, 4 at most"
+        ),
+    ] = None
+    ray: Ray = None
 
     def settings(self) -> dict[str, Any]:
         """Return them as the library takes them."""
@@ -830,6 +837,8 @@ class Search:
             "tolerance": self.tolerance,
             "budget": _share(self.budget),
             "cross_validation": self.cross_validation,
+            "jobs": self.jobs,
+            "ray": self.ray,
         }
 
 

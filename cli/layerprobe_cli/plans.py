@@ -19,4 +19,5 @@ def say_cost(
 
     found_by = {name: searching[name] for name in ("seeds", "cross_validation", "protocol")}
     if dry_run or not search_begun(checkpoint, task, **found_by):
-        output.plan(plan_search(checkpoint, task, further=further, **searching), dry_run=dry_run)
+        settings = {name: value for name, value in searching.items() if name not in ("jobs", "ray")}
+        output.plan(plan_search(checkpoint, task, further=further, **settings), dry_run=dry_run)

@@ -275,8 +275,8 @@ def _warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None
 
 def runs_plan(sets: Sequence[RunSet], jobs: Mapping[RunJob, float], *, unit: str = "runs") -> Plan[RunJob, Run]:
     """Return a plan of runs of some sets for `RunWorker`s; the jobs come with what they cost."""
-    for number in {job.of for job in jobs}:
-        sets[number].folder.keep_origin()
+    for runs in sets:
+        runs.folder.keep_origin()
     return Plan(jobs=jobs, done=lambda job: sets[job.of].read(job), label=lambda job: job.label, unit=unit)
 
 

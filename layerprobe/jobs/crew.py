@@ -34,10 +34,10 @@ class Message:
 
     worker: "Worker"
     kind: str
-    """ready: it can be given jobs; answer; failed: the job cannot be done; unfit: the worker cannot do any; raised: it
-    ended with what nobody expected; ended: it is gone."""
+    """ready: it can be given jobs; progress; answer; failed: the job cannot be done; unfit: the worker cannot do any;
+    raised: it ended with what nobody expected; ended: it is gone."""
     value: Any = None
-    """The answer, the error, the traceback, or how a process ended."""
+    """The share of its job that is done, the answer, the error, the traceback, or how a process ended."""
 
 
 class Worker:
@@ -49,6 +49,8 @@ class Worker:
         self.ready = False
         self.jobs: list[Any] = []
         """What it is at: at most one."""
+        self.done = 0.0
+        """Share of it that is done, as far as it has said."""
 
 
 class Crew(abc.ABC):

@@ -30,7 +30,8 @@ def execute(
 ) -> Generator[tuple[J, A | LayerProbeError], None, None]:
     """Have the jobs of a plan done that are not there; give each with its answer, or why there is none, as it ends.
 
-    What is there comes first, where it is not known to the caller.
+    What is there comes first, where it is not known to the caller. Jobs that are added to the plan while its jobs are
+    done are done, too.
     Close the generator to end all workers early. The failure of a job whose workers were all killed, or that raised
     what nobody expected, is a `LostWorkerError`.
 
@@ -45,22 +46,31 @@ def execute(
         StoreError, WorkerError: If no worker can do any job.
         RuntimeError: If a worker that begins raises anything else; with its traceback.
     """
-    if done is None:
-        done = plan.read()
-        yield from done.items()
-    whole, finished = sum(plan.jobs.values()), sum(plan.jobs[job] for job in done)
     queue = _Queue(plan, done, crew)
+    finished = sum(plan.jobs[job] for job in done or ())
     try:
-        while queue.left:
+        while True:
+            for job, answer in queue.admitted():
+                finished += plan.jobs[job]
+                yield job, answer
+            if not queue.left:
+                break
+            whole = sum(plan.jobs.values())
             crew.hire(queue.left if queue else 0)  # where none waits, no further worker is of use
             for worker in crew.workers:
                 if worker.ready and not worker.jobs and (taken := queue.take()):
-                    worker.jobs = taken
+                    worker.jobs, worker.done = taken, 0.0
                     cost = plan.jobs[taken[0]]
                     within = part(start=finished, share=cost, whole=whole) if reports else contextlib.nullcontext()
                     crew.give(worker, plan.sent(taken[0]), within)
             idle = any(worker.ready and not worker.jobs for worker in crew.workers)
             for message in crew.messages(queue.seconds_to_next() if idle else None):
+                if message.kind == "progress":
+                    message.worker.done = message.value
+                    if reports:
+                        begun = sum(worker.done * plan.jobs[job] for worker in crew.workers for job in worker.jobs)
+                        report(plan.unit, finished + begun, whole)
+                    continue
                 for job, outcome in queue.taken(message):
                     finished += plan.jobs[job]
                     if reports and not crew.inside:
@@ -88,16 +98,27 @@ def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:
 class _Queue(Generic[J, A]):
     """The jobs that no worker has, and how many are left to be done."""
 
-    def __init__(self, plan: Plan[J, A], done: Collection[J], crew: Crew) -> None:
+    def __init__(self, plan: Plan[J, A], done: Collection[J] | None, crew: Crew) -> None:
         self.plan, self.crew = plan, crew
-        jobs = [job for job in plan.jobs if job not in done]
-        self._jobs = collections.deque(jobs if crew.inside else sorted(jobs, key=lambda job: -plan.jobs[job]))
-        self.left = len(jobs)
+        self._jobs: collections.deque[J] = collections.deque()
+        self._known = set(done or ())
+        self._asks = done is None
+        self.left = 0
         """Without those that are done or lost."""
         self._later: collections.deque[tuple[float, J]] = collections.deque()
         """Jobs that could not be done, and from when on they are tried again."""
         self._lost: collections.Counter[J] = collections.Counter()
         self._waited_for: set[J] = set()
+
+    def admitted(self) -> Iterator[tuple[J, A]]:
+        """Take what has come to the plan; give what is there."""
+        while new := [job for job in self.plan.jobs if job not in self._known]:
+            self._known.update(new)
+            there = {job: self.plan.done(job) for job in new} if self._asks else {}
+            missing = [job for job in new if there.get(job) is None]
+            self._jobs.extend(missing if self.crew.inside else sorted(missing, key=lambda job: -self.plan.jobs[job]))
+            self.left += len(missing)
+            yield from ((job, answer) for job, answer in there.items() if answer is not None)
 
     def __bool__(self) -> bool:
         """Whether there is one."""

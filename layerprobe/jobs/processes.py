@@ -12,17 +12,21 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from layerprobe.context import settings
 from layerprobe.errors import LayerProbeError
 from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
 from layerprobe.jobs.plan import Share, Workers
 
 _STARTS = 3
 """How many processes in a row may end before they are ready."""
+_SECONDS = 1.0
+"""Between two messages about how far a job is."""
 
 
 class Processes(Crew):
@@ -84,8 +88,12 @@ def shares(workers: Workers, most: int) -> list[Share]:
     """Return what each of so many workers may use of this machine: a device in turn, and a part of the processors."""
     devices = workers.devices
     count = max(1, min(workers.count or len(devices), most))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [Share(threads=max(1, cores // count), device=devices[i % len(devices)]) for i in range(count)]
+    return [Share(threads=max(1, available_cores() // count), device=devices[i % len(devices)]) for i in range(count)]
+
+
+def available_cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Process(Worker):
@@ -147,10 +155,18 @@ def _serve(pipe: Connection, alive: Connection, begin: Begin, setting: Any, shar
             pipe.send((kind, value))
             return
         pipe.send(("ready", None))
-        work = value
-        while kind in ("answer", "failed"):
-            kind, value = attempt(work, pipe.recv())
-            pipe.send((kind, value))
+        work, told = value, 0.0
+
+        def progress(_: str, done: float, total: float) -> None:
+            nonlocal told
+            if time.monotonic() > told + _SECONDS:
+                told = time.monotonic()
+                pipe.send(("progress", done / total))
+
+        with settings(progress=progress):
+            while kind in ("answer", "failed"):
+                kind, value = attempt(work, pipe.recv())
+                pipe.send((kind, value))
 
 
 def _end_with(alive: Connection) -> None:

@@ -22,10 +22,11 @@ def answer(evidence: Evidence, settings: SearchSettings | None = None) -> Search
     known = posterior(evidence)
     within = known.chances_within(settings.tolerance)
     sufficient = np.flatnonzero(within >= settings.level)
+    candidates, worse = known.statement(settings.tolerance, settings.level)
     result = SearchAnswer(
         best_layer=known.best_layer,
         chance=float(known.chances[known.best_layer]),
-        candidates=known.candidates(settings.level),
+        candidates=candidates,
         smallest_sufficient=int(sufficient[0]) if len(sufficient) else None,
         layers=_beliefs(evidence, known, settings),
         settings=settings,
@@ -35,6 +36,7 @@ def answer(evidence: Evidence, settings: SearchSettings | None = None) -> Search
         doubt=_doubt(evidence, known, settings),
         sentence="",
         first_layer=evidence.first_layer,
+        worse=worse,
     )
     return replace(result, sentence=search_sentence(result))
 

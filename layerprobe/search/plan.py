@@ -1,6 +1,7 @@
 """Evidence -> the run that tells most, or why the search is over. A pure function: the same evidence, the same run."""
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy.special import ndtr
@@ -17,14 +18,16 @@ LEAST_GAIN = 0.02
 """Points of the metric x 100 that further seeds, without end, must promise together."""
 
 
-def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Decision:
-    """Decide what to do next.
+def next_run(
+    evidence: Evidence, settings: SearchSettings | None = None, pending: Sequence[PlannedRun] = ()
+) -> Decision:
+    """Decide what to do next, while some runs are being made whose scores are not known yet.
 
     1. Models of up to 4 blocks: every layer once.
     2. Others: a scan, where one is requested; without it, or where it tells nothing, the layer to begin with.
     3. The layer that seems the best, if it has had no run of its own.
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
-       of equals.
+       of equals; beside pending runs, by how much more than these do.
 
     It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
@@ -37,13 +40,13 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
     Computing 21, 599-613), per unit of cost.
     """
     settings = settings or SearchSettings()
-    left = settings.block_steps(evidence.n_blocks) - evidence.spent
-    decision = _opening(evidence, settings)
+    left = settings.block_steps(evidence.n_blocks) - evidence.spent - sum(run.cost for run in pending)
+    decision = _opening(evidence, settings, pending)
     if decision is None:
-        return _by_gain(evidence, settings, left)
+        return _by_gain(evidence, settings, left, pending)
     if decision.run is None or decision.run.cost <= left:
         return decision
-    if evidence.scores:
+    if evidence.scores or pending:
         return _over("budget", settings)
     full, cost = settings.full_sweep(evidence.n_blocks), decision.run.cost
     raise DataError(
@@ -52,11 +55,63 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
     )
 
 
-def gain_of_run(known: Posterior, layer: int) -> float:
-    """Return by how many points one more run at a layer is expected to raise the highest posterior mean, at least 0."""
-    moves = known.run.cross[:, layer] / np.sqrt(known.run.seen[layer, layer] + known.run_variance)
-    means, moves = known.means[known.first_layer :], moves[known.first_layer :]
-    return max(_expected_maximum(means, moves) - float(means.max()), 0.0)
+class Schedule:
+    """The runs of a search several at a time: each takes as long as it costs.
+
+    So what comes next depends on scores alone, not on how fast a machine is, and a search that is made again makes the
+    same runs.
+    """
+
+    def __init__(self, settings: SearchSettings, at_a_time: int = 1) -> None:
+        self.settings, self.at_a_time = settings, at_a_time
+        self._clock = 0.0
+        self._running: list[tuple[float, PlannedRun]] = []
+
+    @property
+    def pending(self) -> list[PlannedRun]:
+        """Runs whose scores are not known."""
+        return [run for _, run in self._running]
+
+    @property
+    def free(self) -> int:
+        """How many more could run."""
+        return self.at_a_time - len(self._running)
+
+    def begin(self, evidence: Evidence) -> Iterator[PlannedRun]:
+        """Give the runs that begin now."""
+        while self.free:
+            run = next_run(evidence, self.settings, self.pending).run
+            if run is None:
+                return
+            self._running.append((self._clock + run.cost, run))
+            yield run
+
+    def end(self) -> PlannedRun | None:
+        """Return the run that ends next, whose scores are known before others begin; None where the search is over."""
+        if not self._running:
+            return None
+        ended = min(self._running, key=lambda running: running[0])
+        self._running.remove(ended)
+        self._clock = ended[0]
+        return ended[1]
+
+
+def gain_of_run(known: Posterior, layer: int, beside: Sequence[int] = ()) -> float:
+    """Return by how many points one more run at a layer is expected to raise the highest posterior mean, at least 0.
+
+    With runs beside it, at these layers, by how many more points than they alone.
+    """
+    means = known.means[known.first_layer :]
+    if not beside:
+        moves = known.run.cross[:, layer] / np.sqrt(known.run.seen[layer, layer] + known.run_variance)
+        return max(_expected_maximum(means, moves[known.first_layer :]) - float(means.max()), 0.0)
+    layers = [*beside, layer]
+    seen = known.run.seen[np.ix_(layers, layers)] + known.run_variance * np.eye(len(layers))
+    moves = np.linalg.solve(np.linalg.cholesky(seen), known.run.cross[known.first_layer :, layers].T)
+    drawn = standard_normal(len(known.draws), len(layers))
+    without = means + drawn[:, :-1] @ moves[:-1]
+    gained = (without + np.outer(drawn[:, -1], moves[-1])).max(axis=1) - without.max(axis=1)
+    return max(float(gained.mean()), 0.0)
 
 
 def gain_of_scan(known: Posterior) -> float:
@@ -77,19 +132,20 @@ def _gain_of_all(known: Posterior, outlook: Outlook, run_variance: float) -> flo
     return max(float((means + moves).max(axis=1).mean() - means.max()), 0.0)
 
 
-def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
+def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[PlannedRun]) -> Decision | None:
     """Return what comes before gains are weighed; None where they can be."""
     n_blocks, layers = evidence.n_blocks, evidence.choices
-    fresh = [layer for layer in layers if not evidence.runs_at(layer)]
+    fresh = [layer for layer in layers if not _seeds(evidence, layer, pending)]
     if n_blocks <= SWEPT_BLOCKS and fresh:
-        return _fine_tune(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned")
-    if n_blocks > SWEPT_BLOCKS and settings.scan and not any(score.scan for score in evidence.scores):
-        return _scan(evidence, "one run scores all layers")
+        return _fine_tune(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned", pending)
+    scanned = any(score.scan for score in evidence.scores) or any(run.scan for run in pending)
+    if n_blocks > SWEPT_BLOCKS and settings.scan and not scanned:
+        return _scan(evidence, "one run scores all layers", pending)
     if any(score.value is not None for score in evidence.scores):
         return None
     start = _start(evidence)
-    layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
-    return _fine_tune(evidence, layer, "the search starts here")
+    layer = min(layers, key=lambda layer: (_seeds(evidence, layer, pending), abs(layer - start), layer))
+    return _fine_tune(evidence, layer, "the search starts here", pending)
 
 
 def _start(evidence: Evidence) -> int:
@@ -100,41 +156,48 @@ def _start(evidence: Evidence) -> int:
     return evidence.n_blocks // 2
 
 
-def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decision:
+def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending: Sequence[PlannedRun]) -> Decision:
     known = posterior(evidence)
     best = known.best_layer
-    if not evidence.runs_at(best) and best + 1 <= left:
-        return _fine_tune(evidence, best, "this layer looks best and has no run of its own yet")
+    if not _seeds(evidence, best, pending) and best + 1 <= left:
+        return _fine_tune(evidence, best, "this layer looks best and has no run of its own yet", pending)
     if known.chances_within(settings.tolerance)[best] >= settings.level:
         return _over("settled", settings)
-    open_layers = [layer for layer in evidence.choices if len(evidence.runs_at(layer)) < settings.seeds]
+    open_layers = [layer for layer in evidence.choices if _seeds(evidence, layer, pending) < settings.seeds]
     if not set(known.candidates(settings.level)) & set(open_layers):
         return _over("seeds", settings)
     if gain_of_seeds(known) < LEAST_GAIN:
         return _over("gain", settings)
-    gains = {layer: gain_of_run(known, layer) for layer in open_layers if layer + 1 <= left}
-    scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None) < settings.seeds
+    beside = [run.layer for run in pending if not run.scan]
+    gains = {layer: gain_of_run(known, layer, beside) for layer in open_layers if layer + 1 <= left}
+    scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None, pending) < settings.seeds
     of_scan = gain_of_scan(known) if scanned and evidence.n_blocks + 1 <= left else 0.0
     if len(gains) < len(open_layers) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
         return _over("budget", settings)
     rates = {layer: round(gain / (layer + 1), 9) for layer, gain in gains.items()}
     if of_scan / (evidence.n_blocks + 1) > max(rates.values(), default=0.0):
-        return _scan(evidence, "another run of all layers at once promises most for its cost")
+        return _scan(evidence, "another run of all layers at once promises most for its cost", pending)
     layer = min(rates, key=lambda layer: (-rates[layer], layer))
-    return _fine_tune(evidence, layer, "another seed at this layer promises most for its cost")
+    return _fine_tune(evidence, layer, "another seed at this layer promises most for its cost", pending)
+
+
+def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int:
+    """Return how many runs a layer has, or will have."""
+    return len(evidence.runs_at(layer)) + sum(run.layer == layer and not run.scan for run in pending)
 
 
 def _over(stop: StopReason, settings: SearchSettings) -> Decision:
     return Decision(run=None, stop=stop, why=stop_reason(stop, settings))
 
 
-def _fine_tune(evidence: Evidence, layer: int, why: str) -> Decision:
-    run = PlannedRun(layer=layer, seed=evidence.next_seed(layer), scan=False, cost=layer + 1)
+def _fine_tune(evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun]) -> Decision:
+    run = PlannedRun(layer=layer, seed=evidence.next_seed(layer, pending), scan=False, cost=layer + 1)
     return Decision(run=run, stop=None, why=why)
 
 
-def _scan(evidence: Evidence, why: str) -> Decision:
-    run = PlannedRun(layer=evidence.n_blocks, seed=evidence.next_seed(None), scan=True, cost=evidence.n_blocks + 1)
+def _scan(evidence: Evidence, why: str, pending: Sequence[PlannedRun]) -> Decision:
+    seed = evidence.next_seed(None, pending)
+    run = PlannedRun(layer=evidence.n_blocks, seed=seed, scan=True, cost=evidence.n_blocks + 1)
     return Decision(run=run, stop=None, why=why)
 
 

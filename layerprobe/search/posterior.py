@@ -9,20 +9,23 @@ variance. r_l is InfoNCE at layer l, where it is known, less its mean over the b
 over the layers with Matern's covariance of order 3/2: h over a distance that is half depth and half -log CKA summed
 over the model's own neighbouring layers, the bias g of the scan over depth. a_l is what a layer has of its own; at
 layer 0 that is much, because embeddings without a block are of another kind. mu is diffuse, b and c are weakly so. beta
-says how much a reading without training is worth: its mean and deviation were fitted to recorded curves under this
-model, and stand in `prediction/rules.json`. The scales and lengths have weak priors on a grid; the posterior is the
-mixture over it.
+says how much a reading without training is worth: as likely as not nothing, else a number whose mean and deviation were
+fitted to recorded curves under this model and stand in `prediction/rules.json`; the scores decide between the two.
+The scales and lengths have weak priors on a grid, which admits that all layers are as good; the posterior is the
+mixture over all of that.
 
 Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), equations 2.25, 2.26, 2.30 and 4.17.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.seeds import best_of
@@ -37,20 +40,26 @@ DRAWS = 4096
 # Points of the metric x 100; lengths are shares of the depth. A prior is the median and factor of a log-normal law.
 LEVEL_SD = 100.0
 """Of mu, about the mean score."""
-OWN_SD, EMBEDDING_SD = 0.3, 10.0
+OWN_SD, EMBEDDING_SD = 0.15, 10.0
 """Of a at the blocks, and at layer 0."""
 SCAN_LEVEL_SD, SCAN_SLOPE_SD, SCAN_EMBEDDING_SD = 3.0, 4.0, 3.0
 """Of b, of c, and of what the bias of layer 0 has of its own."""
-SPREADS, SPREAD_PRIOR = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (2.0, 3.0)
-"""Standard deviation of h."""
-LENGTHS = (0.08, 0.16, 0.32, 0.64)
+SPREADS, SPREAD_PRIOR = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (2.0, 2.5)
+"""Standard deviation of h, where blocks differ."""
+FLAT = 0.15
+"""Chance that h is 0: no block is better than another, but for what each has of its own."""
+LENGTHS = (0.16, 0.32, 0.64, 1.28)
 """Of h; all are as likely."""
 SCAN_SPREADS, SCAN_SPREAD_PRIOR = (0.4, 0.8, 1.6, 3.2, 6.4), (1.5, 2.5)
 """Standard deviation of g."""
 SCAN_LENGTH = 0.5
 """Of g."""
-SEED_SDS, SEED_PRIOR = (0.2, 0.4, 0.8, 1.6, 3.2), (0.7, 2.0)
+SEED_SDS, SEED_PRIOR = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.4, 2.5)
 """Standard deviation of s."""
+NOTHING = 0.5
+"""Chance that InfoNCE says nothing about a model and task, before any score is known."""
+WORSE_SHARE = 0.25
+"""Of the error that a statement allows itself, for layers that it says are worse; the rest is for the best one."""
 _NEGLIGIBLE = 1e-3
 
 
@@ -107,11 +116,33 @@ class Posterior:
         return shares
 
     def candidates(self, level: float) -> tuple[int, ...]:
-        """Return the fewest layers whose chances to be the best sum to at least the level, ascending."""
-        chances = self.chances
-        order = np.argsort(-chances, kind="stable")
-        enough = int(np.searchsorted(np.cumsum(chances[order]), level - 1e-9)) + 1
-        return tuple(sorted(order[:enough].tolist()))
+        """Return the fewest layers of which one is the best with at least the level, ascending."""
+        return _fewest(self.chances, level)
+
+    def statement(self, tolerance: float, level: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return layers of which one is the best, and layers that are worse than it by more than the tolerance.
+
+        Both are true together with at least the level, and no layer is in both.
+        """
+        chosen = self.draws[:, self.first_layer :]
+        below = self.draws < chosen.max(axis=1, keepdims=True) - tolerance
+        true = np.ones(len(self.draws), dtype=bool)
+        worse = []
+        for layer in sorted(
+            range(self.first_layer, len(self.means)), key=lambda layer: (-below[:, layer].sum(), layer)
+        ):
+            if (true & below[:, layer]).mean() < 1 - WORSE_SHARE * (1 - level):
+                break
+            true &= below[:, layer]
+            worse.append(layer)
+        best = self.first_layer + chosen[true].argmax(axis=1)
+        return _fewest(np.bincount(best, minlength=len(self.means)) / len(self.draws), level), tuple(sorted(worse))
+
+
+def _fewest(chances: Array, level: float) -> tuple[int, ...]:
+    order = np.argsort(-chances, kind="stable")
+    enough = int(np.searchsorted(np.cumsum(chances[order]), level - 1e-9)) + 1
+    return tuple(sorted(order[:enough].tolist()))
 
 
 def layer_steps(cka: ArrayLike) -> tuple[float, ...]:
@@ -136,39 +167,43 @@ def posterior(evidence: Evidence) -> Posterior:
         raise DataError("expected at least one finite score, got none: scan the model, or fine-tune a layer")
     scores, m, n = [evidence.scores[row] for row in rows], len(rows), evidence.n_blocks + 1
     infonce = fitted_parameters().search
-    expected = infonce.slope * infonce_trend(evidence)
-    y = np.array([score.value for score in scores]) - expected[[score.layer for score in scores]]
+    y = np.array([score.value for score in scores])
     errors = np.array(evidence.item_covariance)[np.ix_(rows, rows)] if evidence.item_covariance else np.zeros((m, m))
     errors, own = _with_expected_runs(errors, scores, evidence)
 
     # the scores, f, and the scores of the next runs, the next scan, and runs without end
     layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 4])
     scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
-    joint = _joint_law(evidence, layers, scan, errors, slope_sd=infonce.slope_sd)
-    grid, log_weights = _grid(seeing_scan=bool(scan.any()))
-    root = np.linalg.cholesky(joint(grid, slice(m)) + grid[:, 3, None, None] ** 2 * np.eye(m))
-    white = np.linalg.solve(root, np.broadcast_to((y - y.mean())[:, None], (len(grid), m, 1)))[..., 0]
+    trend = infonce_trend(evidence)[layers]
+    law = _Law.of(evidence, layers, scan, errors, told=infonce.slope_sd * trend)
+    grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=NOTHING if trend.any() else 1.0)
+    expected = infonce.slope * grid[:, 4, None] * trend
+    root = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + grid[:, 3, None, None] ** 2 * np.eye(m))
+    level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)
+    white = np.linalg.solve(root, (y - expected[:, :m] - level)[..., None])[..., 0]
     log_weights = log_weights - (white**2).sum(1) / 2 - np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
     weights = np.exp(log_weights - log_weights.max())
     kept = weights > _NEGLIGIBLE
-    weights = weights[kept] / weights[kept].sum()
+    weights, grid = weights[kept] / weights[kept].sum(), grid[kept]
 
     # f and what is expected given the scores, for each point of the grid and together
-    prior = joint(grid[kept], slice(None))
-    known = np.linalg.solve(root[kept], prior[:, :m, m:])
-    means = expected[layers[m:]] + y.mean() + np.einsum("gmi,gm->gi", known, white[kept])
-    covariances = prior[:, m:, m:] - known.transpose(0, 2, 1) @ known
+    known = np.linalg.solve(root[kept], law.at(grid, slice(m), slice(m, None)))
+    means = (expected[:, m:] + level)[kept] + np.einsum("gmi,gm->gi", known, white[kept])
+    covariances = law.at(grid, slice(m, m + n), slice(m, m + n)) - known[..., :n].transpose(0, 2, 1) @ known[..., :n]
     mean = weights @ means
-    apart = means - mean
-    covariance = np.einsum("g,gij->ij", weights, covariances) + (weights[:, None] * apart).T @ apart
+    apart, told = (
+        np.sqrt(weights)[:, None] * (means - mean),
+        (np.sqrt(weights)[:, None, None] * known).reshape(-1, 4 * n),
+    )
+    covariance = law.mean(grid, weights)[m:, m:] - told.T @ told + apart.T @ apart
     return Posterior(
         means=mean[:n],
         covariance=covariance[:n, :n],
-        draws=_mixture(weights, means[:, :n], covariances[:, :n, :n]),
+        draws=_mixture(weights, means[:, :n], covariances),
         run=_outlook(covariance, 1, n),
         scan=_outlook(covariance, 2, n),
         endless=_outlook(covariance, 3, n),
-        run_variance=own + float(weights @ grid[kept, 3] ** 2),
+        run_variance=own + float(weights @ grid[:, 3] ** 2),
         items=errors[-n:, -n:],
         first_layer=evidence.first_layer,
     )
@@ -181,42 +216,58 @@ def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
         (points, scores, scores) covariance for each point of the grid of scales and lengths, and (points,) log priors.
     """
     layers = np.array([score.layer for score in evidence.scores])
-    joint = _joint_law(evidence, layers, np.zeros(len(layers)), np.zeros((len(layers), len(layers))), slope_sd=0.0)
-    grid, log_priors = _grid(seeing_scan=False)
-    return joint(grid, slice(None)) + grid[:, 3, None, None] ** 2 * np.eye(len(layers)), log_priors
+    n, everything = len(layers), slice(None)
+    law = _Law.of(evidence, layers, np.zeros(n), np.zeros((n, n)), told=np.zeros(n))
+    grid, log_priors = _grid(seeing_scan=False, nothing=1.0)
+    return law.at(grid, everything, everything) + grid[:, 3, None, None] ** 2 * np.eye(n), log_priors
 
 
-def _joint_law(
-    evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, *, slope_sd: float
-) -> Callable[[Array, slice], Array]:
-    """Return the covariance of scores by points of the grid and the part of them that is looked at, but for seeds.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Law:
+    """The covariance of scores before they are known, but for what seeds add: a sum that points of the grid weigh."""
 
-    Args:
-        evidence: Of the model.
-        layers: (scores,) of each.
-        scan: (scores,) 1 for those of scans, 0 for others.
-        errors: (scores, scores) covariance over items.
-        slope_sd: What InfoNCE is worth varies by so much.
-    """
-    same, depth, trend = layers[:, None] == layers, layers / evidence.n_blocks, infonce_trend(evidence)[layers]
-    fixed = LEVEL_SD**2 + same * np.where(layers == 0, EMBEDDING_SD, OWN_SD) ** 2 + errors
-    fixed += np.outer(scan, scan) * (
-        SCAN_LEVEL_SD**2
-        + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
-        + SCAN_EMBEDDING_SD**2 * (same & (layers == 0))
-    )
-    fixed += slope_sd**2 * np.outer(trend, trend)
-    place = _places(evidence)[layers]
-    smooth = np.stack([_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS])
-    bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
+    parts: Array
+    """(parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, g."""
 
-    def joint(grid: Array, part: slice) -> Array:
-        spread, length, scan_spread, _ = grid.T[..., None, None]
-        which = length[:, 0, 0].astype(int)
-        total: Array = fixed[part, part] + spread**2 * smooth[which, part, part] + scan_spread**2 * bias[part, part]
-        return total
+    @classmethod
+    def of(
+        cls, evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, *, told: Array
+    ) -> Self:
+        """Return that of scores.
 
-    return joint
+        Args:
+            evidence: Of the model.
+            layers: (scores,) of each.
+            scan: (scores,) 1 for those of scans, 0 for others.
+            errors: (scores, scores) covariance over items.
+            told: (scores,) standard deviation of what InfoNCE is worth at each, with its sign.
+        """
+        same, depth = layers[:, None] == layers, layers / evidence.n_blocks
+        fixed = LEVEL_SD**2 + same * np.where(layers == 0, EMBEDDING_SD, OWN_SD) ** 2 + errors
+        fixed += np.outer(scan, scan) * (
+            SCAN_LEVEL_SD**2
+            + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
+            + SCAN_EMBEDDING_SD**2 * (same & (layers == 0))
+        )
+        place = _places(evidence)[layers]
+        smooth = [_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS]
+        bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
+        return cls(parts=np.stack([fixed, np.outer(told, told), *smooth, bias]))
+
+    def at(self, grid: Array, rows: slice, columns: slice) -> Array:
+        """Return (points, rows, columns) at points of the grid."""
+        parts = self.parts[:, rows, columns]
+        return (_shares(grid) @ parts.reshape(len(parts), -1)).reshape(-1, *parts.shape[1:])
+
+    def mean(self, grid: Array, weights: Array) -> Array:
+        """Return (scores, scores): the mean over points of the grid."""
+        return np.tensordot(weights @ _shares(grid), self.parts, 1)
+
+
+def _shares(grid: Array) -> Array:
+    """Return (points, parts): what each part of the law counts."""
+    of_length = grid[:, 1, None] == np.arange(len(LENGTHS))
+    return np.column_stack([np.ones(len(grid)), grid[:, 4], grid[:, 0, None] ** 2 * of_length, grid[:, 2] ** 2])
 
 
 def _outlook(covariance: Array, part: int, n: int) -> Outlook:
@@ -298,15 +349,29 @@ def _matern(distance: Array) -> Array:
     return correlation
 
 
-def _grid(*, seeing_scan: bool) -> tuple[Array, Array]:
-    """Return (points, 4): spread, index of the length, spread of the scan's bias, seeds' deviation; and log priors."""
-    scan_spreads = SCAN_SPREADS if seeing_scan else SCAN_SPREADS[:1]
-    grid = np.array(list(product(SPREADS, range(len(LENGTHS)), scan_spreads, SEED_SDS)))
-    priors: Iterable[tuple[int, tuple[float, float]]] = ((0, SPREAD_PRIOR), (2, SCAN_SPREAD_PRIOR), (3, SEED_PRIOR))
-    log_prior = sum(
-        -((np.log(grid[:, column] / median) / np.log(factor)) ** 2) / 2 for column, (median, factor) in priors
-    )
-    return grid, np.asarray(log_prior)
+def _grid(*, seeing_scan: bool, nothing: float) -> tuple[Array, Array]:
+    """Return (points, 5) and their log priors.
+
+    The columns are the spread, the index of the length, the spread of the scan's bias, the deviation of seeds, and
+    whether InfoNCE says anything, which it does not with the chance `nothing`.
+    """
+
+    def log_prior(values: Iterable[float], median: float, factor: float) -> list[tuple[float, float]]:
+        logs = -((np.log(np.array(list(values)) / median) / np.log(factor)) ** 2) / 2
+        return list(zip(values, logs - logsumexp(logs), strict=True))
+
+    curves = [
+        ((spread, length), log + np.log((1 - FLAT) / len(LENGTHS)))
+        for spread, log in log_prior(SPREADS, *SPREAD_PRIOR)
+        for length in range(len(LENGTHS))
+    ]
+    if FLAT:
+        curves.append(((0.0, 0), np.log(FLAT)))
+    scans = log_prior(SCAN_SPREADS if seeing_scan else SCAN_SPREADS[:1], *SCAN_SPREAD_PRIOR)
+    told = [(told, np.log(chance)) for told, chance in ((0.0, nothing), (1.0, 1 - nothing)) if chance > 0]
+    points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), told))
+    grid = np.array([(*curve[0], scan[0], seed[0], reading[0]) for curve, scan, seed, reading in points])
+    return grid, np.array([sum(log for _, log in point) for point in points])
 
 
 def _mixture(weights: Array, means: Array, covariances: Array) -> Array:

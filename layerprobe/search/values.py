@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -108,11 +109,11 @@ class Evidence:
         """Return the part of the items on which a seed validates."""
         return seed % self.n_folds
 
-    def next_seed(self, layer: int | None) -> int:
-        """Return the first seed that a layer has no run of; None: that there is no scan of."""
-        used = {score.seed for score in self.scores if (score.scan if layer is None else not score.scan)}
-        if layer is not None:
-            used = {score.seed for score in self.runs_at(layer)}
+    def next_seed(self, layer: int | None, pending: "Sequence[PlannedRun]" = ()) -> int:
+        """Return the first seed that a layer has no run of, or will have; None: that there is no scan of."""
+        known = {(score.seed, score.layer, score.scan) for score in self.scores}
+        known |= {(run.seed, run.layer, run.scan) for run in pending}
+        used = {seed for seed, of, scan in known if (scan if layer is None else not scan and of == layer)}
         return next(seed for seed in itertools.count() if seed not in used)
 
     def runs_at(self, layer: int) -> tuple[Score, ...]:
@@ -242,6 +243,18 @@ class SearchAnswer:
     """All of it in plain words."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that could be chosen; those before it are left out."""
+    worse: tuple[int, ...] | None = field(default=None, metadata=RARE)
+    """Layers worse than the best by more than the tolerance, ascending; at the level all of them are, and the best is a
+    candidate. None in what layerprobe 0.2 wrote."""
+
+    @property
+    def drop_layers(self) -> tuple[int, ...]:
+        """The final run of layers that are worse than the best by more than the tolerance."""
+        worse = self.worse
+        if worse is None:
+            worse = tuple(known.layer for known in self.layers if known.chance_within <= 1 - self.settings.level)
+        falling = itertools.takewhile(lambda known: known.layer in worse, reversed(self.layers))
+        return tuple(sorted(known.layer for known in falling))
 
     @property
     def share(self) -> float:

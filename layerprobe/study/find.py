@@ -4,8 +4,10 @@ What is run next, and what follows from it, is decided by `layerprobe.search` fr
 made, or read where they are there, and scored.
 """
 
+import contextlib
+import itertools
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TypedDict, Unpack
@@ -15,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 
 from layerprobe.checks import Seeds, check_count, check_keywords
-from layerprobe.context import current, part
+from layerprobe.context import current, report
+from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.workers import SharedModel
+from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import LayerProbeError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
@@ -31,15 +34,18 @@ from layerprobe.finetuning.tuning import agreed, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
+from layerprobe.jobs.plan import Workers
+from layerprobe.jobs.processes import available_cores
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import next_run
+from layerprobe.search.plan import Schedule
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
+from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
@@ -51,6 +57,8 @@ Array = NDArray[np.float64]
 
 SMALL_VALIDATION = 1000
 """Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
+MOST_JOBS = 4
+"""Runs at a time where it is not said how many."""
 SCAN_WEIGHTING: Weighting = "falling"
 SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 7, 2048
 
@@ -61,6 +69,8 @@ class RareSettings(TypedDict, total=False):
     cross_validation: bool | None
     start: int | None
     scan: bool
+    jobs: int | None
+    ray: str | None
 
 
 def find(
@@ -100,7 +110,10 @@ def find(
         save_models: Keep the checkpoint of every run.
         rare: cross_validation: whether each seed has a fold of its own, by default where there are fewer than 1,000
             validation examples. start: the layer to begin with, by default that of the highest InfoNCE, or the middle.
-            scan: begin with one run with a loss at every layer, which draws a curve of its own.
+            scan: begin with one run with a loss at every layer, which draws a curve of its own. jobs: runs at a time,
+            in processes that share the processors or the GPUs of this machine: one, in this process, by default; None
+            for one a GPU or a core, four at most.
+            ray: the address of a Ray cluster on which they are made.
 
     Raises:
         DataError: If it is no task, the budget is too small for one run, or a setting is not what it should be.
@@ -115,15 +128,36 @@ def find(
         tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
     )
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
-    shared = SharedModel(checkpoint, items=task.readable)
+    jobs, options = rare.get("jobs", 1), checkpoint.options
+    local = "here" if jobs == 1 or checkpoint.loaded is not None else "processes"
+    machines = workers_of(
+        options, Store(options.cache_dir).root, count=jobs and check_count(jobs), ray=rare.get("ray"), local=local
+    )
+    at_a_time = machines.count or jobs_at_a_time(machines)
+    shared = SharedModel(checkpoint, items=task.readable, workers=machines)
     folds = search_folds(task, seeds, rare.get("cross_validation"))
-    search = _Search(shared, folds, task, protocol, start=rare.get("start"), save_models=save_models)
-    whole = settings.block_steps(search.n_blocks)
-    with search.crew:
-        while (planned := next_run(search.evidence, settings).run) is not None:
-            with part(start=search.evidence.spent, share=planned.cost, whole=whole):
-                search.make([planned])
+    search = _Search(
+        shared,
+        folds,
+        task,
+        protocol,
+        start=rare.get("start"),
+        save_models=save_models,
+        workers=replace(machines, count=at_a_time),
+    )
+    with search.crew, contextlib.closing(search.outcomes), search.progress(settings, against_last):
+        search.run(Schedule(settings, at_a_time), against_last=against_last)
         return search.finding(settings, against_last=against_last)
+
+
+def jobs_at_a_time(workers: Workers) -> int:
+    """Return how many runs a search makes at a time where it is not told: one a GPU, else one a core, four at most.
+
+    Runs that begin beside others know less: with more of them, a search spends more to know as much.
+    """
+    if workers.executor == "here":
+        return 1
+    return min(len(workers.devices) if workers.gpus else available_cores(), MOST_JOBS)
 
 
 def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -> Sequence[Task]:
@@ -150,6 +184,7 @@ class _Search:
         *,
         start: int | None,
         save_models: bool,
+        workers: Workers,
     ) -> None:
         checkpoint, options = model.checkpoint, model.options
         self.n_blocks = count_blocks(checkpoint.config)
@@ -158,7 +193,11 @@ class _Search:
             run_set(model, fold, protocol, weighting=SCAN_WEIGHTING, save_models=save_models) for fold in folds
         ]
         self.folds = [runs.task for runs in self.sets]
-        self.crew = crew_of(RunWorker, tuple(self.sets))
+        self.crew = crew_of(RunWorker, tuple(self.sets), workers, most=workers.count or 1)
+        self.asked: dict[RunJob, float] = {}
+        """What runs cost; further ones are added while they are made."""
+        self.outcomes = execute(runs_plan(self.sets, self.asked), self.crew)
+        self.made: dict[RunJob, Run | LayerProbeError] = {}
         self.own_folder = run_folder(checkpoint, task, protocol)
         read = read_curves(checkpoint, task.split("all"), _readings(task))
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
@@ -180,19 +219,43 @@ class _Search:
         if self.evidence.first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 
+    @contextlib.contextmanager
+    def progress(self, settings: SearchSettings, against_last: int) -> Iterator[None]:
+        """Let runs count as parts of the budget and of what the comparison with the last layer costs at most."""
+        whole, outer = settings.block_steps(self.n_blocks) + 2 * against_last * (self.n_blocks + 1), current().progress
+        with with_settings(progress=lambda task, done, _: outer(task, min(done, whole), whole)):
+            yield
+            report("runs", whole, whole)
+
+    def run(self, schedule: Schedule, *, against_last: int) -> None:
+        """Make the runs that a search asks for; where it leaves room, the last layer's for the comparison beside them."""
+        proof = (RunJob(self.n_blocks, seed, seed % len(self.sets)) for seed in range(against_last))
+        while True:
+            for run in schedule.begin(self.evidence):
+                self._ask(run)
+            for job in itertools.islice(proof, schedule.free if schedule.pending else 0):
+                self.asked.setdefault(job, self.n_blocks + 1)
+            ended = schedule.end()
+            if ended is None:
+                return
+            self.make([ended])
+
     def make(self, planned: Sequence[PlannedRun]) -> None:
         """Make runs, or read them, and add what they score to the evidence."""
-        jobs = [RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan) for run in planned]
-        costs = {job: float(run.cost) for job, run in zip(jobs, planned, strict=True)}
-        plan = runs_plan(self.sets, costs)
-        made: dict[RunJob, Run | LayerProbeError] = {}
-        for job, outcome in execute(plan, self.crew):
-            if isinstance(outcome, LayerProbeError) and not is_marked(outcome):
-                raise outcome
-            made[job] = outcome
-        for job in jobs:  # whichever ended first
-            self._add(job, made[job])
+        jobs = [self._ask(run) for run in planned]
+        for job in jobs:
+            while job not in self.made:
+                done, outcome = next(self.outcomes)
+                if isinstance(outcome, LayerProbeError) and not is_marked(outcome):
+                    raise outcome
+                self.made[done] = outcome
+            self._add(job, self.made[job])
         self._join_evidence()
+
+    def _ask(self, run: PlannedRun) -> RunJob:
+        job = RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan)
+        self.asked.setdefault(job, float(run.cost))
+        return job
 
     def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
         """Add what a run scores, or that it failed, at the layers that it is of."""

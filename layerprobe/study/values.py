@@ -310,9 +310,7 @@ class Finding(Shown):
     @property
     def drop_layers(self) -> tuple[int, ...]:
         """The final run of layers that are worse than the best by more than the tolerance, at the level."""
-        sure = 1 - self.answer.settings.level
-        falling = itertools.takewhile(lambda known: known.chance_within <= sure, reversed(self.answer.layers))
-        return tuple(sorted(known.layer for known in falling))
+        return self.answer.drop_layers
 
     def flag(self, layer: int) -> str:
         """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""

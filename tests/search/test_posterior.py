@@ -62,12 +62,14 @@ def by_conditioning(evidence: Evidence, spread: float, length: float, scan_sprea
 
 
 def set_grid(monkeypatch: pytest.MonkeyPatch, **grid: tuple[float, ...]) -> None:
+    monkeypatch.setattr(model, "FLAT", 0.0)
     for name, values in grid.items():
         monkeypatch.setattr(model, name, values)
 
 
 def test_the_closed_form_equals_conditioning(monkeypatch: pytest.MonkeyPatch) -> None:
     set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SCAN_SPREADS=(1.5,), SEED_SDS=(0.6,))
+    monkeypatch.setattr(model, "NOTHING", 0.0)
     known, (mean, covariance, _) = posterior(some_evidence()), by_conditioning(some_evidence(), 2.0, 0.3, 1.5, 0.6)
     np.testing.assert_allclose(known.means, mean, rtol=1e-9)
     np.testing.assert_allclose(known.covariance, covariance, atol=1e-7)
@@ -167,10 +169,14 @@ def test_one_score_says_nothing_about_differences() -> None:
     assert known.chances_within(0.0).sum() == pytest.approx(1.0)
 
 
-def test_a_score_and_infonce_say_what_to_expect_elsewhere() -> None:
+def test_a_score_and_infonce_say_what_to_expect_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     evidence = Evidence(n_blocks=4, scores=(Score(layer=3, seed=0, value=70.0),), infonce=(5.0, 1.0, 1.0, 2.0, 2.0))
     means = posterior(evidence).means
-    np.testing.assert_allclose(means[1:], [67.0, 67.0, 70.0, 70.0], atol=0.01)  # 3 points a nat
+    # 3 points a nat, or none: both are as likely
+    np.testing.assert_allclose(means[1:], [68.5, 68.5, 70.0, 70.0], atol=0.01)
+    monkeypatch.setattr(model, "NOTHING", 0.0)
+    np.testing.assert_allclose(posterior(evidence).means[1:], [67.0, 67.0, 70.0, 70.0], atol=0.01)
+    monkeypatch.undo()
     refuted = (*evidence.scores, *(Score(layer=1, seed=seed, value=71.0) for seed in range(5)))
     assert posterior(replace(evidence, scores=refuted)).means[2] > 69, "expected scores to count for more"
     flat = replace(evidence, infonce=(0.0,) * 5)
@@ -183,6 +189,29 @@ def test_candidates_are_the_fewest_that_reach_the_level() -> None:
     assert chosen == sorted(chosen)
     assert known.chances[chosen].sum() >= 0.9
     assert known.chances[chosen].sum() - known.chances[chosen].min() < 0.9
+
+
+def test_a_statement_is_true_as_a_whole_with_the_level() -> None:
+    known = posterior(some_evidence())
+    best, worse = known.statement(0.5, 0.9)
+    assert worse, "expected a layer that is worse"
+    assert not set(best) & set(worse)
+    below = known.draws[:, worse] < known.draws.max(axis=1, keepdims=True) - 0.5
+    true = below.all(axis=1) & np.isin(known.draws.argmax(axis=1), best)
+    assert true.mean() >= 0.9
+    assert set(known.candidates(0.9)) <= set(best)
+
+
+def test_scores_decide_whether_infonce_says_anything() -> None:
+    rising = tuple(float(layer) for layer in range(9))
+
+    def slope(values: dict[int, float]) -> float:
+        scores = tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items())
+        means = posterior(Evidence(n_blocks=8, scores=scores, infonce=rising)).means
+        return float(means[8] - means[5])
+
+    assert slope({2: 60.0, 5: 69.0}) > 6  # 3 points a nat, as expected of it
+    assert abs(slope({1: 65.0, 2: 65.1, 4: 64.9, 5: 65.0})) < 1
 
 
 def test_there_must_be_a_score() -> None:

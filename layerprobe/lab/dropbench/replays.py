@@ -1,13 +1,13 @@
 """The search of `layerprobe.search` on recorded runs: it asks for one, and gets its scores. Knows numbers only."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.values import RunName, TunedLayers
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import next_run
-from layerprobe.search.values import Decision, Evidence, Score, SearchSettings
+from layerprobe.search.plan import Schedule
+from layerprobe.search.values import Evidence, Score, SearchSettings
 
 SCANNED: Weighting = "falling"
 """The weighting of the scans that a search has."""
@@ -30,7 +30,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Replay:
-    """Searches on the records of one model; decisions are kept, since larger budgets begin as smaller ones do."""
+    """Searches on the records of one model."""
 
     tuned: TunedLayers
     """With errors over validation items."""
@@ -40,8 +40,6 @@ class Replay:
     """By layer, see `Evidence`."""
     start: int | None = None
     """The layer that readings promise most of."""
-    decisions: dict[tuple[bool, int, tuple[RunName, ...]], Decision] = field(default_factory=dict)
-    """By whether there is a scan, the first seed, and the runs that were there."""
 
     @property
     def scans(self) -> bool:
@@ -49,7 +47,7 @@ class Replay:
         errors = self.tuned.validation_errors
         return errors is not None and errors.weighting == SCANNED
 
-    def found(self, budget_steps: float, *, scan: bool = False, first: int = 0) -> Found | None:
+    def found(self, budget_steps: float, *, scan: bool = False, first: int = 0, at_a_time: int = 1) -> Found | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
         A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in
@@ -61,24 +59,16 @@ class Replay:
         n_blocks, n_seeds = self.tuned.n_layers - 1, len(self.tuned.seeds)
         settings = SearchSettings(budget=1.0, seeds=n_seeds - 1 if n_seeds > 2 else n_seeds, scan=scan)
         share = min(budget_steps / settings.full_sweep(n_blocks), 1.0)
-        limited = SearchSettings(budget=share, seeds=settings.seeds, scan=scan)
+        schedule = Schedule(SearchSettings(budget=share, seeds=settings.seeds, scan=scan), at_a_time)
         runs: tuple[RunName, ...] = ()
-        while True:
-            evidence = self.evidence(runs, first=first)
-            if limited.block_steps(n_blocks) - evidence.spent >= n_blocks + 1:  # whatever comes next can be paid
-                key = scan, first, runs
-                if key not in self.decisions:
-                    self.decisions[key] = next_run(evidence, settings)
-                run = self.decisions[key].run
-            else:
-                try:
-                    run = next_run(evidence, limited).run
-                except DataError:
-                    return None
-            if run is None:
-                break
-            layers = range(n_blocks + 1) if run.scan else [run.layer]
-            runs += tuple((layer, run.seed, run.scan) for layer in layers)
+        try:
+            while list(schedule.begin(self.evidence(runs, first=first))) or schedule.pending:
+                run = schedule.end()
+                assert run is not None
+                layers = range(n_blocks + 1) if run.scan else [run.layer]
+                runs += tuple((layer, run.seed, run.scan) for layer in layers)
+        except DataError:
+            return None
         return self.answered(runs, settings, first=first)
 
     def answered(self, runs: tuple[RunName, ...], settings: SearchSettings | None = None, *, first: int = 0) -> Found:
