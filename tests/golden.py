@@ -34,6 +34,7 @@ VOLATILE = re.compile(
 """Names of what is left out: keys of JSON and, in lower case, columns of pages."""
 VOLATILE_WORDS = re.compile(
     r"[\d.]+(?= [KMGT]iB are free)|[\d.]+(?= times as fast)|\d+ (?:s|min|h)(?= on cpu)|(?<=, and )\d+ (?:s|min|h)\b"
+    r"|(?<=, about )\d+ (?:s|min|h)\b"
 )
 """What a sentence measures."""
 PROGRESS = re.compile(r"\d+% after \d+ (s|min|h)")
