@@ -1,12 +1,19 @@
 """What fine-tuning showed as a page: a search, a verdict, layers, a run."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
-from layerprobe.checks import LEVEL
 from layerprobe.files.serialisation import to_json
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, LayerOutcome, outcomes_table
+from layerprobe.finetuning.values import (
+    Confirmation,
+    FineTuningRun,
+    JointRun,
+    LayerOutcome,
+    TuningResult,
+    outcomes_table,
+)
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
 from layerprobe.report import words
@@ -81,22 +88,24 @@ def confirmation_page(confirmation: Confirmation) -> Page:
     )
 
 
-def outcomes_page(outcomes: Sequence[LayerOutcome], *, model: str, task: str, level: float = LEVEL, what: str) -> Page:
-    """Return the page of fine-tuned layers; what names how, such as TMFT."""
+def result_page(result: TuningResult[Any]) -> Page:
+    """Return the page of fine-tuned layers."""
+    outcomes, what = result.outcomes, result.what
     best, last = max(outcomes, key=lambda outcome: outcome.mean), outcomes[-1]
-    title = metric_title(best.primary)
+    title, name = metric_title(best.primary), short_name(result.model)
     lead = f"Layer {best.layer} scores best: test {title} {mean_and_std(best.tested)}"
     if best.layer != last.layer:
         lead += f", {numbers.number(best.mean - last.mean)} above layer {last.layer}"
     return Page(
-        title=f"{short_name(model)} on {task}: {what} by layer",
-        overline=f"layerprobe · {what} · {task}",
-        heading=short_name(model),
+        title=f"{name} on {result.task}: {what} by layer",
+        overline=f"layerprobe · {what} · {result.task}",
+        heading=name,
         lead=(f"{lead}.",),
-        sections=(_outcomes(outcomes, level),),
+        warnings=result.warnings,
+        sections=(_outcomes(outcomes, result.level),),
         terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
-        data=to_json(list(outcomes)),
-        table=outcomes_table(outcomes),
+        data=to_json(result),
+        table=result.table,
         stem=f"layerprobe-{what.lower()}",
     )
 
