@@ -9,7 +9,7 @@ from layerprobe.errors import DataError, MissingPackageError
 from layerprobe.names import nearest
 
 LEVEL = 0.95
-"""Confidence level of intervals, bands and verdicts, unless another is asked for."""
+"""Confidence level of intervals, bands and verdicts, unless another is given."""
 
 
 def check_choice(value: object, kind: object, *, name: str) -> None:

@@ -123,9 +123,7 @@ Ray = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    option(
-        "Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one a GPU, else one a node"
-    ),
+    option("Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one per GPU or node"),
 ]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
 PlotlyFrom = Annotated[
@@ -448,9 +446,9 @@ class TaskSource:
     decimal: Annotated[Literal[".", ","] | None, _OLD] = None
     quotes: Annotated[bool | None, typer.Option("--quotes/--no-quotes", hidden=True)] = None
     header: Annotated[bool | None, typer.Option("--header/--no-header", hidden=True)] = None
-    skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Go on without images that do not open.")] = False
+    skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Skip images that do not open.")] = False
     skip_empty: Annotated[
-        bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell, or what stands for one.")
+        bool, option("Data", "--skip-empty", help="Skip rows that have an empty cell, or what stands for one.")
     ] = False
     query_prompt: Annotated[
         str | None,
@@ -509,8 +507,8 @@ class TextSource(TaskSource):
         Path | None,
         option(
             "Data",
-            help="Texts without scores: a text file with one a line, or a table; or images: a folder, a Parquet file, "
-            "or a table of their paths, with captions or without.",
+            help="Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, or "
+            " a table of their paths, with captions or without.",
         ),
     ] = None
 
@@ -901,7 +899,7 @@ Level = Annotated[
 
 
 def _known_rule(name: str | None) -> str | None:
-    """Return the name of a rule; a misspelt one is told before a model is loaded."""
+    """Return the name of a rule; a misspelt one is refused before a model is loaded."""
     if name is not None:
         from layerprobe.prediction.tuned import rule_curves
 
@@ -935,7 +933,7 @@ AllSeeds = Annotated[
 
 
 def given_layers(text: str) -> str:
-    """Return a list of layers as it was given; what is none is told before a model is loaded."""
+    """Return a list of layers as it was given; what is none is refused before a model is loaded."""
     if text:
         listed_layers(text)
     return text

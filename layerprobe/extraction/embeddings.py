@@ -107,7 +107,7 @@ class Embeddings:
 
 
 class _RowOf:
-    """The row of a text, told by the ids of all texts, of which 16 bytes each are kept once one is asked for."""
+    """The row of a text, by the ids of all texts, of which 16 bytes each are kept once one is requested."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts

@@ -39,12 +39,12 @@ class Views:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerCurve(Shown):
-    """A number for every layer, and how surely it is known."""
+    """A number for every layer, and its uncertainty."""
 
     values: tuple[float, ...]
     """By layer."""
     standard_errors: tuple[float, ...] | None = None
-    """Of the values; None where they are not at hand."""
+    """Of the values; None where they are not known."""
     uncertainty: CurveUncertainty | None = None
     """How the errors of layers go together; None where it is not known. What a zoo holds has none."""
     first_layer: int = field(default=0, metadata=RARE)

@@ -124,9 +124,8 @@ def task_of(
             fits no usual range; if there are too many classes, or another split has one that the train split lacks.
     """
     unit, whole = KINDS[kind].unit, splits["train"]
-    copies = f"copies of {'an' if unit[0] in 'aeiou' else 'a'} {unit}"
-    if whole and whole[0].second is not None:
-        copies += ", turned round or not,"
+    pairs = bool(whole) and whole[0].second is not None
+    copies = "duplicates, including swapped pairs," if pairs else "duplicates"
     one_piece = len(splits) == 1
     keys = [row.pair for row in whole]
     splits, drawn = with_all_splits(splits, keys, ratios, seed=seed, unit=unit, together=copies)

@@ -113,7 +113,7 @@ class SplitQuality:
     n: int
     """Examples."""
     copies: int
-    """Examples whose texts, turned round or not, were in an earlier one."""
+    """Examples whose texts, swapped or not, were in an earlier one."""
     in_train: int
     """Distinct texts that are in the train split too; 0 for that itself."""
     targets: tuple[tuple[str, int], ...]

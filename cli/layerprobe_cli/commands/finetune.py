@@ -42,7 +42,7 @@ def finetune(
         option(
             "Fine-tuning",
             "--scan",
-            help="One run a seed of the whole model with a loss at every layer, by default one seed. The scores rank "
+            help="One run per seed of the whole model with a loss at every layer, by default one seed. The scores rank "
             "the layers; truncated alone, layers can differ. The model can be truncated anywhere afterwards.",
         ),
     ] = False,
@@ -64,7 +64,7 @@ def finetune(
 ) -> None:
     """Fine-tune the model truncated at each layer (TMFT).
 
-    Each layer has a run a seed; finished runs are not repeated. With --scan, one run has a loss at every layer.
+    One run per layer and seed; finished runs are not repeated. With --scan, one run has a loss at every layer.
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
 

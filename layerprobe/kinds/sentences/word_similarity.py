@@ -33,7 +33,7 @@ def load_word_similarity(
 ) -> Task:
     """Merge files of scored word pairs into one sts task.
 
-    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, turned round or
+    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, swapped or
     not, the first one stays. The rest is split at random. In the paper it is trained on in batches of 128 for 50
     epochs.
 
