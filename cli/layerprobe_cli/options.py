@@ -507,8 +507,8 @@ class TextSource(TaskSource):
         Path | None,
         option(
             "Data",
-            help="Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, or "
-            " a table of their paths, with captions or without.",
+            help="Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
+            "or a table of their paths, with captions or without.",
         ),
     ] = None
 

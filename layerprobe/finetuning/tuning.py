@@ -16,6 +16,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, RunsOrigin, TuningResult, Weighting
 from layerprobe.jobs.crew import crew_of
@@ -58,7 +59,7 @@ def finetune(
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
     made = fine_tune_layers(runs, layers, seeds=seeds, enough=enough)
-    of_layers = [(run, runs.folder.run_path(run.layer, run.seed)) for run in made]
+    of_layers = [(run, runs.folder.path / directory_name(run)) for run in made]
     return _result(checkpoint, task, made, of_layers)
 
 
@@ -76,7 +77,7 @@ def scan(
     """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
 
     The curve says which layers are worth truncating at; it is not TMFT's own, see `fine_tune_jointly`. With
-    `save_models` the best epoch's model is kept, which `export_model` truncates at any layer, see `scan_models`.
+    `save_models` the best epoch's model is kept, which `export_model` truncates at any layer, see `saved_models`.
     With `ray`, the address of a Ray cluster, the seeds are run on its nodes, at most `workers` at a time; all must see
     the folder of the runs, and a node that fails alone is left out.
     The other arguments are those of `finetune`; finished runs are read, not repeated.
@@ -95,7 +96,7 @@ def scan(
     with crew_of(RunWorker, (runs,), machines, most=len(jobs)) as crew:
         made = cast(list[JointRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
     of_layers = [
-        (run.truncated(layer), runs.folder.joint_path(weighting, run.seed))
+        (run.truncated(layer), runs.folder.path / directory_name(run))
         for run in made
         for layer, test in enumerate(run.test)
         if test is not None
@@ -133,21 +134,14 @@ def run_set(
     )
 
 
-def scan_models(model: ModelLike, runs: Sequence[JointRun], task: Task) -> list[Path]:
-    """Return the directory of every run that `scan` made with the same arguments; the checkpoint is `model` in it."""
-    checkpoint = resolve_checkpoint(model, items=task.readable)
-    folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
-    return [folders[run.protocol].joint_path(run.weighting, run.seed) for run in runs]
+def saved_models(model: ModelLike, runs: Sequence[FineTuningRun | JointRun], task: Task) -> list[Path]:
+    """Return the directory of every run that `finetune` or `scan` made with the same arguments.
 
-
-def saved_models(model: ModelLike, runs: Sequence[FineTuningRun], task: Task) -> list[Path]:
-    """Return the directory of every run that `finetune` made with the same arguments; the checkpoint is `model` in it.
-
-    `export_model` takes such a directory.
+    The checkpoint is `model` in it; `export_model` takes such a directory.
     """
     checkpoint = resolve_checkpoint(model, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
-    return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
+    return [folders[run.protocol].path / directory_name(run) for run in runs]
 
 
 def items_of(

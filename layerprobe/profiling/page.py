@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.profiling.figures import latency, score_for_cost, throughput
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, megabytes
@@ -37,8 +36,7 @@ def profile_page(result: Profile | Profiles) -> Page:
         ),
         provenance=(facts_table("How it was measured", LETTERS[: len(facts)] if several else ("Model",), facts),),
         terms=("Layer", "Latency", "Throughput", "FLOPs", *(("Pareto front", "TMFT") if shown.metric else ())),
-        data=to_json(shown),
-        table=shown.table,
+        result=shown,
         stem="profile",
     )
 

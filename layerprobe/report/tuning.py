@@ -5,7 +5,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import (
     Confirmation,
     FineTuningRun,
@@ -60,9 +59,8 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
             *((_outcomes(finding.outcomes, finding.answer.settings.level),) if finding.outcomes else ()),
         ),
         terms=(*search_terms(finding), "Layer", "TMFT"),
-        data=to_json(finding),
+        result=finding,
         data_label="Finding",
-        table=finding.table,
         stem="layerprobe-finding",
     )
 
@@ -82,8 +80,7 @@ def confirmation_page(confirmation: Confirmation) -> Page:
         remarks=(element("p", badge, class_="verdict"),),
         sections=(_outcomes(confirmation.outcomes, confirmation.level),),
         terms=("Layer", "TMFT", "Interval of the mean"),
-        data=to_json(confirmation),
-        table=confirmation.table,
+        result=confirmation,
         stem="layerprobe-confirmation",
     )
 
@@ -104,8 +101,7 @@ def result_page(result: TuningResult[Any]) -> Page:
         warnings=result.warnings,
         sections=(_outcomes(outcomes, result.level),),
         terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
-        data=to_json(result),
-        table=result.table,
+        result=result,
         stem=f"layerprobe-{what.lower()}",
     )
 
@@ -151,8 +147,7 @@ def run_page(run: FineTuningRun) -> Page:
         lead=(said,),
         sections=(section("epochs", "By epoch", Figure("epochs", styled(figure), said), table_of(run.table)),),
         terms=("Layer", "TMFT"),
-        data=to_json(run),
-        table=run.table,
+        result=run,
         stem="layerprobe-run",
     )
 
@@ -180,8 +175,7 @@ def joint_page(run: JointRun) -> Page:
         warnings=tuple(f"layer {each.layer} is left out: {each.message}" for each in run.failures),
         sections=(section("scan", "Scores by layer", Figure("scan", styled(figure), said), table_of(run.table)),),
         terms=("Layer", "Scan"),
-        data=to_json(run),
-        table=run.table,
+        result=run,
         stem="layerprobe-scan",
     )
 

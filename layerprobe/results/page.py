@@ -17,6 +17,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from layerprobe.checks import check_choice
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.atomic import replace_file
+from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
 from layerprobe.results.glossary import terms
 from layerprobe.results.markup import Markup, element, escape, join, script_json
@@ -79,7 +80,7 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         style=_asset("style.css"),
         contents=_contents(sections),
         body=without_folders(join(_header(page), *map(_section, sections))),
-        study=script_json(without_folders(_compact(page.data))),
+        study=script_json(without_folders(_compact(to_json(page.result)))),
         table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),

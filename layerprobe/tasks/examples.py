@@ -74,7 +74,7 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
         first, *second = (cells[text] for text in texts)
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
     said = (f"{table.name}: left out {count(blank, 'row')} without texts and {table.column(target)}",) if blank else ()
-    changed = cleaner.warnings(table.name, _unit(len(texts) == 2))
+    changed = cleaner.warnings(table.name, "pair" if len(texts) == 2 else "text")
     names = tuple(table.header[i] if table.header else str(i) for i in found) if table.inferred else None
     return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed), notes=table.notes, columns=names)
 
@@ -208,7 +208,3 @@ def _examples(rows: Sequence[Row], number: Mapping[str, int], score_range: tuple
             float(number[row.label]) if score_range is None else scale(row.score, score_range) for row in rows
         ),
     )
-
-
-def _unit(pairs: bool) -> str:
-    return "pair" if pairs else "text"

@@ -81,7 +81,7 @@ def finetune(
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import finetune as finetune_layers
-    from layerprobe.finetuning.tuning import saved_models, scan_models
+    from layerprobe.finetuning.tuning import saved_models
     from layerprobe.finetuning.tuning import scan as scan_layers
 
     checkpoint = embedding.resolve(model)
@@ -98,7 +98,7 @@ def finetune(
             result: Any = scan_layers(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
         else:
             result = finetune_layers(checkpoint, task, chosen, **how)
-    made = (scan_models if scan else saved_models)(checkpoint, result, task)
+    made = saved_models(checkpoint, result, task)
     output.notes((f"the runs are in {made[0].parent}",), result.warnings)
     best = f"By validation, layer {result.best_layer} is best in this one model; truncated alone, layers can differ."
     kept = made if save_models else []

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.lab.adaptation.values import Adaptation
 from layerprobe.lab.chains.figures import chain_scores, cka_with_reference, cka_with_start
 from layerprobe.lab.chains.toml import chain_to_toml
@@ -38,8 +37,7 @@ def chain_page(result: ChainResult) -> Page:
         ),
         provenance=(_sources(result),),
         terms=("Layer", "Chain", "Adaptation", "The last step alone", "Effect", "CKA"),
-        data=to_json(result),
-        table=result.table,
+        result=result,
         stem="chain",
     )
 

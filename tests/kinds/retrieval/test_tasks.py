@@ -21,7 +21,7 @@ from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models, with_prompts
+from layerprobe.finetuning.tuning import finetune, saved_models, scan, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
@@ -323,7 +323,7 @@ def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Op
     protocol = dataclasses.replace(SHORT, epochs=4)
     (found,) = scan(given(model, options), task, seeds=(0,), protocol=protocol, save_models=True)
     assert found.epochs[-1].train_loss[2] < found.epochs[0].train_loss[2]  # type: ignore[operator]
-    (directory,) = scan_models(given(model, options), [found], task)
+    (directory,) = saved_models(given(model, options), [found], task)
     outputs = read_outputs(directory)
     assert outputs is not None
     assert outputs.test.shape == (4, 10, 30, 2)
