@@ -12,7 +12,7 @@ from layerprobe.names import distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, curves_table
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.values import DIGITS, LayerCurve
 from layerprobe.report.charts import Look, area, line
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
@@ -367,7 +367,7 @@ def _first_layer(name: str, curve: LayerCurve) -> int:
 def _reading_figure(number: int, name: str, curve: LayerCurve) -> Figure:
     errors, first = curve.uncertainty, _first_layer(name, curve)
     values = curve.values[first:]
-    texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values, start=first)]
+    texts = [f"layer {layer}<br>{text(name)} {value:{DIGITS}}" for layer, value in enumerate(values, start=first)]
     traces = (
         []
         if errors is None

@@ -30,7 +30,10 @@ from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
 """Whence a page that does not carry Plotly loads it."""
-_PATH = re.compile(r"<pre.*?</pre>|(?<![\w~.:/<-])/(?:[^\s/<>\"'&;:,()\\]+/)+[^\s/<>\"'&;:,()\\]+", re.DOTALL)
+_PART = r"[^\s/<>\"'&;:,()\\]+"
+_PATH = re.compile(
+    rf"<pre.*?</pre>|(?<![\w~.:/<-])/(?:{_PART}/)+{_PART}|(?<!\w)[A-Za-z]:[/\\]+(?:{_PART}[/\\]+)+{_PART}", re.DOTALL
+)
 
 
 def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
@@ -91,13 +94,17 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return text with files and folders of this machine by their names alone, but for commands to copy.
+    r"""Return text with files and folders of this machine by their names alone, but for commands to copy.
 
     Examples:
         >>> without_folders("<td>/home/me/bert</td> <pre>score /home/me/bert</pre> (/data/pairs.csv) https://a.b/c/d")
         '<td>bert</td> <pre>score /home/me/bert</pre> (pairs.csv) https://a.b/c/d'
+        >>> without_folders(r'C:\Users\me\bert "D:\\data\\pairs.csv" C:/Users/me/bert')
+        'bert "pairs.csv" bert'
     """
-    return _PATH.sub(lambda found: found[0] if found[0].startswith("<") else short_name(found[0]), text)
+    return _PATH.sub(
+        lambda found: found[0] if found[0].startswith("<") else short_name(found[0].replace("\\\\", "/")), text
+    )
 
 
 def _contents(sections: Sequence[Section]) -> Markup:
