@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -29,7 +29,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from layerprobe.checks import check_extra
 from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend, check_installed
 from layerprobe.encoders.model import ModelSpec
-from layerprobe.errors import DataError, LayerProbeError, ModelError
+from layerprobe.errors import DataError, LayerProbeError, MissingPackageError, ModelError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kind import KINDS
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.model import Options
     from layerprobe.tasks.values import Items, Task, TaskSettings
-
-T = TypeVar("T")
 
 
 def _no_file(model: str) -> str:
@@ -77,12 +75,17 @@ _KEPT: dict[str, Any] = {
 CacheDir = Annotated[Path | None, typer.Option(**_KEPT)]
 
 
-def _given(extra: str, needed_by: str) -> Callable[[T], T]:
-    """Return what refuses an option before torch is loaded where its extra is not installed."""
+def _checked(*checks: Callable[[Any], None]) -> Callable[[Any], Any]:
+    """Return what refuses a value that a check of the library refuses, before torch is loaded."""
 
-    def checked(value: T) -> T:
-        if value:
-            check_extra(extra, needed_by=needed_by)
+    def checked(value: Any) -> Any:
+        try:
+            for check in checks if value else ():
+                check(value)
+        except MissingPackageError:
+            raise
+        except DataError as error:
+            raise typer.BadParameter(str(error)) from None
         return value
 
     return checked
@@ -116,7 +119,7 @@ Ray = Annotated[
         "Machine",
         "--ray",
         metavar="ADDRESS",
-        callback=_given("ray", "a Ray cluster"),
+        callback=_checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
         help="Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
         "machine, or local for one of its own.",
     ),
@@ -301,27 +304,6 @@ class Embedding(Loading):
     cache_dir: Annotated[Path | None, option("Machine", **_KEPT)] = None
 
 
-def _checked(check: Callable[[str], None]) -> Callable[[str | None], str | None]:
-    """Return what refuses a name that a check of the library refuses."""
-
-    def checked(name: str | None) -> str | None:
-        if name is not None:
-            try:
-                check(name)
-            except DataError as error:
-                raise typer.BadParameter(str(error)) from None
-        return name
-
-    return checked
-
-
-def _backend(name: str) -> str:
-    """Return the name of a backend that is there, as far as is known before torch is loaded."""
-    _checked(check_backend)(name)
-    check_installed(name)
-    return name
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extraction(Embedding):
     """How texts become embeddings of every layer."""
@@ -332,7 +314,7 @@ class Extraction(Embedding):
         option(
             "Model",
             metavar=f"[{'|'.join(backend_names())}]",
-            callback=_backend,
+            callback=_checked(check_backend, check_installed),
             autocompletion=names_of("layerprobe.encoders.backends.backend:backend_names"),
             help="What computes embeddings on a CPU: openvino and onnx are extras, and are compared with torch; auto "
             "takes the fastest, as `layerprobe doctor` does. Fine-tuning is always by torch.",
@@ -752,7 +734,7 @@ class Tuning:
         option(
             "Fine-tuning",
             metavar="RANK",
-            callback=_given("lora", "training adapters"),
+            callback=_checked(lambda _: check_extra("lora", needed_by="training adapters")),
             min=0,
             max=MAX_RANK,
             help="Train low-rank adapters of this rank in the place of all weights.",

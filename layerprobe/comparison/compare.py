@@ -182,7 +182,10 @@ def compare_all(
             model,
             references,
             measure,
-            alignments=[alignment or _default_alignment(model, reference) for reference in references],
+            alignments=[
+                alignment or ("same-index" if model.n_layers == reference.n_layers else "relative-depth")
+                for reference in references
+            ],
             level=level,
             clusters=None if clusters is None else np.array(clusters),
             device=device,
@@ -412,10 +415,6 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
         + ("the same in another order" if same else f"{len(reference.texts)} others")
         + ": extract both with the same texts in the same order"
     )
-
-
-def _default_alignment(model: Embeddings, reference: Embeddings) -> Alignment:
-    return "same-index" if model.n_layers == reference.n_layers else "relative-depth"
 
 
 def _torch_device(device: str) -> str:

@@ -133,7 +133,10 @@ def run_page(run: FineTuningRun) -> Page:
     marker = {"size": 8, "color": MODEL}
     figure = go.Figure(line(scores, name=f"validation {title}", colour=MODEL, x=epochs, marker=marker, texts=texts))
     if run.best_epoch in epochs:
-        figure.add_trace(_ring(run.best_epoch, scores[epochs.index(run.best_epoch)], f"best: epoch {run.best_epoch}"))
+        ring = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
+        at, score = [run.best_epoch], [scores[epochs.index(run.best_epoch)]]
+        name = f"best: epoch {run.best_epoch}"
+        figure.add_trace(go.Scatter(x=at, y=score, name=name, mode="markers", marker=ring, hoverinfo="skip"))
     figure.update_xaxes(title="Epoch", dtick=max(1, len(epochs) // 10))
     figure.update_yaxes(title=f"Validation {title} × 100")
     said = (
@@ -178,8 +181,3 @@ def joint_page(run: JointRun) -> Page:
         result=run,
         stem="layerprobe-scan",
     )
-
-
-def _ring(x: int, y: float, name: str) -> go.Scatter:
-    marker = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
-    return go.Scatter(x=[x], y=[y], name=name, mode="markers", marker=marker, hoverinfo="skip")

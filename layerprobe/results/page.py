@@ -78,12 +78,13 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     check_choice(plotly, PlotlySource, name="plotly")
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
     sections = [each for each in _sections(page) if any(part is not None for part in each.parts)]
+    data = json.loads(to_json(page.result))  # without white space, which is half of a matrix with one number per line
     return Template(_asset("template.html")).substitute(
         title=without_folders(escape(f"{page.title} · layerprobe")),
         style=_asset("style.css"),
         contents=_contents(sections),
         body=without_folders(join(_header(page), *map(_section, sections))),
-        study=script_json(without_folders(_compact(to_json(page.result)))),
+        study=script_json(without_folders(json.dumps(data, ensure_ascii=False, separators=(",", ":")))),
         table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
@@ -111,11 +112,6 @@ def _contents(sections: Sequence[Section]) -> Markup:
     """Return links to the sections of a long page, for windows with room next to it."""
     links = listed("ul", (element("a", each.heading, href=f"#{each.name}") for each in sections))
     return element("nav", links, aria_label="Contents", class_="contents") if len(sections) > 4 else join()
-
-
-def _compact(text: str) -> str:
-    """Return JSON without white space, which is half of a matrix with a number a line."""
-    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
 
 
 @functools.cache

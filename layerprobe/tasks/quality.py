@@ -264,16 +264,10 @@ def _whole(items: Items) -> Iterator[frozenset[str]]:
 def _targets(task: Task, items: Items) -> tuple[tuple[str, int], ...]:
     if not isinstance(items, Examples):
         return ()
-    return _label_counts(task, items) if task.labels else _histogram(items)
-
-
-def _label_counts(task: Task, examples: Examples) -> tuple[tuple[str, int], ...]:
-    counts = Counter(examples.targets)
-    return tuple((label, counts[number]) for number, label in enumerate(task.labels))
-
-
-def _histogram(examples: Examples) -> tuple[tuple[str, int], ...]:
-    counts = Counter(min(int(target * _BINS), _BINS - 1) for target in examples.targets)
+    if task.labels:
+        classes = Counter(items.targets)
+        return tuple((label, classes[number]) for number, label in enumerate(task.labels))
+    counts = Counter(min(int(target * _BINS), _BINS - 1) for target in items.targets)
     return tuple((f"{(i + 1) / _BINS:g}", counts[i]) for i in range(_BINS))
 
 
