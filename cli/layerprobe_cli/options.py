@@ -91,6 +91,9 @@ def _checked(*checks: Callable[[Any], None]) -> Callable[[Any], Any]:
     return checked
 
 
+_can_adapt = _checked(lambda _: check_extra("lora", needed_by="training adapters"))
+
+
 def option(panel: str, *names: str, **settings: Any) -> Any:
     """Return an option that the help shows in a panel."""
     return typer.Option(*names, rich_help_panel=panel, **settings)
@@ -734,7 +737,7 @@ class Tuning:
         option(
             "Fine-tuning",
             metavar="RANK",
-            callback=_checked(lambda _: check_extra("lora", needed_by="training adapters")),
+            callback=_can_adapt,
             min=0,
             max=MAX_RANK,
             help="Train low-rank adapters of this rank in the place of all weights.",

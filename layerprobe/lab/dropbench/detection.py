@@ -50,8 +50,8 @@ def detectors(
     """
     scored = []
     for name, (needs, unit, curve) in curves.items():
-        curves = [curve(model) for model in models]
-        fallen = [None if values is None else float(falls(values[1:], unit=unit)[-1]) for values in curves]
+        by_model = [curve(model) for model in models]
+        fallen = [None if values is None else float(falls(values[1:], unit=unit)[-1]) for values in by_model]
         there = [row for row, fall in enumerate(fallen) if fall is not None]
         if there:
             known = np.array([fallen[row] for row in there], dtype=np.float64)
