@@ -223,7 +223,7 @@ def _overlap(task: Task, split: Split, other: Split) -> str:
     texts = _side_texts(items)
     if not (n := len(texts & _side_texts(seen))):
         return ""
-    before, several = _distinct(seen), len(items.sides) > 1
+    before, several = set(_whole(seen)), len(items.sides) > 1
     whole = count(sum(item in before for item in _whole(items)), f"whole {unit}")
     of = count(len(texts), "text" if several else unit)
     said = f"{n:,} of {of} of the {split} split are in the {other} split too"
@@ -242,7 +242,7 @@ def _split_quality(task: Task, split: TextSplit) -> SplitQuality:
     return SplitQuality(
         split=split,
         n=len(examples),
-        copies=len(examples) - len(_distinct(examples)),
+        copies=len(examples) - len(set(_whole(examples))),
         in_train=in_train,
         targets=_targets(task, examples),
         visible=visible_difference(len(examples), labelled=labelled),
@@ -251,10 +251,6 @@ def _split_quality(task: Task, split: TextSplit) -> SplitQuality:
 
 def _side_texts(items: Items) -> set[str]:
     return {text for side in items.sides for text in side}
-
-
-def _distinct(examples: Items) -> set[frozenset[str]]:
-    return set(_whole(examples))
 
 
 def _whole(items: Items) -> Iterator[frozenset[str]]:
