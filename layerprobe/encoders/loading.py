@@ -705,7 +705,7 @@ def _explanation(name: str, error: BaseException) -> str:
 def quiet_transformers() -> Iterator[None]:
     """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only.
 
-    The hub is not asked for safetensors in the background either: the published ELECTRA has none.
+    No safetensors are requested from the hub in the background either: the published ELECTRA has none.
     """
     logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()

@@ -141,7 +141,7 @@ def _embedded(
 
 
 def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
-    """Return the tokens a batch where `batch_tokens` are asked for."""
+    """Return the tokens a batch where `batch_tokens` are requested."""
     return batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
 
 

@@ -64,7 +64,8 @@ class Embeddings:
     texts: Sequence[str]
     """The distinct texts, one a row: a tuple, or `SpooledTexts` where they are many."""
     bare: Sequence[str]
-    """The same without prompts that the options or the model's configuration put before queries and documents."""
+    """The same without prompts that the options or the model's configuration put before queries and documents; those of
+    no model where a query is a document, too, and prompts make two texts of it."""
     stored: StoredEmbeddings
     store: Store
     """Where they are kept."""
@@ -106,7 +107,7 @@ class Embeddings:
 
 
 class _RowOf:
-    """The row of a text, told by the ids of all texts, of which 16 bytes each are kept once one is asked for."""
+    """The row of a text, by the ids of all texts, of which 16 bytes each are kept once one is requested."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
@@ -192,7 +193,9 @@ def as_read(checkpoint: Checkpoint, data: Sequence[str] | Items | Task) -> _Read
         return _Read(data, chosen, data)
     items, chosen = _with_prompts(data, chosen)
     texts, bare = items.texts, data.with_prompts("", "").texts
-    return _Read(texts, chosen, bare if len(bare) == len(texts) else texts, tuple(filter(None, items.prompts or ())))
+    if len(bare) != len(texts):  # a query is a document, too: with prompts, these are two texts
+        bare = data.with_prompts("query: ", "document: ").texts
+    return _Read(texts, chosen, bare, tuple(filter(None, items.prompts or ())))
 
 
 def _extracted(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layerprobe.checks import check_extra
 from layerprobe.errors import LayerProbeError, WorkerError
 from layerprobe.files.atomic import TEMPORARY, make_directory, write_whole
 from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
@@ -52,13 +53,10 @@ def _connected(address: str) -> Iterator[Any]:
     """Give the module of Ray, connected; a connection that is there already is used, and left."""
     if address == "local":  # for one that somebody else began, the choice is theirs
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-        import ray._private.worker as private
-    except ImportError as error:
-        raise LayerProbeError(
-            f"expected Ray for the cluster {address}, got {error}: pip install 'layerprobe[ray]'"
-        ) from error
+    check_extra("ray", needed_by=f"the cluster {address}")
+    import ray
+    import ray._private.worker as private
+
     if ray.is_initialized():
         yield ray
         return

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
+from layerprobe.readings.values import DIGITS
 
 
 def drop_sentence(
@@ -82,8 +83,10 @@ def highest_and_last(read: Mapping[str, Sequence[float]], *, first: int = 0) -> 
 def _highest_and_last(name: str, values: Sequence[float], first: int) -> str:
     highest, last = max(range(first, len(values)), key=values.__getitem__), len(values) - 1
     if highest == last:
-        return f"{name} is highest at the last layer, {last}, {values[last]:.4g}"
-    return f"{name} is highest at layer {highest}, {values[highest]:.4g}, and {values[last]:.4g} at layer {last}"
+        return f"{name} is highest at the last layer, {last}, {values[last]:{DIGITS}}"
+    return (
+        f"{name} is highest at layer {highest}, {values[highest]:{DIGITS}}, and {values[last]:{DIGITS}} at layer {last}"
+    )
 
 
 def record_sentence(rule: str, record: Record) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from layerprobe.checks import check_level
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.readings.values import DIGITS
 from layerprobe.results.shown import Shown, from_layer
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
@@ -160,9 +161,9 @@ class DropPrediction(Shown):
     def read_columns(self) -> Iterator[Column]:
         """What the rule read besides CKA, with its interval where that is known."""
         for name, values in self.read.items():
-            yield Column(name, from_layer(self.first_layer, values), form=".4g", meaning="Read by the rule.")
+            yield Column(name, from_layer(self.first_layer, values), form=DIGITS, meaning="Read by the rule.")
             if (errors := self.read_uncertainty.get(name)) is not None:
-                yield errors.interval_column(f"{name}_interval", first=self.first_layer, form=".4g")
+                yield errors.interval_column(f"{name}_interval", first=self.first_layer, form=DIGITS)
 
     def flag_columns(self, n_layers: int) -> tuple[Column, ...]:
         """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""

@@ -1,4 +1,4 @@
-"""A model -> the numbers by layer that are asked for by name. What was computed before is read from the store."""
+"""A model -> the numbers by layer that are requested by name. What was computed before is read from the store."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A model and texts -> what readings are computed from, each part computed once, when it is first asked for."""
+"""A model and texts -> what readings are computed from, each part computed once, when it is first requested."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

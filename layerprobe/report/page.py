@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import listed
@@ -40,9 +39,8 @@ def study_page(study: Study) -> Page:
         sections=sections,
         provenance=provenance(study),
         terms=_terms(study),
-        data=to_json(study),
+        result=study,
         data_label="Whole study",
-        table=study.table,
         stem=words.file_stem(study),
     )
 

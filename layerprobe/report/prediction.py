@@ -3,7 +3,6 @@
 import plotly.graph_objects as go
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.files.serialisation import to_json
 from layerprobe.prediction.sentence import highest_and_last, record_sentence
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.report.comparison import Compared, compared_models, diagnostics, maps, provenance
@@ -50,9 +49,8 @@ def prediction_page(prediction: Prediction) -> Page:
             "Debiased",
             *(("Interval, band", "Bootstrap") if drop.probability else ()),
         ),
-        data=to_json(prediction),
+        result=prediction,
         data_label="Prediction",
-        table=prediction.table,
         stem="layerprobe-prediction",
     )
 
@@ -73,9 +71,8 @@ def drop_page(drop: DropPrediction) -> Page:
         ),
         provenance=(definitions({"Rule": _rule(drop)}),),
         terms=("Layer", "Drop layer", *(("Bootstrap",) if drop.probability else ())),
-        data=to_json(drop),
+        result=drop,
         data_label="Prediction",
-        table=drop.table,
         stem="layerprobe-prediction",
     )
 

@@ -23,15 +23,10 @@ def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
 def search_sentence(answer: SearchAnswer) -> str:
     """Return which layer to keep, how sure that is, the smallest that will do, the cost, and what is uncertain."""
     parts = (
-        *(kept_sentence(answer), sureness_sentence(answer), sufficient_sentence(answer)),
+        *(f"{kept_phrase(answer)}: {expected_phrase(answer)}.", sureness_sentence(answer), sufficient_sentence(answer)),
         *(spent_sentence(answer), doubt_sentence(answer)),
     )
     return " ".join(filter(None, parts))
-
-
-def kept_sentence(answer: SearchAnswer) -> str:
-    """Return which layer to keep, and what it is expected to score."""
-    return f"{kept_phrase(answer)}: {expected_phrase(answer)}."
 
 
 def kept_phrase(answer: SearchAnswer) -> str:

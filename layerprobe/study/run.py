@@ -10,8 +10,7 @@ from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
 from layerprobe.errors import DataError
-from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.tuning import agreed, check_layers, finetune, items_of, pooled_by
+from layerprobe.finetuning.tuning import agreed, check_layers, finetune, pooled_by
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.values import SEEDS, SearchSettings
@@ -116,8 +115,7 @@ def run(
         def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:
                 return ()
-            runs = finetune(tuned, task, chosen, seeds=range(seeds), protocol=protocol)
-            return outcomes(runs, items_of(tuned, runs, task), level=level)
+            return finetune(tuned, task, chosen, seeds=range(seeds), protocol=protocol).outcomes
 
         further = at(checkpoint, layers)
         contrast = at(bases[0], reference_layers) if bases else ()

@@ -90,7 +90,10 @@ def study_table(study: Study) -> Table:
     if finding is not None:
         # what training showed takes the room of how sure was what had been expected, and the runs are the seeds
         tuned, flags = ("mean", "std"), replace(flags, values=_flags(study, finding))
-        columns = [replace(each, shown=each.shown and not _says_how_sure(each)) for each in columns]
+        columns = [
+            replace(each, shown=each.shown and not (each.interval or each.name == "drop_probability"))
+            for each in columns
+        ]
     return Table(
         columns=(
             *columns,
@@ -146,10 +149,6 @@ def _outcome_columns(
     by_layer = {each.layer: each for each in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
         yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in shown)
-
-
-def _says_how_sure(column: Column) -> bool:
-    return column.interval or column.name == "drop_probability"
 
 
 def _search_note(finding: Finding) -> str:

@@ -83,7 +83,7 @@ def load_task(
     """Load texts or pairs of texts with gold scores or labels, in three splits.
 
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
-    still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
+    still missing are drawn at random from the train file; duplicates, including swapped pairs, stay together.
     Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, and the
     texts that splits share; its notes say how the data was understood. Every split has at least 4 examples and
     2 different targets.

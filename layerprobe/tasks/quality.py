@@ -113,7 +113,7 @@ class SplitQuality:
     n: int
     """Examples."""
     copies: int
-    """Examples whose texts, turned round or not, were in an earlier one."""
+    """Examples whose texts, swapped or not, were in an earlier one."""
     in_train: int
     """Distinct texts that are in the train split too; 0 for that itself."""
     targets: tuple[tuple[str, int], ...]
@@ -223,7 +223,7 @@ def _overlap(task: Task, split: Split, other: Split) -> str:
     texts = _side_texts(items)
     if not (n := len(texts & _side_texts(seen))):
         return ""
-    before, several = _distinct(seen), len(items.sides) > 1
+    before, several = set(_whole(seen)), len(items.sides) > 1
     whole = count(sum(item in before for item in _whole(items)), f"whole {unit}")
     of = count(len(texts), "text" if several else unit)
     said = f"{n:,} of {of} of the {split} split are in the {other} split too"
@@ -242,7 +242,7 @@ def _split_quality(task: Task, split: TextSplit) -> SplitQuality:
     return SplitQuality(
         split=split,
         n=len(examples),
-        copies=len(examples) - len(_distinct(examples)),
+        copies=len(examples) - len(set(_whole(examples))),
         in_train=in_train,
         targets=_targets(task, examples),
         visible=visible_difference(len(examples), labelled=labelled),
@@ -253,10 +253,6 @@ def _side_texts(items: Items) -> set[str]:
     return {text for side in items.sides for text in side}
 
 
-def _distinct(examples: Items) -> set[frozenset[str]]:
-    return set(_whole(examples))
-
-
 def _whole(items: Items) -> Iterator[frozenset[str]]:
     return map(frozenset, zip(*items.sides, strict=True))
 
@@ -264,16 +260,10 @@ def _whole(items: Items) -> Iterator[frozenset[str]]:
 def _targets(task: Task, items: Items) -> tuple[tuple[str, int], ...]:
     if not isinstance(items, Examples):
         return ()
-    return _label_counts(task, items) if task.labels else _histogram(items)
-
-
-def _label_counts(task: Task, examples: Examples) -> tuple[tuple[str, int], ...]:
-    counts = Counter(examples.targets)
-    return tuple((label, counts[number]) for number, label in enumerate(task.labels))
-
-
-def _histogram(examples: Examples) -> tuple[tuple[str, int], ...]:
-    counts = Counter(min(int(target * _BINS), _BINS - 1) for target in examples.targets)
+    if task.labels:
+        classes = Counter(items.targets)
+        return tuple((label, classes[number]) for number, label in enumerate(task.labels))
+    counts = Counter(min(int(target * _BINS), _BINS - 1) for target in items.targets)
     return tuple((f"{(i + 1) / _BINS:g}", counts[i]) for i in range(_BINS))
 
 

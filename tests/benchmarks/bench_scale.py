@@ -4,7 +4,7 @@ On one thread, float32, in some minutes: all layers of a BERT of base size and r
 of the STS benchmark and of 128 tokens; tokenising by MiniLM's tokenizer; texts in memory; writing shards of embeddings
 of base size to the store, and checking them; bytes of the manifest for each shard, and of a kept comparison; and how
 wide 95 % intervals of debiased linear CKA are, by the number of texts: of MiniLM with its copy of random weights, same
-index, on sentences of the STS benchmark where they are at hand, and of the embedded pair on its own language.
+index, on sentences of the STS benchmark where they are available, and of the embedded pair on its own language.
 """
 
 import argparse

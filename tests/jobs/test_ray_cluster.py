@@ -120,7 +120,10 @@ def begin(address: str, folder: Path) -> None:
 
 def test_ray_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(LayerProbeError, match=r"^expected Ray for the cluster .*: pip install 'layerprobe\[ray\]'$"):
+    with pytest.raises(
+        LayerProbeError,
+        match=r"^the cluster local needs ray, .*: pip install 'layerprobe\[ray\]'$",
+    ):
         begin("local", tmp_path)
 
 

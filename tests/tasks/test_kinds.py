@@ -65,7 +65,7 @@ def test_single_texts_are_classified(tmp_path: Path) -> None:
     assert (task.kind, task.labels, task.test.second) == ("classification", ("bad", "good"), None)
     assert task.test.texts == task.test.first
     assert "120 texts at random" in task.notes[0]
-    assert "copies of a text are in one split" in task.notes[0]
+    assert "duplicates are in one split" in task.notes[0]
     unnamed = load_task(write(tmp_path / "b.csv", texts([1, 0] * 60)))
     assert (unnamed.kind, unnamed.labels) == ("classification", ("0", "1"))
 

@@ -62,7 +62,13 @@ def run(
     level: Level = LEVEL,
     against_last: AgainstLast = 3,
     fine_tuning: Annotated[
-        bool, option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction.")
+        bool,
+        option(
+            "Fine-tuning",
+            "--fine-tuning/--no-fine-tuning",
+            help="Find the layer, or stop at the prediction.",
+            show_default=False,
+        ),
     ] = True,
     save_models: Annotated[
         bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")

@@ -222,7 +222,7 @@ def test_a_folder_has_no_columns(tmp_path: Path) -> None:
 def test_without_pillow_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = digit_folder(tmp_path, 20)
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(DataError, match=r"expected Pillow, .* pip install 'layerprobe\[images\]'"):
+    with pytest.raises(DataError, match=r"PIL, which is not installed: pip install 'layerprobe\[images\]'"):
         load_task(str(folder))
 
 
