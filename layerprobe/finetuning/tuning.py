@@ -19,7 +19,8 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Runs
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
@@ -48,7 +49,7 @@ def finetune(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    check_task(task)
+    task = checked_task(task)
     seeds, layers = check_seeds(seeds), as_layers(layers)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
@@ -80,7 +81,7 @@ def scan(
     Raises:
         LayerProbeError: As `finetune`.
     """
-    check_task(task)
+    task = checked_task(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     options = checkpoint.options
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
@@ -116,7 +117,7 @@ def run_set(
 
 def scan_models(model: ModelLike, runs: Sequence[JointRun], task: Task) -> list[Path]:
     """Return the directory of every run that `scan` made with the same arguments; the checkpoint is `model` in it."""
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    task, checkpoint = checked_task(task), resolve_checkpoint(model, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
     return [folders[run.protocol].joint_path(run.weighting, run.seed) for run in runs]
 
@@ -126,7 +127,7 @@ def saved_models(model: ModelLike, runs: Sequence[FineTuningRun], task: Task) ->
 
     `export_model` takes such a directory.
     """
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    task, checkpoint = checked_task(task), resolve_checkpoint(model, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
 
@@ -141,7 +142,7 @@ def items_of(
     Raises:
         StoreError: If the disk does not let outputs be read.
     """
-    directories = saved_models(model, runs, task)
+    task, directories = checked_task(task), saved_models(model, runs, task)
     return run_items(task, zip(runs, directories, strict=True), documents=documents)
 
 
