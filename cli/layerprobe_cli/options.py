@@ -432,6 +432,15 @@ class TaskSource:
     quotes: Annotated[bool | None, typer.Option("--quotes/--no-quotes", hidden=True)] = None
     header: Annotated[bool | None, typer.Option("--header/--no-header", hidden=True)] = None
     skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Skip images that do not open.")] = False
+    keep_overlaps: Annotated[
+        bool,
+        option(
+            "Data",
+            "--keep-overlaps",
+            help="Keep examples that stand in two splits. By default they are left out of the train or validation "
+            "split; kept ones spoil the scores, and nothing is claimed from these.",
+        ),
+    ] = False
     skip_empty: Annotated[
         bool, option("Data", "--skip-empty", help="Skip rows that have an empty cell, or what stands for one.")
     ] = False

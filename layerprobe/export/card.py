@@ -308,7 +308,7 @@ def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
     """Return the columns of the table of layers by head: of a search, of similarity and zero-shot scores, and marks."""
     curve, finding, untrained = study.comparison.curve, study.finding, study.zero_shot
     columns: dict[str, list[str]] = {}
-    if finding is not None:
+    if finding is not None and not finding.answer.spoilt:
         title, level = metric_title(finding.primary), f"{finding.answer.settings.level:.0%}"
         known = finding.answer.layers
         first = finding.answer.first_layer

@@ -223,7 +223,11 @@ def _training(saved: SavedRun) -> TrainingSummary:
         settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
         metrics=_metrics(run),
         seeds=tuple(each.seed for each in runs),
-        over_seeds={name: seed_scores([_metrics(each)[name] for each in runs]) for name in _metrics(run)},
+        over_seeds={
+            f"{split} {metric_title(name)}": seed_scores([getattr(each, split)[name] for each in runs], metric=name)
+            for split in ("validation", "test")
+            for name in getattr(run, split)
+        },
     )
 
 

@@ -23,7 +23,8 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.progress import duration
-from layerprobe.tasks.values import Items, Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Items, Task
 from layerprobe.training.rng import seeded
 
 STEPS, TEXTS = 3, 64
@@ -94,7 +95,7 @@ def plan_tuning(
     Raises:
         LayerProbeError: If the model cannot be loaded, or a single example does not fit the memory.
     """
-    check_task(task)
+    task = checked_task(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     options = checkpoint.settled
     encoder = load(checkpoint)

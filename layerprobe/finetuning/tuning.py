@@ -22,7 +22,8 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, R
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
@@ -51,7 +52,7 @@ def finetune(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    check_task(task)
+    task = checked_task(task)
     seeds, layers = check_seeds(seeds), as_layers(layers)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
@@ -85,7 +86,7 @@ def scan(
     Raises:
         LayerProbeError: As `finetune`.
     """
-    check_task(task)
+    task = checked_task(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     options = checkpoint.options
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
@@ -139,7 +140,7 @@ def saved_models(model: ModelLike, runs: Sequence[FineTuningRun | JointRun], tas
 
     The checkpoint is `model` in it; `export_model` takes such a directory.
     """
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    task, checkpoint = checked_task(task), resolve_checkpoint(model, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
     return [folders[run.protocol].path / directory_name(run) for run in runs]
 
@@ -154,7 +155,7 @@ def items_of(
     Raises:
         StoreError: If the disk does not let outputs be read.
     """
-    directories = saved_models(model, runs, task)
+    task, directories = checked_task(task), saved_models(model, runs, task)
     return run_items(task, zip(runs, directories, strict=True), documents=documents)
 
 

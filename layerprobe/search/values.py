@@ -242,6 +242,8 @@ class SearchAnswer:
     """All of it in plain words."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that could be chosen; those before it are left out."""
+    spoilt: int = field(default=0, metadata=RARE)
+    """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
 
     @property
     def share(self) -> float:

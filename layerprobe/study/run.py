@@ -18,7 +18,8 @@ from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.find import RareSettings, find
 from layerprobe.study.predict import References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
-from layerprobe.tasks.values import Task, TextSplit, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task, TextSplit
 from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ def run(
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
     level = current().level
-    check_task(task)
+    task = checked_task(task)
     check_keywords(settings, RunSettings.__annotations__, function="run")
     seeds, split = check_count(settings.get("seeds", SEEDS)), settings.get("split", "all")
     searching: dict[str, Any] = {name: value for name, value in settings.items() if name in Searching.__annotations__}

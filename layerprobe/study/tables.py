@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 SCAN = "One run with a loss at every layer; the mean of several."
+UNSPOILT = ("scan", "runs", "expected")
+"""What a search says of layers without a claim: all that is said where scores are spoilt."""
 KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 
@@ -130,7 +132,7 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
 
     column = columns_of(beliefs)
     within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
-    return (
+    columns = (
         column("scan", lambda each: finding and finding.scanned(each.layer), title="one run", form=".2f", meaning=SCAN),
         column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
         column("expected", lambda each: each.mean, form=".1f", meaning="Score over new items and seeds, x 100."),
@@ -140,6 +142,9 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
         column("candidate", lambda each: finding and each.layer in finding.answer.candidates, shown=False),
         column("found_drop", lambda each: finding and each.layer in finding.drop_layers, shown=False),
     )
+    if finding is None or not finding.answer.spoilt:
+        return columns
+    return tuple(each if each.name in UNSPOILT else replace(each, values=[None] * n_layers) for each in columns)
 
 
 def _outcome_columns(

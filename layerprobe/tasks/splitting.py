@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.tasks.texts import count
+from layerprobe.tasks.texts import count, plain
 from layerprobe.tasks.values import Items, Task
 
 SPLITS = ("train", "validation", "test")
 Whole = TypeVar("Whole", bound=Items | list[Any])
 
 
-def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
+def split_by_ratio(pairs: Sequence[tuple[str, ...]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
     """Return which pairs go to which split, in their order.
 
     Copies of a pair and the swapped pair land in one split, so that no pair is trained on and tested on.
@@ -31,7 +31,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
     check_ratios(ratios)
     groups: dict[frozenset[str], list[int]] = {}
     for i, pair in enumerate(pairs):
-        groups.setdefault(frozenset(pair), []).append(i)
+        groups.setdefault(frozenset(map(plain, pair)), []).append(i)
     shuffled = list(groups.values())
     random.Random(seed).shuffle(shuffled)
     splits: list[list[int]] = [[] for _ in ratios]
@@ -46,7 +46,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
 
 def with_all_splits(
     splits: Mapping[str, Whole],
-    keys: Iterable[tuple[str, str]],
+    keys: Iterable[tuple[str, ...]],
     ratios: Sequence[float],
     *,
     seed: int,

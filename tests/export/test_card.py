@@ -232,7 +232,10 @@ def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> No
 
 def test_of_several_seeds_the_mean_counts_and_this_one_stands_beside_it() -> None:
     training = dataclasses.replace(
-        TRAINING, seeds=(2, 3), over_seeds={"test spearman": seed_scores([72.0, 70.0])}, metrics={"test spearman": 70.0}
+        TRAINING,
+        seeds=(2, 3),
+        over_seeds={"test spearman": seed_scores([72.0, 70.0], metric="spearman")},
+        metrics={"test spearman": 70.0},
     )
     text = card(described(), 2, LAYOUT, training=training)
     assert "| test spearman | 71.00 ± 1.41 | 58.29 to 83.71 | 72.00 70.00 | 70.00 |" in text

@@ -15,7 +15,7 @@ from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.quality import with_overlaps
+from layerprobe.tasks.overlaps import with_counts
 from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
@@ -77,7 +77,7 @@ def load_word_similarity(
         notes=notes,
         warnings=warnings,
     )
-    return with_overlaps(replace(task, score_range=None, notes=task.notes[:-1]))  # not of 0 .. 1 scaled to 0 .. 1
+    return with_counts(replace(task, score_range=None, notes=task.notes[:-1]))  # not of 0 .. 1 scaled to 0 .. 1
 
 
 def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
