@@ -108,11 +108,9 @@ def texts_sentence(prediction: DropPrediction) -> str:
     """Return how many texts were read, and how certain that made the prediction; nothing where it is not known."""
     if prediction.n_texts is None:
         return ""
-    n, there = prediction.n_texts
-    said = f"Read {f'{n:,} of' if n < there else 'all'} {there:,} texts"
-    if prediction.same is None:
-        return f"{said}."
-    return f"{said}: the prediction is the same in {_share(prediction.same)} of bootstrap samples."
+    (n, there), same = prediction.n_texts, prediction.same
+    certain = "" if same is None else f": the prediction is the same in {_share(same)} of bootstrap samples"
+    return f"Read {f'{n:,} of' if n < there else 'all'} {there:,} texts{certain}."
 
 
 def _redrawn(probability: DropProbability) -> str:
