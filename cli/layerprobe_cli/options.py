@@ -887,6 +887,25 @@ AgainstLast = Annotated[
 IntervalLevel = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals and bands.")
 ]
+
+
+def _number_of_texts(number: str) -> int | str:
+    if number != "all" and not number.isdecimal():
+        raise typer.BadParameter(f"expected a number of texts, or all, got {number!r}")
+    return number if number == "all" else int(number)
+
+
+NumberOfTexts = Annotated[
+    Any,
+    option(
+        "Prediction",
+        "--n-texts",
+        parser=_number_of_texts,
+        metavar="N|all",
+        help="Texts to read, drawn at random.",
+        show_default="128, doubled until 99% of bootstrap samples agree",
+    ),
+]
 Level = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.")
 ]

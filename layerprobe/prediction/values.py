@@ -124,6 +124,8 @@ class DropPrediction(Shown):
     """How far these may be off, where that is known."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out: none before it is recommended, and what was read there repeats its own."""
+    n_texts: tuple[int, int] | None = None
+    """How many texts were read, and how many there are; None in files of before."""
 
     def __post_init__(self) -> None:
         first = self.drop_layers[0] if self.drop_layers else None
@@ -143,6 +145,11 @@ class DropPrediction(Shown):
     def drops(self) -> bool:
         """Whether any layer is flagged."""
         return bool(self.drop_layers)
+
+    @property
+    def same(self) -> float | None:
+        """Share of the bootstrap samples that give the same prediction; None where that is not known."""
+        return None if self.probability is None else self.probability.recommended[self.recommended_layer]
 
     @property
     def n_layers(self) -> int:

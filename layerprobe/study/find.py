@@ -47,12 +47,14 @@ from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task, spoilt_items
+from layerprobe.tasks.splitting import drawn_from
 from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 
 SMALL_VALIDATION = 1000
 """Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
+LOOKED_AT = 512  # examples of each split, whose texts are embedded before anything is trained
 SCAN_WEIGHTING: Weighting = "falling"
 SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 7, 2048
 
@@ -162,7 +164,8 @@ class _Search:
         self.folds = [runs.task for runs in self.sets]
         self.crew = crew_of(RunWorker, tuple(self.sets))
         self.own_folder = run_folder(checkpoint, task, protocol)
-        read = read_curves(checkpoint, task.split("all"), _readings(task))
+        looked_at = drawn_from(task, (LOOKED_AT,) * 3)
+        read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
@@ -178,7 +181,7 @@ class _Search:
             first_layer=max(cka.first_layer - 1, 0),  # such a curve begins a layer later
         )
         if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
-            self.failures += score_split(checkpoint, task, split="all")[0].warnings
+            self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
         if self.evidence.first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 

@@ -202,7 +202,7 @@ def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task
     study = run(given(models["bert"], options), reference=models["bert"], task=task, fine_tuning=False, rule=PLATEAU)
     np.testing.assert_allclose(study.comparison.curve.values, 1.0, atol=1e-6)
     assert not study.prediction.drops
-    assert "keep all 3 blocks" in study.prediction.sentence
+    assert "layer 3, the last one, is recommended" in study.prediction.sentence
 
 
 def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Options) -> None:

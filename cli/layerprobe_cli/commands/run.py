@@ -19,6 +19,7 @@ from layerprobe_cli.options import (
     Layers,
     Level,
     Model,
+    NumberOfTexts,
     PlotlyFrom,
     Reference,
     RuleName,
@@ -58,6 +59,7 @@ def run(
         str, option("Fine-tuning", callback=given_layers, help="Layers of the reference to fine-tune for the contrast.")
     ] = "",
     rule: RuleName = None,
+    n_texts: NumberOfTexts = None,
     split: TextsOf = "all",
     level: Level = LEVEL,
     against_last: AgainstLast = 3,
@@ -123,6 +125,7 @@ def run(
             reference_layers=reference_tuned,
             **tuned_by,
             rule=rule,
+            n_texts=n_texts,
             split=split,
             save_models=save_models,
             command=command(*sys.argv[1:]),
