@@ -23,7 +23,8 @@ def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
 def search_sentence(answer: SearchAnswer) -> str:
     """Return which layer to keep, how sure that is, the smallest that will do, the cost, and what is uncertain."""
     if answer.spoilt:
-        return f"{kept_phrase(answer)}: {expected_phrase(answer)}. {spoilt_sentence(answer.spoilt)} {spent_sentence(answer)}"
+        kept = f"{kept_phrase(answer)}: {expected_phrase(answer)}."
+        return f"{kept} {spoilt_sentence(answer.spoilt)} {spent_sentence(answer)}"
     parts = (
         *(f"{kept_phrase(answer)}: {expected_phrase(answer)}.", sureness_sentence(answer), sufficient_sentence(answer)),
         *(spent_sentence(answer), doubt_sentence(answer)),
