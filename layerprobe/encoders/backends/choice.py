@@ -89,7 +89,6 @@ def survey(
             )
             for name in BACKENDS
         ),
-        n_tokens=n_tokens,
         threads=torch.get_num_threads(),
     )
     if (key := _key(encoder, checkpoint, options)) is not None:

@@ -40,9 +40,8 @@ class BackendSurvey:
 
     findings: tuple[BackendFinding, ...]
     """torch first."""
-    n_tokens: int = 0
-    """On which speeds were measured."""
     threads: int = 1
+    """With which speeds were measured."""
 
     def __post_init__(self) -> None:
         if not self.usable:
@@ -67,7 +66,8 @@ class BackendSurvey:
         if not measured:
             return "no other can be taken"
         (times, low, high), name = max(each for each in measured if self.chosen in (TORCH, each[1]))
-        figures = f"{times:.2f} times as fast as {TORCH}, 95% interval {low:.2f} to {high:.2f}"
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95% interval {low:.2f} to {high:.2f}"
         return figures if low > 1 else f"{name} is {'slower' if high < 1 else 'as fast'} ({figures})"
 
     @property
@@ -82,6 +82,6 @@ class BackendSurvey:
                 Column("interval", [each[1:] or None for each in speedups], "95% interval", ".2f", interval=True),
                 Column("finding", [each.finding for each in self.findings]),
             ),
-            title=f"Backends, {self.n_tokens:,} tokens, {self.threads} thread{'s' * (self.threads > 1)}",
+            title="Backends",
             notes=(f"--backend auto takes {self.chosen}: {self.reason}",),
         )
