@@ -474,8 +474,8 @@ def test_doctor_measures_backends_on_the_texts_that_are_given(
 
     monkeypatch.setattr("layerprobe.extraction.doctor.survey", survey)
     (tmp_path / "texts.txt").write_text("a b c\nb c d e\n")
-    printed = layerprobe("doctor", pair[0], "--texts", tmp_path / "texts.txt", "--prompt", "query: ").out
-    assert seen == [["query: a b c", "query: b c d e"]]
+    printed = layerprobe("doctor", pair[0], "--texts", tmp_path / "texts.txt").out
+    assert seen == [["a b c", "b c d e"]]
     assert re.search(r"onnx +1,040 +1\.04 +0\.97 to 1\.11  equals torch", printed), printed
     measured = "1.04 times as fast as torch with 2 threads, 95% interval 0.97 to 1.11"
     advice = f"--backend auto takes torch: onnx is as fast ({measured})"
