@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,12 @@ from tests.models import save_tiny
 BENCHMARKS = Path(__file__).parent / "benchmarks"
 TINY = {
     "bench_extraction": "--model MODEL --backends torch openvino --texts 40 --rounds 1 --notebook",
-    "bench_finetuning": "--rounds 1 --steps 1 --curve 2 --no-memory",
-    "bench_finetuning joint": "--joint --rounds 1 --steps 1 --curve 2 --no-memory",
+    "bench_finetuning": "--shape tiny --rounds 1 --steps 1 --curve 2 --no-memory",
+    "bench_finetuning joint": "--joint --shape tiny --rounds 1 --steps 1 --curve 2 --no-memory",
     "bench_many_texts": "--few 8 --texts 64 --no-compare",
     "bench_pretraining": "--device cpu --batch-size 4 --steps 1 --rounds 1",
     "bench_ray": "8 --processes 1",
-    "bench_retrieval": "--rounds 1 --steps 1 --curve 1 --max-length 16",
+    "bench_retrieval": "--shape tiny --layer 1 --rounds 1 --steps 1 --curve 1 --max-length 16",
     "bench_scale": "--tiny --tokens 128 --sizes 60",
     "bench_similarity": "--samples 120 --features 8 --layers 2 --rounds 1 --permutations 5",
     "bench_tables": "--rounds 1",
@@ -49,6 +50,7 @@ SAYS = {
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put back what benchmarks set for their process."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(BENCHMARKS), *sys.path]))  # of Ray's workers
     threads, disabled = torch.get_num_threads(), logging.root.manager.disable
     with patch.dict(os.environ), warnings.catch_warnings():
         yield

