@@ -110,7 +110,7 @@ _DEVICE: dict[str, Any] = {"help": "auto, cpu, cuda, cuda:1 or mps.", "callback"
 Device = Annotated[str, typer.Option(**_DEVICE)]
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
-    typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+    typer.Option(help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
 ]
 FailBelow = Annotated[float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.")]
 DryRun = Annotated[
@@ -217,7 +217,7 @@ class Loading:
     ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        option("Model", help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+        option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
     ] = "float32"
     device: Annotated[str, option("Model", **_DEVICE)] = "auto"
     attn: Annotated[str, option("Model", help="auto, or an attention implementation of transformers.")] = "auto"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
@@ -24,7 +24,7 @@ from layerprobe.extraction.tokens import curvature, prompt_entropy
 from layerprobe.names import short_name
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
-CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768
+ACCELERATOR_BATCH_TOKENS = 32768
 
 T = TypeVar("T")
 R = TypeVar("R")
