@@ -1,14 +1,15 @@
 """What arguments must be, checked at the public boundary. Knows no stage."""
 
+import importlib.util
 import typing
 from collections.abc import Collection, Iterable, Mapping
 from operator import index
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, MissingPackageError
 from layerprobe.names import nearest
 
 LEVEL = 0.95
-"""Confidence level of intervals, bands and verdicts, unless another is asked for."""
+"""Confidence level of intervals, bands and verdicts, unless another is given."""
 
 
 def check_choice(value: object, kind: object, *, name: str) -> None:
@@ -30,6 +31,25 @@ def check_level(level: float) -> None:
     """
     if not 0 < level < 1:
         raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
+
+
+EXTRAS = {
+    "openvino": ("openvino",),
+    "onnx": ("onnxruntime", "onnx", "onnxscript"),
+    "ray": ("ray",),
+    "lora": ("peft",),
+    "tokens": ("seqeval",),
+    "summaries": ("rouge_score",),
+    "images": ("PIL",),
+}
+"""The packages of each extra, by the names they are imported by."""
+
+
+def check_extra(extra: str, *, needed_by: str) -> None:
+    """Raise MissingPackageError unless the packages of an extra are installed; imports none of them."""
+    if missing := [package for package in EXTRAS[extra] if importlib.util.find_spec(package) is None]:
+        needs = f"{needed_by} needs {missing[0]}, which is not installed"
+        raise MissingPackageError(f"{needs}: pip install 'layerprobe[{extra}]'")
 
 
 Seeds = int | Iterable[int]

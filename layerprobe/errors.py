@@ -21,6 +21,10 @@ class TaskError(DataError):
     """A task's file, columns, scores or splits are not what they should be."""
 
 
+class MissingPackageError(ModelError, DataError):
+    """A package that an extra of layerprobe brings is not installed."""
+
+
 class DegenerateLayerError(DataError):
     """A layer for which a similarity is not defined: constant, not finite, or too few rows."""
 

@@ -1,6 +1,6 @@
 """Named things of one kind: those of layerprobe, and those that other packages bring by entry points.
 
-Knows names and where they lead, imports nothing before it is asked for.
+Knows names and where they lead, imports nothing before it is used.
 """
 
 import functools
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What can be asked for by name, loaded on first use.
+    """What has a name, loaded on first use.
 
     Another package adds to it in its `pyproject.toml`:
 

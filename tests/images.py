@@ -54,10 +54,10 @@ def digits(n: int) -> tuple[np.ndarray, np.ndarray]:
     return (data.images[:n] * 255 / 16).round().astype(np.uint8), data.target[:n]
 
 
-def digit_folder(folder: Path, n: int = 40, *, classes: Sequence[int] = range(10)) -> Path:
-    """Write digits as PNG files, in a folder for each class as torchvision's ImageFolder has it."""
+def digit_folder(folder: Path, n: int = 40, *, classes: Sequence[int] = range(10), first: int = 0) -> Path:
+    """Write digits from a first one on as PNG files, in a folder for each class as torchvision's ImageFolder has it."""
     for number, (image, digit) in enumerate(zip(*digits(1797), strict=True)):
-        if digit in classes and n > 0:
+        if digit in classes and number >= first and n > 0:
             (folder / str(digit)).mkdir(parents=True, exist_ok=True)
             Image.fromarray(image).save(folder / str(digit) / f"{number:04d}.png")
             n -= 1

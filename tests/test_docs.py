@@ -99,5 +99,11 @@ def test_every_row_of_the_table_of_performance_has_its_script() -> None:
         row.rsplit("`", 2)[1] for row in itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 1 :])
     ]
     assert len(scripts) >= 9
+    columns = [cell.strip() for cell in lines[begin - 1].split("|")]
+    assert columns[-3:] == ["instructions", "by", ""]
+    for row in itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 1 :]):
+        cells = [cell.strip() for cell in row.split("|")]
+        assert len(cells) == len(columns), row
+        assert cells[-3] in {"AVX2", "AVX-512", "AVX-512, bfloat16", "any", "not noted"}, row
     for script in scripts:
         assert (ROOT / "tests" / "benchmarks" / script.split()[0]).is_file(), script

@@ -33,6 +33,7 @@ from layerprobe.finetuning.values import (
     LayerOutcome,
     Protocol,
     RunsOrigin,
+    TuningResult,
 )
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.lab.adaptation.values import AdaptationProtocol
@@ -188,6 +189,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "primary": PRIMARY,
         **dict.fromkeys(("test", "validation"), st.fixed_dictionaries({"spearman": st.tuples(NUMBERS, NUMBERS)})),
     },
+    TuningResult: {"runs": st.lists(st.deferred(lambda: values_of(FineTuningRun)), min_size=1, max_size=2).map(tuple)},
     Confirmation: {"primary": PRIMARY, "compared_layers": st.tuples(LAYER, LAYER)},
     Cost: {
         **{"length": st.just(8), "batch_size": st.integers(1, 9), "repeats": st.integers(1, 9)},

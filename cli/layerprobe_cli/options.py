@@ -19,15 +19,17 @@ import shlex
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend
+from layerprobe.checks import check_extra
+from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend, check_installed
 from layerprobe.encoders.model import ModelSpec
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError, LayerProbeError, MissingPackageError, ModelError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kind import KINDS
@@ -52,8 +54,8 @@ Model = Annotated[
     typer.Argument(
         callback=_no_file,
         is_eager=True,  # options are checked with it
-        help="Hub id, id@revision, or a local folder. Of CLIP and its kin, images go to the image tower and texts to "
-        "the text tower; an ending :image or :text chooses.",
+        help="Hub id, id@revision, or a local folder. For CLIP-like models, images go to the image tower and texts to "
+        "the text tower; append :image or :text to choose.",
     ),
 ]
 PAPER = Protocol()
@@ -73,15 +75,42 @@ _KEPT: dict[str, Any] = {
 CacheDir = Annotated[Path | None, typer.Option(**_KEPT)]
 
 
+def _checked(*checks: Callable[[Any], None]) -> Callable[[Any], Any]:
+    """Return what refuses a value that a check of the library refuses, before torch is loaded."""
+
+    def checked(value: Any) -> Any:
+        try:
+            for check in checks if value else ():
+                check(value)
+        except MissingPackageError:
+            raise
+        except DataError as error:
+            raise typer.BadParameter(str(error)) from None
+        return value
+
+    return checked
+
+
+_can_adapt = _checked(lambda _: check_extra("lora", needed_by="training adapters"))
+
+
 def option(panel: str, *names: str, **settings: Any) -> Any:
     """Return an option that the help shows in a panel."""
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+def _device(name: str) -> str:
+    """Return the name of a device; a GPU that torch's build cannot use is refused before torch is loaded."""
+    if name.startswith("cuda") and (sys.platform == "darwin" or metadata.version("torch").endswith("+cpu")):
+        raise ModelError(f"expected a device that is there, got {name!r}: this torch has no CUDA; take cpu or auto")
+    return name
+
+
+_DEVICE: dict[str, Any] = {"help": "auto, cpu, cuda, cuda:1 or mps.", "callback": _device}
+Device = Annotated[str, typer.Option(**_DEVICE)]
 Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
-    typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+    typer.Option(help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
 ]
 FailBelow = Annotated[float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.")]
 DryRun = Annotated[
@@ -93,15 +122,14 @@ Ray = Annotated[
         "Machine",
         "--ray",
         metavar="ADDRESS",
+        callback=_checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
         help="Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
         "machine, or local for one of its own.",
     ),
 ]
 Workers = Annotated[
     int | None,
-    option(
-        "Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one a GPU, else one a node"
-    ),
+    option("Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one per GPU or node"),
 ]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
 PlotlyFrom = Annotated[
@@ -189,9 +217,9 @@ class Loading:
     ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        option("Model", help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+        option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
     ] = "float32"
-    device: Annotated[str, option("Model", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    device: Annotated[str, option("Model", **_DEVICE)] = "auto"
     attn: Annotated[str, option("Model", help="auto, or an attention implementation of transformers.")] = "auto"
     trust_remote_code: Annotated[
         bool, option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
@@ -215,13 +243,15 @@ class Loading:
         self, models: Sequence[str], *, random_init: int | None = None, names: Sequence[str] = ()
     ) -> list[Checkpoint]:
         """Return the checkpoints of models, the first ones called by names, the first with random weights of a seed."""
-        from layerprobe.encoders.loading import resolve_checkpoint
+        from layerprobe.encoders.loading import resolve_checkpoint, resolve_device
 
+        options = self.options()
+        if options.device != "auto":
+            resolve_device(options.device)  # before data are looked at
         specs = [
             ModelSpec(model, random_init=None if number else random_init, display_name=name, end_token=self.end_token)
             for number, (model, name) in enumerate(itertools.zip_longest(models, names))
         ]
-        options = self.options()
         return [resolve_checkpoint(spec, like=options) for spec in specs]
 
     def without_name(self) -> Self:
@@ -277,20 +307,6 @@ class Embedding(Loading):
     cache_dir: Annotated[Path | None, option("Machine", **_KEPT)] = None
 
 
-def _checked(check: Callable[[str], None]) -> Callable[[str | None], str | None]:
-    """Return what refuses a name that a check of the library refuses."""
-
-    def checked(name: str | None) -> str | None:
-        if name is not None:
-            try:
-                check(name)
-            except DataError as error:
-                raise typer.BadParameter(str(error)) from None
-        return name
-
-    return checked
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extraction(Embedding):
     """How texts become embeddings of every layer."""
@@ -301,7 +317,7 @@ class Extraction(Embedding):
         option(
             "Model",
             metavar=f"[{'|'.join(backend_names())}]",
-            callback=_checked(check_backend),
+            callback=_checked(check_backend, check_installed),
             autocompletion=names_of("layerprobe.encoders.backends.backend:backend_names"),
             help="What computes embeddings on a CPU: openvino and onnx are extras, and are compared with torch; auto "
             "takes the fastest, as `layerprobe doctor` does. Fine-tuning is always by torch.",
@@ -378,9 +394,7 @@ class TaskSource:
             metavar="KIND",
             callback=_checked(KINDS.check),
             autocompletion=names_of("layerprobe.tasks.kind:KINDS"),
-            help="What is learnt: how similar texts are, whether they say the same, their relation, a text's value or "
-            "class, the entities or tags of its words, which documents belong to a query, or which of two texts is "
-            f"closer. One of {', '.join(KINDS)}.",
+            help=f"Kind of task: {', '.join(KINDS)}. sts is how similar texts are.",
             show_default="detected",
         ),
     ] = None
@@ -417,9 +431,18 @@ class TaskSource:
     decimal: Annotated[Literal[".", ","] | None, _OLD] = None
     quotes: Annotated[bool | None, typer.Option("--quotes/--no-quotes", hidden=True)] = None
     header: Annotated[bool | None, typer.Option("--header/--no-header", hidden=True)] = None
-    skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Go on without images that do not open.")] = False
+    skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Skip images that do not open.")] = False
+    keep_overlaps: Annotated[
+        bool,
+        option(
+            "Data",
+            "--keep-overlaps",
+            help="Keep examples that stand in two splits. By default they are left out of the train or validation "
+            "split; kept ones spoil the scores, and nothing is claimed from these.",
+        ),
+    ] = False
     skip_empty: Annotated[
-        bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell, or what stands for one.")
+        bool, option("Data", "--skip-empty", help="Skip rows that have an empty cell, or what stands for one.")
     ] = False
     query_prompt: Annotated[
         str | None,
@@ -478,7 +501,7 @@ class TextSource(TaskSource):
         Path | None,
         option(
             "Data",
-            help="Texts without scores: a text file with one a line, or a table; or images: a folder, a Parquet file, "
+            help="Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
             "or a table of their paths, with captions or without.",
         ),
     ] = None
@@ -700,7 +723,9 @@ class Tuning:
     seeds: Annotated[
         str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
     ] = "5"
-    epochs: Annotated[int, option("Fine-tuning", min=1, help="Passes over the training examples.")] = PAPER.epochs
+    epochs: Annotated[int, option("Fine-tuning", metavar="N", min=1, help="Passes over the training examples.")] = (
+        PAPER.epochs
+    )
     learning_rate: Annotated[
         float | None,
         option(
@@ -721,6 +746,7 @@ class Tuning:
         option(
             "Fine-tuning",
             metavar="RANK",
+            callback=_can_adapt,
             min=0,
             max=MAX_RANK,
             help="Train low-rank adapters of this rank in the place of all weights.",
@@ -782,7 +808,7 @@ class Tuning:
 class SearchTuning(Tuning):
     """How models are fine-tuned in a search."""
 
-    seeds: Annotated[str, option("Fine-tuning", metavar="N", help="How many seeds at a layer at most.")] = "5"
+    seeds: Annotated[str, option("Fine-tuning", metavar="N", help="Seeds per layer at most.")] = "5"
 
     def n_seeds(self) -> int:
         """Return how many seeds a layer may have."""
@@ -797,14 +823,15 @@ class Search:
     """How the best layer is searched for."""
 
     tolerance: Annotated[
-        float, option("Search", min=0, help="Points of the metric x 100 that another layer is not worth.")
+        float,
+        option("Search", metavar="POINTS", min=0, help="Score loss you accept for a smaller model, metric x 100."),
     ] = 0.5
     budget: Annotated[
         str | None,
         option(
             "Search",
             metavar="SHARE",
-            help="What may be spent of a sweep of every layer with every seed, such as 15% or 0.15.",
+            help="Share of the cost of a full sweep (every layer, every seed) to spend at most, such as 15% or 0.15.",
             show_default="15%; all of it up to 4 blocks",
         ),
     ] = None
@@ -869,13 +896,32 @@ AgainstLast = Annotated[
 IntervalLevel = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals and bands.")
 ]
+
+
+def _number_of_texts(number: str) -> int | str:
+    if number != "all" and not number.isdecimal():
+        raise typer.BadParameter(f"expected a number of texts, or all, got {number!r}")
+    return number if number == "all" else int(number)
+
+
+NumberOfTexts = Annotated[
+    Any,
+    option(
+        "Prediction",
+        "--n-texts",
+        parser=_number_of_texts,
+        metavar="N|all",
+        help="Texts to read, drawn at random.",
+        show_default="128, doubled until 99% of bootstrap samples agree",
+    ),
+]
 Level = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.")
 ]
 
 
 def _known_rule(name: str | None) -> str | None:
-    """Return the name of a rule; a misspelt one is told before a model is loaded."""
+    """Return the name of a rule; a misspelt one is refused before a model is loaded."""
     if name is not None:
         from layerprobe.prediction.tuned import rule_curves
 
@@ -909,7 +955,7 @@ AllSeeds = Annotated[
 
 
 def given_layers(text: str) -> str:
-    """Return a list of layers as it was given; what is none is told before a model is loaded."""
+    """Return a list of layers as it was given; what is none is refused before a model is loaded."""
     if text:
         listed_layers(text)
     return text

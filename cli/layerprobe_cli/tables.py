@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from layerprobe.finetuning.values import FineTuningRun, JointRun, LayerOutcome
+    from layerprobe.finetuning.values import LayerOutcome, TuningResult
     from layerprobe.results.table import Table
     from layerprobe.study.values import Finding, Study
 
@@ -63,16 +63,14 @@ def next_text(commands: Sequence[str]) -> str:
     return "\n  ".join(("\nNext:", *commands))
 
 
-def runs_json(
-    runs: Sequence[FineTuningRun | JointRun], outcomes: Sequence[LayerOutcome], directories: Sequence[Path]
-) -> dict[str, Any]:
+def runs_json(result: TuningResult[Any], directories: Sequence[Path]) -> dict[str, Any]:
     """Return runs for JSON, with their directories if there are any, and what they come to layer by layer."""
     from layerprobe.files.serialisation import to_dict
 
-    listed = [to_dict(run) for run in runs]
+    listed = [to_dict(run) for run in result]
     for run, directory in zip(listed, directories, strict=False):  # all of them, or none
         run["directory"] = str(directory)
-    return {"runs": listed, "layers": outcomes_with_best(outcomes)}
+    return {"runs": listed, "layers": outcomes_with_best(result.outcomes)}
 
 
 def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:

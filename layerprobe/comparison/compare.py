@@ -182,7 +182,10 @@ def compare_all(
             model,
             references,
             measure,
-            alignments=[alignment or _default_alignment(model, reference) for reference in references],
+            alignments=[
+                alignment or ("same-index" if model.n_layers == reference.n_layers else "relative-depth")
+                for reference in references
+            ],
             level=level,
             clusters=None if clusters is None else np.array(clusters),
             device=device,
@@ -399,16 +402,19 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
     digests = {each.stored.manifest.key.texts_digest for each in (model, reference)}
     if len(digests) == 1 or model.bare == reference.bare:
         return
+    few, many = sorted((model, reference), key=lambda each: len(each.texts))
+    if {text.removeprefix("query: ").removeprefix("document: ") for text in many.bare} == set(few.bare):
+        raise MisalignedSamplesError(
+            f"{many.model.name} has prompts for queries and documents and {few.model.name} has none, so that a query "
+            "which is also a document is two texts for one model and one for the other: give the task prompts, which "
+            "both models then have, or empty ones"
+        )
     same = set(model.texts) == set(reference.texts)
     raise MisalignedSamplesError(
         f"{model.model.name} embedded {len(model.texts)} texts and {reference.model.name} "
         + ("the same in another order" if same else f"{len(reference.texts)} others")
         + ": extract both with the same texts in the same order"
     )
-
-
-def _default_alignment(model: Embeddings, reference: Embeddings) -> Alignment:
-    return "same-index" if model.n_layers == reference.n_layers else "relative-depth"
 
 
 def _torch_device(device: str) -> str:

@@ -229,7 +229,7 @@ class Language:
         """Yield `n` sentence pairs with their gold similarity, 0 to 5 with one decimal.
 
         The gold value is `scene_similarity` of the two scenes: words play no part in it. The two sentences
-        are told on their own, so the same scene may come in other words and another order.
+        are worded independently, so the same scene may come in other words and another order.
         """
         rng = random.Random(f"pairs {seed}")
         for _ in range(n):

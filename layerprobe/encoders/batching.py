@@ -140,6 +140,9 @@ def read_by_model(batch: Batch) -> Batch:
     return {"pixel_values": batch["pixel_values"]} if "pixel_values" in batch else batch
 
 
+CPU_BATCH_TOKENS = 1024  # that go through a model at once, padding included, where nothing is said
+
+
 def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = False) -> Iterator[list[int]]:
     """Yield batches of row numbers whose padded size stays within `budget` tokens, longest texts first.
 

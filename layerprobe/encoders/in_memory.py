@@ -5,7 +5,6 @@ import json
 from typing import Any, Protocol, TypeGuard
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.architecture import empty_model, known_class
@@ -71,17 +70,14 @@ def content_digest(model: PreTrainedModel) -> str:
         if weight.is_meta:
             raise ModelError(f"the weights {name} are not in memory: load the model without a device map")
         total.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
-        total.update(memoryview(_bytes(weight)))
+        numbers = weight.detach().cpu().contiguous().reshape(-1)
+        total.update(memoryview(numbers.view(torch.uint8).numpy()))
     return f"sha256:{total.hexdigest()[:32]}"
 
 
 def has_own_code(config: PreTrainedConfig) -> bool:
     """Return whether a configuration came with code, which runs already where a model of it is loaded."""
     return type(config).__module__.startswith("transformers_modules")
-
-
-def _bytes(weight: Tensor) -> Any:
-    return weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:

@@ -2,14 +2,18 @@
 
 import contextlib
 import copy
+import functools
 import hashlib
 import io
 import json
 import logging
 import os
+import statistics
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +43,10 @@ from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, 
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
 from layerprobe.encoders.recipe import (
     Recipe,
+    SentenceModel,
     configured_recipe,
+    encoder_folder,
+    in_lower_case,
     loaded_recipe,
     reads_left_to_right,
     with_end_token,
@@ -64,6 +71,8 @@ from layerprobe.names import is_generic, short_name
 logger = logging.getLogger(__name__)
 
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# What bfloat16 has to gain for `auto` to take it: it gains more where it is native, and loses where it is emulated.
+WORTH = 1.25
 # Without its files, transformers 5 makes a tokenizer of special tokens and at most two others.
 FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
@@ -221,9 +230,10 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers():
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
-        is_folder = Path(source).is_dir()
+        root, is_folder = source, Path(source).is_dir()
         if is_folder:
             _check_folder(Path(source))
+            source = str(encoder_folder(Path(source)))
         commit = None if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent.name
         # configuration, tokenizer and weights all come from this commit
         pinned = {"revision": commit, "trust_remote_code": trust_remote_code}
@@ -242,7 +252,7 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         tokenizer = load(name, source, pinned)
         recipe = Recipe()
         if reads == "text":
-            said = configured_recipe(lambda file: _beside(source, commit, file), name)
+            said = configured_recipe(partial(_beside, root, commit), name)
             causal = reads_left_to_right(config, trust_remote_code=trust_remote_code)
             tokenizer, recipe = _by_recipe(tokenizer, said, causal=causal, end_token=spec.end_token)
             if spec.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
@@ -260,7 +270,7 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         tokenizer=tokenizer,
         tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
         random_init=spec.random_init,
-        display_name=spec.display_name or (_name_of_folder(Path(source)) if is_folder else None),
+        display_name=spec.display_name or (_name_of_folder(Path(root)) if is_folder else None),
         pinned=pinned,
         options=model.options,
         modality=reads,
@@ -298,6 +308,8 @@ def _by_recipe(tokenizer: Any, said: Recipe | None, *, causal: bool, end_token: 
     if causal and tokenizer.padding_side != "right":
         # what stands behind a text changes nothing of it; before it, it would shift its positions
         tokenizer.padding_side = "right"
+    if isinstance(recipe.source, SentenceModel) and recipe.source.reading.get("do_lower_case"):
+        in_lower_case(tokenizer)
     if end_token or (end_token is None and causal and said is None):
         tokenizer, end = with_end_token(tokenizer)
     return tokenizer, replace(recipe, end_token=end)
@@ -353,7 +365,7 @@ def load_encoder(
     Args:
         checkpoint: The model.
         device: auto, cpu, cuda, cuda:1 or mps.
-        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where it is native.
+        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where it is faster.
         norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw leaves out.
         attn: auto, or an attention implementation of transformers.
 
@@ -504,10 +516,26 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
     return DTYPES[dtype]
 
 
+@functools.cache
+@torch.inference_mode()
+def _bfloat16_gain() -> float:
+    """Return how many times as fast a block's product is in bfloat16 on this CPU: the median of rounds in turns."""
+
+    def seconds(dtype: torch.dtype) -> float:
+        weight = torch.ones(768, 768, dtype=dtype)
+        start = time.perf_counter()
+        nn.functional.linear(weight[:256], weight)
+        return time.perf_counter() - start
+
+    rounds = [(seconds(torch.float32), seconds(torch.bfloat16)) for _ in range(6)]
+    return statistics.median(slow / fast for slow, fast in rounds[1:])
+
+
 def _computes_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # torch has no public name
+    # torch has no public name, and says yes of processors that emulate it slowly, too
+    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and _bfloat16_gain() > WORTH
 
 
 def load_weights(
@@ -606,7 +634,12 @@ def _usable(name: str, tokenizer: Any) -> Any:
 
 
 def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:
-    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < NO_LIMIT else []
+    limits = [tokenizer.model_max_length, position_limit(model)]
+    return min((int(limit) for limit in limits if limit is not None and limit < NO_LIMIT), default=None)
+
+
+def position_limit(model: PreTrainedModel) -> int | None:
+    """Return how many tokens a model has positions for; None where it does not say."""
     positions = None
     with contextlib.suppress(NotImplementedError):  # what XLNet's configuration answers: it has no limit
         positions = getattr(model.config, "max_position_embeddings", None)
@@ -614,8 +647,8 @@ def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:
         # RoBERTa and models like it count positions from the one after padding
         tables = [m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name]
         paddings = [table.padding_idx for table in tables]
-        limits.append(positions - max((index + 1 for index in paddings if index is not None), default=0))
-    return int(min(limits)) if limits else None
+        return positions - max((index + 1 for index in paddings if index is not None), default=0)
+    return None
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
@@ -705,7 +738,7 @@ def _explanation(name: str, error: BaseException) -> str:
 def quiet_transformers() -> Iterator[None]:
     """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only.
 
-    The hub is not asked for safetensors in the background either: the published ELECTRA has none.
+    No safetensors are requested from the hub in the background either: the published ELECTRA has none.
     """
     logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()

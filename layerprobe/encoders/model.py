@@ -70,7 +70,7 @@ class Options:
     """Put before every text; by default that of a configuration of sentence-transformers next to the model, else
     none."""
     dtype: str = "float32"
-    """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it."""
+    """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it and is faster with it."""
     norm: str = "final"
     """final or raw: whether pre-norm models get their final norm at every layer."""
     device: str = "auto"

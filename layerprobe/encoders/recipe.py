@@ -6,13 +6,13 @@ Knows configurations, tokenizers and the folders of sentence-transformers; loads
 import copy
 import functools
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 from transformers import PreTrainedConfig
 
@@ -22,6 +22,7 @@ from layerprobe.errors import ModelError
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
+INPUT = "sentence_bert_config.json"
 POOLING = "1_Pooling/config.json"
 MODES: dict[Pooling, str] = {
     "cls": "pooling_mode_cls_token",
@@ -31,13 +32,40 @@ MODES: dict[Pooling, str] = {
 }
 """Keys of sentence-transformers up to 5; 6 has `pooling_mode`, and reads these."""
 _NEW_MODES: dict[str, Pooling] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last"}
-_CHANGES_NOTHING = ("Transformer", "Pooling", "Normalize")
+_CHANGES_NOTHING = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Modules that a cosine between embeddings does not need, or that are done here."""
 _LOOKED_AT = 64
 """Tokens that the model knows which is looked at for how it reads."""
 _TOLERANCE = 1e-5
 _MOST_WEIGHTS = 100_000_000
 """Weights of a block that is made to look at how it reads; of a larger one, what its class says counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SentenceModel:
+    """What a folder of sentence-transformers says besides its encoder."""
+
+    find: Callable[[str], Path | None]
+    """The path of a file in it, None where there is no such file."""
+    rows: tuple[dict[str, str], ...]
+    """Its modules, the encoder first."""
+    pooling: dict[str, Any]
+    """How token states are pooled."""
+    settings: dict[str, Any]
+    """Prompts and similarity."""
+    reading: dict[str, Any]
+    """Length and lower case."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The classes of its modules."""
+        return tuple(row["type"].rpartition(".")[2] for row in self.rows)
+
+    @property
+    def pooled(self) -> str:
+        """How it pools: in our word, or in those of sentence-transformers."""
+        modes = _modes(self.pooling) or ["mean"]
+        return _NEW_MODES.get(modes[0], modes[0]) if len(modes) == 1 else " and ".join(modes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +86,10 @@ class Recipe:
     """Whether a token's state depends on no later token, as in decoders."""
     end_token: str = ""
     """What is appended to every text, as its tokenizer does not do so itself."""
+    kinds: tuple[str, ...] = ()
+    """The modules of that configuration."""
+    source: Any = field(default=None, compare=False, repr=False)
+    """Where it is from: a `SentenceModel` or a loaded `SentenceTransformer`."""
 
     @property
     def retrieval_prompts(self) -> tuple[str, str] | None:
@@ -89,25 +121,57 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
     Raises:
         ModelError: If a file of it cannot be read.
     """
-    path = find(MODULES)
-    if path is None:
-        return None
     try:
-        modules = [(each["type"].rpartition(".")[2], each["path"]) for each in _read(path)]
-        folder = next((where for kind, where in modules if kind == "Pooling"), None)
-        file = None if folder is None else find(f"{folder}/config.json")
-        said = {} if file is None else _read(file)
-        file = find(SETTINGS)
-        settings = {} if file is None else _read(file)
+        source = sentence_model(find)
+        if source is None:
+            return None
+        settings, said = source.settings, source.pooling
         prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
-        default = settings.get("default_prompt_name")
-        prompt = prompts.get(default, "") if default else ""
-        return _recipe([kind for kind, _ in modules], _modes(said), said.get("include_prompt"), prompts, prompt)
+        prompt = prompts.get(settings.get("default_prompt_name") or "", "")
+        recipe = _recipe(source.kinds, _modes(said), said.get("include_prompt"), prompts, prompt)
+        return replace(recipe, source=source)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"the sentence-transformers configuration of {name} cannot be read: "
             f"{type(error).__name__}: {error}; mend or remove {MODULES}"
         ) from error
+
+
+def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
+    """Return what a folder of sentence-transformers says; None of another folder."""
+    path = find(MODULES)
+    if path is None:
+        return None
+
+    def said(file: str) -> dict[str, Any]:
+        path = find(file)
+        return {} if path is None else dict(_read(path))
+
+    rows = tuple(_read(path))
+    folder = next((row["path"] for row in rows if row["type"].endswith(".Pooling")), None)
+    return SentenceModel(
+        find=find,
+        rows=rows,
+        pooling={} if folder is None else said(f"{folder}/config.json"),
+        settings=said(SETTINGS),
+        reading=said(f"{rows[0]['path']}/{INPUT}".lstrip("/")),
+    )
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Return where the encoder of a local model lies: in `0_Transformer`, or so, of an old sentence-transformers.
+
+    Raises:
+        ModelError: If its first module is no encoder.
+    """
+    if (folder / "config.json").is_file():
+        return folder
+    held = sentence_model(lambda file: path if (path := folder / file).is_file() else None)
+    if held is not None and held.kinds[:1] != ("Transformer",):
+        raise ModelError(
+            f"{folder} begins with a {', a '.join(held.kinds)}: expected a Transformer, with blocks to cut"
+        )
+    return folder if held is None else folder / held.rows[0]["path"]
 
 
 def loaded_recipe(model: Any) -> Recipe:
@@ -117,11 +181,12 @@ def loaded_recipe(model: Any) -> Recipe:
     said = {} if pooling is None else pooling.get_config_dict()
     prompts = {key: text for key, text in (getattr(model, "prompts", None) or {}).items() if text}
     default = getattr(model, "default_prompt_name", None)
-    return _recipe(kinds, _modes(said), said.get("include_prompt"), prompts, prompts.get(default or "", ""))
+    recipe = _recipe(kinds, _modes(said), said.get("include_prompt"), prompts, prompts.get(default or "", ""))
+    return replace(recipe, source=model)
 
 
 def _recipe(
-    kinds: list[str], modes: list[str], include_prompt: bool | None, prompts: dict[str, str], prompt: str
+    kinds: Sequence[str], modes: list[str], include_prompt: bool | None, prompts: dict[str, str], prompt: str
 ) -> Recipe:
     known = len(modes) == 1 and modes[0] in _NEW_MODES
     left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
@@ -135,6 +200,7 @@ def _recipe(
         prompts=prompts,
         configured=True,
         left_out=tuple(left_out),
+        kinds=tuple(kinds),
     )
 
 
@@ -149,6 +215,15 @@ def _modes(said: dict[str, Any]) -> list[str]:
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def in_lower_case(tokenizer: Any) -> None:
+    """Make a tokenizer read lower case, as sentence-transformers does."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    said = "" if backend is None else json.dumps(json.loads(backend.to_str())["normalizer"])
+    if backend is not None and '"Lowercase"' not in said and '"lowercase": true' not in said:
+        own = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
 
 
 # ---- decoders --------------------------------------------------------------------------------------------

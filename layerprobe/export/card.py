@@ -65,7 +65,7 @@ def card(
     *,
     loader: str = "AutoModel",
     padding_invariant: bool = True,
-    fresh_pooler: bool = False,
+    zero_pooler: bool = False,
     training: TrainingSummary | None = None,
     study: Study | None = None,
 ) -> str:
@@ -77,7 +77,7 @@ def card(
         layout: How token states become one embedding.
         loader: The auto class of transformers that makes the bare encoder.
         padding_invariant: Whether texts of unequal length can share a batch.
-        fresh_pooler: Whether transformers makes a pooler, of which the checkpoint has no weights, and says so.
+        zero_pooler: Whether transformers makes a pooler, whose weights are zeros.
         training: How it was fine-tuned, where it was.
         study: Evidence for the choice of the layer.
     """
@@ -86,7 +86,7 @@ def card(
         _front_matter(model, images=layout.n_extra is not None),
         f"# {escaped(short_name(called))}, truncated at layer {layer}",
         _summary(model, layer, layout, tuned=training is not None),
-        _use(layout, loader=loader, padding_invariant=padding_invariant, fresh_pooler=fresh_pooler)
+        _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
         if layout.n_extra is None
         else _use_images(layout, loader=loader),
         None if training is None else _training(training),
@@ -153,17 +153,21 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
     place = name if _is_on_hub(model) else f"the local folder {name}"
     before, after = model.parameters[-1], model.parameters[layer]
     saved = 1 - after / before if before else 0.0
-    kept = ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
+    blocks = ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
+    behind = [kind for kind in layout.modules if kind != "Pooling"]
+    kept = f", with {' and '.join(behind)} as in the base model" if behind else ""
+    similarity = (layout.source.settings.get("similarity_fn_name") if layout.source else None) or "cosine"
     lines = [
         f"- **Base model:** {escaped(place)}, revision {escaped(model.revision)} ({escaped(model.architecture)})",
-        f"- **Layer:** {layer} of {model.n_blocks}: the embeddings {kept}"
+        f"- **Layer:** {layer} of {model.n_blocks}: the embeddings {blocks}"
         + ("" if model.norm == "none" else ", then the model's final norm"),
         f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
-        f"- **Embedding:** {_words(layout)[0]}, {layout.width} features; compared by cosine",
+        f"- **Embedding:** {_words(layout)[0]}, {layout.width} features{kept}; compared by {similarity}",
         *(() if layout.n_extra is not None else (f"- **Length:** texts are cut at {layout.max_length} tokens",)),
     ]
     if layout.query_prompt != layout.document_prompt:
-        query, document = (escaped(json.dumps(each, ensure_ascii=False)) for each in layout.prompts.values())
+        each_side = layout.query_prompt, layout.document_prompt
+        query, document = (escaped(json.dumps(each, ensure_ascii=False)) for each in each_side)
         lines.append(f"- **Prompts:** {query} before queries (`encode_query`), {document} before documents")
     if layout.prompt:
         prompt = escaped(json.dumps(layout.prompt, ensure_ascii=False))
@@ -178,6 +182,8 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
 
 def _words(layout: Layout) -> tuple[str, str]:
     """Return what the pooling is in words, and as code of torch."""
+    if layout.pooled != layout.pooling:
+        return f"{layout.pooled} pooling", ""
     words, code = (_POOLING if layout.n_extra is None else _IMAGE_POOLING)[layout.pooling]
     return words, code.format(n=layout.n_extra) if layout.n_extra is not None else code
 
@@ -198,7 +204,7 @@ def _use_images(layout: Layout, *, loader: str) -> str:
     return f"## Use\n\n{code}"
 
 
-def _use(layout: Layout, *, loader: str, padding_invariant: bool, fresh_pooler: bool) -> str:
+def _use(layout: Layout, *, loader: str, padding_invariant: bool, zero_pooler: bool) -> str:
     texts = '["A sentence."]' if not padding_invariant else '["A sentence.", "Another, longer sentence."]'
     inputs = f"[{layout.prompt!a} + text for text in texts]" if layout.prompt else "texts"
     batch_size = "" if padding_invariant else ", batch_size=1"
@@ -224,16 +230,20 @@ def _use(layout: Layout, *, loader: str, padding_invariant: bool, fresh_pooler: 
             "    states = model(**batch).last_hidden_state",
             'mask = batch["attention_mask"]',
             f"embeddings = {_POOLING[layout.pooling][1]}",
+            *(("embeddings = torch.nn.functional.normalize(embeddings)",) if "Normalize" in layout.modules else ()),
         ),
     ]
+    bare = layout.source is None or layout.source.pooling.get("include_prompt", True) or not layout.prompt
+    if not bare or not _words(layout)[1] or set(layout.modules) - {"Pooling", "Normalize", "Dropout"}:
+        parts[2:] = ["transformers alone gives the states of tokens; sentence-transformers makes embeddings of them."]
     if not padding_invariant:
         parts.append(
             "This architecture mixes padding into its states: give it one text, or texts of one length, at a time."
         )
-    if fresh_pooler:
+    if zero_pooler:
         parts.append(
-            "Both report missing weights of a pooler, and that is as it should be: the pooler belongs to the whole "
-            "model, and these embeddings are made without one."
+            "The pooler that both load is all zeros: it belongs to the whole model, and these embeddings are made "
+            "without one."
         )
     return "\n\n".join(parts)
 
@@ -308,7 +318,7 @@ def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
     """Return the columns of the table of layers by head: of a search, of similarity and zero-shot scores, and marks."""
     curve, finding, untrained = study.comparison.curve, study.finding, study.zero_shot
     columns: dict[str, list[str]] = {}
-    if finding is not None:
+    if finding is not None and not finding.answer.spoilt:
         title, level = metric_title(finding.primary), f"{finding.answer.settings.level:.0%}"
         known = finding.answer.layers
         first = finding.answer.first_layer

@@ -4,18 +4,27 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from layerprobe.encoders.architecture import pooler_option
 from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, reads_token_types
+from layerprobe.encoders.encoder import (
+    DEFAULT_MAX_LENGTH,
+    PROBE_TEXTS,
+    Encoder,
+    TruncatedEncoder,
+    reads_token_types,
+)
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import Layout, read_layout, write_layout
 from layerprobe.files.atomic import from_home
@@ -30,14 +39,15 @@ _ADVICE = "choose another place for the export"
 
 def write_checkpoint(
     encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: str, overwrite: bool = False
-) -> float:
+) -> tuple[float, bool]:
     """Write the encoder truncated at `layer` as a folder: whole and verified at `out`, or not at all.
 
     The encoder is on a CPU in float32, with its final norm where it has one; `card` is the text of README.md; see
     `check_target` for `out` and `overwrite`.
 
     Returns:
-        The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5.
+        The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5, and whether embeddings by
+        sentence-transformers were compared, too.
 
     Raises:
         ModelError: If the model has no such layer, or what was written does not give the same embeddings.
@@ -50,7 +60,9 @@ def write_checkpoint(
         _write_model(encoder, layer, folder, max_length=layout.max_length)
         write_layout(folder, layout)
         (folder / "README.md").write_bytes(card.encode("utf-8", "backslashreplace"))
-        return _verify(encoder, layer, folder, layout)
+        difference = _verify(encoder, layer, folder, layout)
+        of_source = _difference_from_source(encoder, layer, folder, layout)
+        return max(difference, of_source or 0.0), of_source is not None
 
 
 def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
@@ -89,6 +101,7 @@ def _is_export(folder: Path) -> bool:
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:
     truncated = TruncatedEncoder(encoder, layer)
+    truncated.model = _with_pooler(truncated.model)
     config = truncated.model.config
     if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
         del config.auto_map
@@ -117,6 +130,19 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"))
 
 
+def _with_pooler(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a model with a pooler of zeros where transformers makes one, and would report that weights are missing."""
+    if not pooler_option(type(model)):
+        return model
+    with torch.random.fork_rng(devices=[]):
+        whole: PreTrainedModel = cast(Any, type(model))(model.config).train(False)
+    for name, weight in whole.named_parameters():
+        if "pooler" in name.split("."):
+            torch.nn.init.zeros_(weight)
+    whole.load_state_dict(model.state_dict(), strict=False)
+    return whole
+
+
 def _change_json(path: Path, *, drop: tuple[str, ...], **values: Any) -> None:
     before = json.loads(path.read_text(encoding="utf-8"))
     after = {key: value for key, value in before.items() if key not in drop} | values
@@ -135,12 +161,56 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
             f"got {loaded.n_blocks} and {loaded.parameters[-1]}: nothing was exported"
         )
     before = _embeddings_of_layer(encoder, layer, layout)
-    after = _embeddings_of_folder(written, read_layout(folder))
+    after = _embeddings_of_folder(written, read_layout(folder) if layout.source is None else layout)
     difference = float(np.abs(after - before).max())
     if not difference <= TOLERANCE:  # NaN, too
         raise ModelError(
             f"the exported layer {layer} of {expected.name} gives other embeddings when it is loaded back (by "
             f"{difference:.1e}, where {TOLERANCE:.0e} is allowed): nothing was exported; run `layerprobe doctor` on it"
+        )
+    return difference
+
+
+def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float | None:
+    """Return how far what sentence-transformers encodes by a folder is from what it does by the source, its blocks cut.
+
+    None where there is no such source, something else was requested, or sentence-transformers is not installed.
+
+    Raises:
+        ModelError: If they differ, or sentence-transformers fails.
+    """
+    source, name = layout.source, encoder.description.name
+    if source is None or layout.asked or (modules := source.find(MODULES)) is None:
+        return None
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:  # or it does not go with the installed transformers
+        return None
+    with quiet_transformers(), model_errors(name, "encoding by sentence-transformers"):
+        whole, written = (
+            SentenceTransformer(str(each), device="cpu", local_files_only=True).float()
+            for each in (modules.parent, folder)
+        )
+        if layer < encoder.description.n_blocks:
+            inner = next(name for name, each in whole[0].named_children() if isinstance(each, PreTrainedModel))
+            setattr(whole[0], inner, TruncatedEncoder(encoder, layer, share=True).model)
+        for i in reversed(range(1, len(source.rows))):
+            if i not in layout.kept:
+                del whole[i]
+        # one text is longer than the limit, unless that is far away
+        near = layout.max_length if layout.max_length <= DEFAULT_MAX_LENGTH else 0
+        long = " ".join(PROBE_TEXTS * (1 + near // 20))  # they have more than 20 words
+        texts, how = [*PROBE_TEXTS, *map(str.upper, PROBE_TEXTS), long], {"batch_size": 1, "show_progress_bar": False}
+        encoders: tuple[Any, Any] = whole, written
+        before, after = (
+            np.concatenate([each.encode(texts, prompt_name=prompt, **how) for prompt in (None, *whole.prompts)])
+            for each in encoders
+        )
+    difference = float(np.abs(after - before).max()) if after.shape == before.shape else np.inf
+    if not difference <= TOLERANCE:  # NaN, too
+        raise ModelError(
+            f"by sentence-transformers, the exported layer {layer} of {name} gives other embeddings than the model cut "
+            f"at that layer (by {difference:.1e}, where {TOLERANCE:.0e} is allowed): nothing was exported"
         )
     return difference
 

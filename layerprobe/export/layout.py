@@ -4,7 +4,11 @@ They are the names and keys that sentence-transformers 3 to 6 all read: 6 has ne
 configuration without `modality_config` is one of plain text there, so a chat template of the tokenizer stays unused.
 """
 
+import contextlib
 import json
+import shutil
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +16,15 @@ from typing import Any
 import torch
 import transformers
 
-from layerprobe.encoders.recipe import MODES, MODULES, POOLING, SETTINGS
+from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS, Recipe, SentenceModel, sentence_model
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 
-INPUT = "sentence_bert_config.json"
 IMAGES = "embedding.json"
 # `encode` takes the default prompt; `encode_query` and `encode_document` take those of their names, empty or not.
 _PROMPTS = ("default", "query", "document")
+_FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
+"""What a module behind an encoder is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +44,48 @@ class Layout:
     """Put before every query in its place, where documents have another."""
     document_prompt: str = ""
     """Put before every document in its place."""
+    normalize: bool = False
+    """Whether embeddings get the length 1; of a source, its modules say so."""
+    source: SentenceModel | None = None
+    """The sentence-transformers model of which all is kept but what is `asked` otherwise."""
+    kept: tuple[int, ...] = ()
+    """Its modules that are kept, besides the encoder."""
+    asked: tuple[str, ...] = ()
+    """What is not as the source says, but as was requested, such as pooling and prompt."""
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What stands behind the encoder."""
+        if self.n_extra is not None:
+            return ()
+        if self.source is not None:
+            return tuple(self.source.kinds[i] for i in self.kept)
+        return ("Pooling", "Normalize") if self.normalize else ("Pooling",)
+
+    @property
+    def pooled(self) -> str:
+        """How token states are pooled, in a word."""
+        return self.pooling if self.source is None or "pooling" in self.asked else self.source.pooled
 
     @property
     def prompts(self) -> dict[str, str]:
         """By the name that sentence-transformers gives them."""
+        if self.source is not None and "prompt" not in self.asked:
+            return self.source.settings.get("prompts") or {}
         if self.query_prompt != self.document_prompt:
             return {"query": self.query_prompt, "document": self.document_prompt}
         return dict.fromkeys(_PROMPTS, self.prompt) if self.prompt else {}
+
+
+@contextlib.contextmanager
+def source_of(recipe: Recipe) -> Iterator[SentenceModel | None]:
+    """Give the sentence-transformers model that a recipe is of, None without one; a loaded one is saved meanwhile."""
+    if recipe.source is None or isinstance(recipe.source, SentenceModel):
+        yield recipe.source
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        recipe.source.save(folder, create_model_card=False)
+        yield sentence_model(lambda file: path if (path := Path(folder, file)).is_file() else None)
 
 
 def write_layout(folder: Path, layout: Layout) -> None:
@@ -60,25 +100,36 @@ def write_layout(folder: Path, layout: Layout) -> None:
         # sentence-transformers would take a mean over all tokens, [CLS] and registers with them
         _write(folder / IMAGES, {"pooling": layout.pooling, "width": layout.width, "tokens_before": layout.n_extra})
         return
-    kind = "sentence_transformers.models"
-    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    _write(
-        folder / MODULES,
-        [{"idx": i, "name": str(i), "path": path, "type": f"{kind}.{name}"} for i, (path, name) in enumerate(modules)],
-    )
-    _write(folder / INPUT, {"max_seq_length": layout.max_length, "do_lower_case": False})
     modes = {key: mode == layout.pooling for mode, key in MODES.items()}
-    _write(folder / POOLING, {"word_embedding_dimension": layout.width, **modes, "include_prompt": True})
-    _write(
-        folder / SETTINGS,
-        {
-            "model_type": "SentenceTransformer",
-            "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
-            "prompts": layout.prompts,
-            "default_prompt_name": _PROMPTS[0] if layout.prompt else None,
-            "similarity_fn_name": "cosine",
-        },
-    )
+    pooling = {"word_embedding_dimension": layout.width, **modes, "include_prompt": True}
+    settings = {
+        "model_type": "SentenceTransformer",
+        "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
+        "prompts": layout.prompts,
+        "default_prompt_name": _PROMPTS[0] if layout.prompt else None,
+        "similarity_fn_name": "cosine",
+    }
+    if (source := layout.source) is None:
+        paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(layout.modules, 1))]
+        types = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", *layout.modules)]
+        rows = [{"path": path, "type": each} for path, each in zip(paths, types, strict=True)]
+        _write(folder / POOLING, pooling)
+        reading: dict[str, Any] = {}
+    else:
+        rows = [{**source.rows[0], "path": ""}, *(source.rows[i] for i in layout.kept)]
+        for row in rows[1:]:
+            for file in _FILES:
+                if (found := source.find(f"{row['path']}/{file}")) is not None:
+                    (folder / row["path"]).mkdir(exist_ok=True)
+                    shutil.copyfile(found, folder / row["path"] / file)
+            if "pooling" in layout.asked and row["type"].endswith(".Pooling"):
+                _write(folder / row["path"] / "config.json", pooling)
+        asked = ("prompts", "default_prompt_name") if "prompt" in layout.asked else ()
+        settings |= {key: value for key, value in source.settings.items() if key not in asked}
+        reading = source.reading
+    _write(folder / MODULES, [{**row, "idx": i, "name": str(i)} for i, row in enumerate(rows)])
+    _write(folder / INPUT, {"do_lower_case": False, **reading, "max_seq_length": layout.max_length})
+    _write(folder / SETTINGS, settings)
 
 
 def read_layout(folder: Path) -> Layout:

@@ -1,19 +1,22 @@
 """A model or a fine-tuning run, and a layer -> a folder that others load."""
 
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, split_name
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Settled
+from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
 from layerprobe.encoders.options import load
+from layerprobe.encoders.recipe import MODULES, Recipe, SentenceModel
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, write_checkpoint
-from layerprobe.export.layout import Layout
+from layerprobe.export.layout import Layout, source_of
 from layerprobe.export.values import ExportResult
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
@@ -21,6 +24,10 @@ from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
 from layerprobe.study.values import Finding, Study
+
+_FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
+_TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
+"""Modules of sentence-transformers: those that are the same behind any layer, and those trained behind the last one."""
 
 
 def export_model(
@@ -36,6 +43,10 @@ def export_model(
     The folder gives the embeddings that layerprobe has of that layer to 1e-5: it is loaded back and compared
     before it gets its name. It appears whole or not at all.
 
+    Of a sentence-transformers model, modules, prompts, flags and length are kept, and where that library is installed,
+    what it encodes by the folder is compared with what it does by the model, its blocks cut. Modules that were trained
+    behind the last layer, such as Dense, are left out behind an earlier one; a warning says so.
+
     Args:
         model: A name, a folder, a `Model` or a checkpoint, or the directory of a fine-tuning run whose model was saved;
             of a joint run, any layer can be had. Pooling, length and prompt are the model's; a run has its own. Or what
@@ -50,7 +61,8 @@ def export_model(
         What was written, and by how much it differs.
 
     Raises:
-        ModelError: If the model cannot be loaded, needs code of its own, or does not come out the same.
+        ModelError: If the model cannot be loaded, needs code of its own, has modules that cannot be kept, or does
+            not come out the same.
         UnsupportedArchitectureError: If it cannot be truncated at that layer.
         DataError: If an option contradicts the run, the study is of another model, or there is something at `out`.
         StoreError: If the folder cannot be written.
@@ -61,8 +73,9 @@ def export_model(
     source = _folder_of(model)
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
     given = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
-    query_prompt = document_prompt = ""
+    query_prompt, document_prompt, normalize = "", "", False
     notes: list[str] = []
+    recipe = Recipe()
     if saved is None:
         if layer is None:
             raise DataError("expected a layer to truncate at, 0 for the embeddings alone")
@@ -74,7 +87,8 @@ def export_model(
         if given.prompt is None and not options.prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
         described = encoder.description
-        read_with = checkpoint.recipe.notes(options.pooling, options.prompt)
+        recipe = checkpoint.recipe
+        read_with = replace(recipe, left_out=()).notes(options.pooling, options.prompt)
         notes = [f"{described.name} is read with {note}" for note in read_with]
         others = [tower for tower in checkpoint.towers if tower != checkpoint.modality]
         notes += [
@@ -96,7 +110,10 @@ def export_model(
         protocol = saved.run.protocol
         options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
-        described = saved.origin.model
+        described, kinds = saved.origin.model, saved.origin.modules
+        normalize = "Normalize" in kinds
+        if left := [kind for kind in kinds if kind not in ("Transformer", *_FOR_ANY_LAYER)]:
+            notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
     if study is not None:
         _check_study(study, described)
     layout = Layout(
@@ -107,21 +124,26 @@ def export_model(
         n_extra=None if encoder.reader is None else encoder.reader.n_extra,
         query_prompt=query_prompt,
         document_prompt=document_prompt,
+        normalize=normalize,
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
         raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
-    text = card(
-        described,
-        layer,
-        layout,
-        loader=auto_class(encoder.model.config).__name__,
-        padding_invariant=encoder.padding_invariant,
-        fresh_pooler=bool(pooler_option(type(encoder.model))),
-        training=None if saved is None else _training(saved),
-        study=study,
-    )
-    difference = write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
+    with source_of(recipe) as held:
+        if held is not None:
+            layout, more = _as_source(layout, held, encoder, layer, given=given, end_token=recipe.end_token)
+            notes += more
+        text = card(
+            described,
+            layer,
+            layout,
+            loader=auto_class(encoder.model.config).__name__,
+            padding_invariant=encoder.padding_invariant,
+            zero_pooler=bool(pooler_option(type(encoder.model))),
+            training=None if saved is None else _training(saved),
+            study=study,
+        )
+        difference, by_both = write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
     return ExportResult(
         path=str(out),
         model=described.name,
@@ -130,12 +152,55 @@ def export_model(
         n_blocks=described.n_blocks,
         parameters=encoder.description.parameters[layer],
         whole_parameters=described.parameters[-1],
-        pooling=layout.pooling,
+        pooling=layout.pooled,
+        modules=layout.modules,
         max_length=layout.max_length if layout.n_extra is None else None,
         prompt=layout.prompt,
         difference=difference,
+        compared_with="source" if by_both else "layer",
         warnings=(*notes, *_warnings(encoder)),
     )
+
+
+def _as_source(
+    layout: Layout, held: SentenceModel, encoder: Encoder, layer: int, *, given: Options, end_token: str
+) -> tuple[Layout, list[str]]:
+    """Return the layout as a sentence-transformers model has it, but for what was requested otherwise, and notes.
+
+    Raises:
+        ModelError: If it has modules that cannot be kept.
+    """
+    name, depth, kinds = encoder.description.name, encoder.description.n_blocks, held.kinds
+    odd = [
+        row["type"]
+        for row, kind in zip(held.rows[1:], kinds[1:], strict=True)
+        if kind not in _FOR_ANY_LAYER + _TRAINED
+        or not row["type"].startswith("sentence_transformers.")
+        or not re.fullmatch(r"\w[\w.-]*", row["path"])
+    ]
+    if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
+        raise ModelError(
+            f"{name} is made of {', '.join(odd or kinds)}, of which an export cannot be made: expected Transformer, "
+            f"Pooling and {', '.join(_FOR_ANY_LAYER[1:] + _TRAINED)} of sentence-transformers; a copy of the folder "
+            f"without {MODULES} is exported without them"
+        )
+    asked = [option for option in ("max_length", "prompt") if getattr(given, option) is not None]
+    asked += ["end token"] * bool(end_token) + ["weights"] * (encoder.description.random_init is not None)
+    asked += ["pooling"] * (given.pooling not in (None, held.pooled))
+    length = layout.max_length
+    if given.max_length is None:
+        own, most = held.reading.get("max_seq_length") or encoder.max_length, position_limit(encoder.model)
+        length = min((each for each in (own, most) if each), default=NO_LIMIT)
+        asked += ["max_length"] * (most is not None and length < (own or most))
+    fits = layer == depth and not {"pooling", "weights"} & {*asked}
+    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in _TRAINED))
+    layout = replace(layout, source=held, kept=kept, asked=tuple(asked), max_length=length)
+    notes = []
+    if left := [kind for i, kind in enumerate(kinds) if i and i not in kept]:
+        notes.append(f"{name} without its {' and '.join(left)}, trained behind its last layer, {depth}")
+    if layout.pooled != layout.pooling:
+        notes.append(f"{name} keeps its {layout.pooled} pooling; what layerprobe says of it is by mean pooling")
+    return layout, notes
 
 
 def _of_finding(result: Study | Finding, layer: int | None) -> tuple[Path, int | None]:
@@ -223,7 +288,11 @@ def _training(saved: SavedRun) -> TrainingSummary:
         settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
         metrics=_metrics(run),
         seeds=tuple(each.seed for each in runs),
-        over_seeds={name: seed_scores([_metrics(each)[name] for each in runs]) for name in _metrics(run)},
+        over_seeds={
+            f"{split} {metric_title(name)}": seed_scores([getattr(each, split)[name] for each in runs], metric=name)
+            for split in ("validation", "test")
+            for name in getattr(run, split)
+        },
     )
 
 

@@ -1,8 +1,7 @@
 """What an export wrote. Values only."""
 
 from dataclasses import dataclass
-
-from layerprobe.encoders.values import Pooling
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +22,17 @@ class ExportResult:
     """Of the truncated model, without the pooler."""
     whole_parameters: int
     """Of the whole model, without the pooler."""
-    pooling: Pooling
+    pooling: str
+    """How token states become one embedding."""
+    modules: tuple[str, ...]
+    """What stands behind the encoder in sentence-transformers; empty of an image encoder."""
     max_length: int | None
     """Tokens a text at most; None of an image encoder."""
     prompt: str
     """Put before every text."""
     difference: float
     """Largest difference of any feature of an embedding before and after."""
+    compared_with: Literal["layer", "source"]
+    """What it was compared with: the pooled layer, or also what sentence-transformers encodes by the source, cut."""
     warnings: tuple[str, ...]
     """What a user of the folder should know."""

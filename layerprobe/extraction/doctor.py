@@ -1,10 +1,11 @@
 """A self-check of one model: does what layerprobe relies on hold for it? Knows models, no data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
-from layerprobe.encoders.backends.choice import survey
+from layerprobe.encoders.backends.choice import USUAL_TEXTS, survey
 from layerprobe.encoders.backends.values import BackendSurvey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
@@ -13,6 +14,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, res
 from layerprobe.encoders.model import Settled
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.encoders.vision import ImageReader
+from layerprobe.files.images import captions_of, prompted
 from layerprobe.results.table import Column, Table
 from layerprobe.tasks.quality import DataQuality
 
@@ -143,8 +145,8 @@ def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Che
     return Check(name="truncation", passed=not wrong, finding=finding)
 
 
-def doctor(model: ModelLike) -> Diagnosis:
-    """Load a model and check that what layerprobe relies on holds for it, and which backend is best for it here.
+def doctor(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
+    """Load a model and check that what layerprobe relies on holds for it, and which backend is best for texts here.
 
     Raises:
         ModelError: If the model cannot be loaded or its architecture is refused.
@@ -159,4 +161,5 @@ def doctor(model: ModelLike) -> Diagnosis:
     diagnosis = replace(diagnosis, checks=(*towers, *_read_as(checkpoint, options), *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":
         return diagnosis
-    return replace(diagnosis, backends=survey(encoder, checkpoint, options))
+    read = prompted(options.prompt, captions_of(texts))
+    return replace(diagnosis, backends=survey(encoder, checkpoint, options, read))

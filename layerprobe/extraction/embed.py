@@ -15,7 +15,7 @@ from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
@@ -24,7 +24,7 @@ from layerprobe.extraction.tokens import curvature, prompt_entropy
 from layerprobe.names import short_name
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
-CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768
+ACCELERATOR_BATCH_TOKENS = 32768
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -141,7 +141,7 @@ def _embedded(
 
 
 def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
-    """Return the tokens a batch where `batch_tokens` are asked for."""
+    """Return the tokens a batch where `batch_tokens` are requested."""
     return batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
 
 

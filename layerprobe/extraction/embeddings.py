@@ -64,7 +64,8 @@ class Embeddings:
     texts: Sequence[str]
     """The distinct texts, one a row: a tuple, or `SpooledTexts` where they are many."""
     bare: Sequence[str]
-    """The same without prompts that the options or the model's configuration put before queries and documents."""
+    """The same without prompts that the options or the model's configuration put before queries and documents; those of
+    no model where a query is a document, too, and prompts make two texts of it."""
     stored: StoredEmbeddings
     store: Store
     """Where they are kept."""
@@ -106,27 +107,28 @@ class Embeddings:
 
 
 class _RowOf:
-    """The row of a text, told by the ids of all texts, of which 16 bytes each are kept once one is asked for."""
+    """The row of a text, by the ids of all texts, of which 16 bytes each are kept once one is requested."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        rows = self.found(texts)
+        if (rows < 0).any():
+            text = texts[int((rows < 0).argmax())]
+            raise MisalignedSamplesError(
+                f"the text {text[:60]!r} is not among the {len(self._texts)} embedded ones: extract it first"
+            )
+        return rows
+
+    def found(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row of every text, -1 where there is none."""
         ids, rows = self._sorted
         asked = sample_ids(texts)
         begins, ends = np.searchsorted(ids, asked), np.searchsorted(ids, asked, side="right")
-        return np.array(
-            [self._among(rows[begin:end], text) for text, begin, end in zip(texts, begins, ends, strict=True)],
-            dtype=np.int64,
-        )
-
-    def _among(self, rows: NDArray[np.intp], text: str) -> int:
-        for row in rows.tolist():
-            if self._texts[row] == text:
-                return int(row)
-        raise MisalignedSamplesError(
-            f"the text {text[:60]!r} is not among the {len(self._texts)} embedded ones: extract it first"
-        )
+        spans = zip(texts, begins, ends, strict=True)
+        own = [next((row for row in rows[a:b].tolist() if self._texts[row] == text), -1) for text, a, b in spans]
+        return np.array(own, dtype=np.int64)
 
     @functools.cached_property
     def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
@@ -135,7 +137,7 @@ class _RowOf:
         return ids[rows], rows
 
 
-class _Read(NamedTuple):
+class Read(NamedTuple):
     """Texts as a model reads them: those of queries and documents begin with their prompts already."""
 
     texts: Sequence[str]
@@ -144,6 +146,17 @@ class _Read(NamedTuple):
     """See `Embeddings`."""
     prompts: tuple[str, ...] = ()
     """Those that texts begin with."""
+    known: tuple[Sequence[str], ...] = ()
+    """Others that may be in the store: the texts that these have, too, are not embedded again."""
+
+    def drawn(self, n: int, *, before: int = 0) -> "Read":
+        """Return so many of the texts, drawn at random, with those drawn `before` among them; all in their order."""
+        order = np.random.default_rng(0).permutation(len(self.texts))
+        fewer = (_taken(self.texts, order[:before]),) if before else ()
+        if n >= len(self.texts):
+            return self._replace(known=fewer)
+        bare = self.bare if self.bare is self.texts else _taken(self.bare, order[:n])
+        return self._replace(texts=_taken(self.texts, order[:n]), bare=bare, known=(self.texts, *fewer))
 
 
 def extract(
@@ -180,24 +193,26 @@ def extract(
         raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
     read = as_read(checkpoint, texts if isinstance(texts, Task | Items) else distinct)
-    return _extracted(checkpoint, read, on_plan=on_plan, workers=machines, blockwise=blockwise)
+    return extract_read(checkpoint, read, on_plan=on_plan, workers=machines, blockwise=blockwise)
 
 
-def as_read(checkpoint: Checkpoint, data: Sequence[str] | Items | Task) -> _Read:
+def as_read(checkpoint: Checkpoint, data: Sequence[str] | Items | Task) -> Read:
     """Return texts as a model reads them, and the options for that: no prompt is put twice before a text."""
     chosen = checkpoint.settled
     if isinstance(data, Task):
         data = data.split("all")
     if not isinstance(data, Items):
-        return _Read(data, chosen, data)
+        return Read(data, chosen, data)
     items, chosen = _with_prompts(data, chosen)
     texts, bare = items.texts, data.with_prompts("", "").texts
-    return _Read(texts, chosen, bare if len(bare) == len(texts) else texts, tuple(filter(None, items.prompts or ())))
+    if len(bare) != len(texts):  # a query is a document, too: with prompts, these are two texts
+        bare = data.with_prompts("query: ", "document: ").texts
+    return Read(texts, chosen, bare, tuple(filter(None, items.prompts or ())))
 
 
-def _extracted(
+def extract_read(
     checkpoint: Checkpoint,
-    read: _Read,
+    read: Read,
     *,
     whole: Sequence[str] = (),
     on_plan: Callable[[ExtractionPlan], None] | None = None,
@@ -227,7 +242,9 @@ def _extracted(
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
-            stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph)
+            entries = ((_open(store, _store_key(checkpoint, each, options, found)), each) for each in read.known)
+            known = [(entry, _RowOf(each)) for entry, each in entries if entry is not None]
+            stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph, known=known)
         else:
             chosen = replace(options, backend=_backend(graph))
             with _writer(store, key, encoder, distinct, options, graph) as writer:
@@ -301,7 +318,7 @@ def extract_items(model: ModelLike, items: ItemsOf, *, task: Task | None = None)
     checkpoint = resolve_checkpoint(model, items=readable)
     whole = () if task is None else as_read(checkpoint, task).texts
     read = as_read(checkpoint, items)
-    return _with_prompts(items, read.options)[0], _extracted(checkpoint, read, whole=whole)
+    return _with_prompts(items, read.options)[0], extract_read(checkpoint, read, whole=whole)
 
 
 def _with_prompts(items: ItemsOf, options: Settled) -> tuple[ItemsOf, Settled]:
@@ -468,6 +485,7 @@ def _embed_and_store(
     options: Settled,
     measured: Measured | None = None,
     graph: Graph | None = None,
+    known: Sequence[tuple[StoredEmbeddings, _RowOf]] = (),
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
     with _writer(store, key, encoder, texts, options, graph) as writer, ThreadPoolExecutor(1) as background:
@@ -478,7 +496,13 @@ def _embed_and_store(
         for (index, start, stop), tokens in zip(pending, shards, strict=True):
             how: Any = {"pooling": options.pooling, "batch_tokens": options.batch_tokens}
             with part(start=done, share=stop - start, whole=n_pending):
-                if measured is None:
+                if known:
+                    here, model = texts[start:stop], encoder.description
+                    layers = np.empty((model.n_layers, len(here), model.hidden_size), dtype=np.float32)
+                    if len(rest := _other_texts(here, known, layers)):
+                        others = _tokenize(encoder, _taken(here, rest), options)
+                        layers[:, rest] = embed_layers(encoder, others, graph=graph, **how)
+                elif measured is None:
                     layers = embed_layers(encoder, tokens, graph=graph, **how)
                 else:
                     layers, measures = embed_and_measure(encoder, tokens, **how)
@@ -490,6 +514,19 @@ def _embed_and_store(
         for write in writes:
             write.result()
         return writer.finish()
+
+
+def _other_texts(
+    texts: Sequence[str], known: Sequence[tuple[StoredEmbeddings, _RowOf]], layers: NDArray[np.float32]
+) -> NDArray[np.intp]:
+    """Put what is stored of texts into their (layer, text, feature) embeddings; return the numbers of the others."""
+    rest = np.arange(len(texts))
+    for stored, row_of in known:
+        rows = row_of.found(_taken(texts, rest))
+        for layer in range(len(layers)):
+            layers[layer, rest[rows >= 0]] = stored.rows(layer)[rows[rows >= 0]]
+        rest = rest[rows < 0]
+    return rest
 
 
 def _embed_block_by_block(

@@ -17,7 +17,7 @@ from layerprobe.context import report
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction.embed import ACCELERATOR_BATCH_TOKENS, CPU_BATCH_TOKENS, in_halves
+from layerprobe.extraction.embed import budget_of, in_halves
 from layerprobe.names import short_name
 
 
@@ -41,7 +41,7 @@ def token_states(
     """
     wanted = list(range(len(texts))) if rows is None else list(rows)
     lengths = [texts.length(row) for row in wanted]
-    budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
+    budget = budget_of(encoder, batch_tokens)
 
     def layers(batch: Batch) -> Tensor:
         with encoder.precision():

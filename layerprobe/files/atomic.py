@@ -174,7 +174,7 @@ def sha256_of(path: Path) -> str:
 def known_sha256(path: Path) -> str:
     """Return the sha256 of a file's bytes, read once in this process for as long as nothing wrote to the file.
 
-    That is told by its inode, its size and the times of its last changes, of which one cannot be set back by hand.
+    Writes show in its inode, its size and the times of its last changes, of which one cannot be set back by hand.
     Nothing is remembered from one process to the next: a disk that loses a bit changes no time.
 
     Raises:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from layerprobe.checks import check_extra
 from layerprobe.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 """Of files that are taken for images."""
 SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L")
 """Pillow's modes of greyscale images with 16 bits."""
-INSTALL = "expected Pillow, which opens images, to be installed: pip install 'layerprobe[images]'"
 
 
 class ImageItem(str):
@@ -113,12 +113,11 @@ def pillow() -> Any:
     """Return Pillow's module `Image`.
 
     Raises:
-        DataError: If Pillow is not installed.
+        MissingPackageError: If Pillow is not installed.
     """
-    try:
-        from PIL import Image, ImageOps  # noqa: F401
-    except ImportError as error:
-        raise DataError(INSTALL) from error
+    check_extra("images", needed_by="opening images")
+    from PIL import Image, ImageOps  # noqa: F401
+
     return Image
 
 

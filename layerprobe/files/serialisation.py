@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
 import sys
 import types
 import typing
@@ -199,6 +200,8 @@ def from_dict(kind: Any, data: Any, *, key: str = "") -> Any:
 
 
 def _build(kind: Any, data: Any, key: str) -> Any:
+    if isinstance(kind, TypeVar):
+        kind = functools.reduce(operator.or_, kind.__constraints__)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return data

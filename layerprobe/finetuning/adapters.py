@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from layerprobe.checks import check_extra
 from layerprobe.encoders.encoder import EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import model_errors
 from layerprobe.errors import ModelError
@@ -48,12 +49,9 @@ def merge_adapters(model: TruncatedEncoder | EveryLayer) -> None:
 
 
 def _add_adapters(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> None:
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as error:
-        raise ModelError(
-            "peft is not installed, which adapters need: pip install 'layerprobe[lora]', or go without lora"
-        ) from error
+    check_extra("lora", needed_by="training adapters")
+    from peft import LoraConfig, inject_adapter_in_model
+
     targets = _targets(model, protocol.lora_modules)
     rank, alpha = protocol.lora, protocol.lora_alpha or 2 * protocol.lora
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=targets)

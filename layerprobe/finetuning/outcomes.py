@@ -23,7 +23,7 @@ def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level:
     primary = runs[0].primary
     if others := {run.primary for run in runs} - {primary}:
         raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
-    scores = seed_scores([run.test[primary] for run in runs], level)
+    scores = seed_scores([run.test[primary] for run in runs], level, metric=primary)
     validation, test = (_mean(runs, items, split, level=level) for split in SCORED)
     return LayerOutcome(
         layer=runs[0].layer,
@@ -53,7 +53,9 @@ def _mean(
 ) -> CrossedInterval | None:
     """Return the mean of the primary metric over the seeds of one layer, with its errors over items and seeds."""
     values = [getattr(run, split)[run.primary] for run in runs]
-    return crossed(values, items.of(runs, split), links=items.links.get(split), level=level, unit=items.unit)
+    links, primary = items.links.get(split), runs[0].primary
+    influences = items.of(runs, split)
+    return crossed(values, influences, links=links, level=level, unit=items.unit, metric=primary, difference=False)
 
 
 def differences(

@@ -23,7 +23,8 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.progress import duration
-from layerprobe.tasks.values import Items, Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Items, Task
 from layerprobe.training.rng import seeded
 
 STEPS, TEXTS = 3, 64
@@ -94,7 +95,7 @@ def plan_tuning(
     Raises:
         LayerProbeError: If the model cannot be loaded, or a single example does not fit the memory.
     """
-    check_task(task)
+    task = checked_task(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     options = checkpoint.settled
     encoder = load(checkpoint)
@@ -131,18 +132,19 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
             _seconds(functools.partial(tuner.update, examples, batch), encoder.device) / len(batch) for batch in batches
         ]
     model.eval()
-    texts = encoder.tokenize(_evenly(task.validation.texts, TEXTS), max_length=protocol.max_length)
+    texts = task.validation.texts
+    tokens = encoder.tokenize(texts[:: max(1, len(texts) // TEXTS)][:TEXTS], max_length=protocol.max_length)
     budget, same_length = batch_tokens or EVALUATION_BATCH_TOKENS, not encoder.padding_invariant
-    passes = list(token_batches(texts.lengths, budget=budget, same_length=same_length))
+    passes = list(token_batches(tokens.lengths, budget=budget, same_length=same_length))
 
     def evaluate() -> None:
         for batch in passes:
-            read_layers(encoder, model, texts, batch, [criterion.read], protocol.pooling)
+            read_layers(encoder, model, tokens, batch, [criterion.read], protocol.pooling)
 
     with torch.inference_mode():
         embedding = [_seconds(evaluate, encoder.device) for _ in range(2)]
     # the first time, memory is found
-    an_example, a_text = median(taken[1:] or taken), min(embedding) / len(texts.lengths)
+    an_example, a_text = median(taken[1:] or taken), min(embedding) / len(tokens.lengths)
     evaluated = protocol.epochs * len(task.validation.texts) + len(task.test.texts)
     return protocol.epochs * len(task.train) * examples_an_item * an_example + evaluated * a_text
 
@@ -158,7 +160,3 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 def _some(examples: Items, n: int) -> Items:
     chosen = range(len(examples))[:: max(1, len(examples) // n)][:n]
     return examples.take(chosen)
-
-
-def _evenly(texts: tuple[str, ...], n: int) -> tuple[str, ...]:
-    return texts[:: max(1, len(texts) // n)][:n]

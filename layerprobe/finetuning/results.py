@@ -6,18 +6,16 @@ Knows files and their checksums; knows nothing of how a run is made.
 import contextlib
 import logging
 from pathlib import Path
-from typing import TypeVar
 
 from layerprobe.errors import DamagedStoreError, StoreError
 from layerprobe.files.atomic import make_directory
 from layerprobe.files.checked_json import read_kept, write_kept
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, RunsOrigin
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, R, RunsOrigin
 from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)
 
-R = TypeVar("R", FineTuningRun, JointRun)
 RESULT, FAILED, ORIGIN = "result.json", "failed.json", "origin.json"
 
 
@@ -28,7 +26,7 @@ def load_finished(kind: type[R], directory: Path) -> R | None:
     """
     try:
         run = read_kept(kind, directory / RESULT, root=runs_root(directory))
-        if run is not None and directory.name != (expected := _directory_name(run)):
+        if run is not None and directory.name != (expected := directory_name(run)):
             raise DamagedStoreError(f"{directory / RESULT} cannot be read (it is of {expected})")
     except DamagedStoreError as error:
         logger.warning("%s: the run is done again", error)
@@ -88,5 +86,6 @@ def runs_root(directory: Path) -> Path:
     return directory.parent.parent
 
 
-def _directory_name(run: FineTuningRun | JointRun) -> str:
+def directory_name(run: FineTuningRun | JointRun) -> str:
+    """Return the name of the folder that a run is kept in."""
     return f"{run.weighting}-seed-{run.seed}" if isinstance(run, JointRun) else f"layer-{run.layer:03d}-seed-{run.seed}"

@@ -201,11 +201,9 @@ class RunSet:
         return run
 
     def _trained(self, job: RunJob, directory: Path, encoder: Encoder) -> tuple[Run, RunOutputs]:
-        options = self.model.options
+        options, kinds, layer = self.model.options, self.model.checkpoint.recipe.kinds, None if job.scan else job.layer
         saving = (
-            saving_model(
-                directory, encoder, layer=None if job.scan else job.layer, task=self.task, prompt=options.prompt
-            )
+            saving_model(directory, encoder, layer=layer, task=self.task, prompt=options.prompt, modules=kinds)
             if self.save_models
             else nullcontext()
         )

@@ -51,6 +51,8 @@ class RunOrigin:
     """Put before every query in its place, where documents have another."""
     document_prompt: str = field(default="", metadata=RARE)
     """Put before every document in its place."""
+    modules: tuple[str, ...] = field(default=(), metadata=RARE)
+    """Of the model's configuration of sentence-transformers; those behind the pooling took no part in training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,9 @@ def _read_origin(directory: Path, *, root: Path) -> RunOrigin:
 
 
 @contextlib.contextmanager
-def saving_model(directory: Path, encoder: Encoder, *, layer: int | None, task: Task, prompt: str) -> Iterator[Path]:
+def saving_model(
+    directory: Path, encoder: Encoder, *, layer: int | None, task: Task, prompt: str, modules: tuple[str, ...] = ()
+) -> Iterator[Path]:
     """Give a folder for the checkpoint of a locked run; it becomes the run's `model/` when all is written.
 
     The layer is None for a joint run, whose model is the whole one.
@@ -114,6 +118,7 @@ def saving_model(directory: Path, encoder: Encoder, *, layer: int | None, task: 
         prompt=before_query if alike else "",
         query_prompt="" if alike else before_query,
         document_prompt="" if alike else before_document,
+        modules=modules,
     )
     target = inside(runs_root(directory), directory / MODEL)
     name = (target / ORIGIN).relative_to(runs_root(directory)).as_posix()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from layerprobe.checks import Seeds, as_layers, check_seeds
+from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Options, Settled
@@ -14,12 +15,15 @@ from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.items import RunItems, run_items
+from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
-from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
+from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, RunsOrigin, TuningResult, Weighting
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
@@ -33,7 +37,7 @@ def finetune(
     protocol: Protocol | None = None,
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
-) -> list[FineTuningRun]:
+) -> TuningResult[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
     There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given. The
@@ -48,14 +52,16 @@ def finetune(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    check_task(task)
+    task = checked_task(task)
     seeds, layers = check_seeds(seeds), as_layers(layers)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
-    return fine_tune_layers(runs, layers, seeds=seeds, enough=enough)
+    made = fine_tune_layers(runs, layers, seeds=seeds, enough=enough)
+    of_layers = [(run, runs.folder.path / directory_name(run)) for run in made]
+    return _result(checkpoint, task, made, of_layers)
 
 
 def scan(
@@ -68,11 +74,11 @@ def scan(
     save_models: bool = False,
     ray: str | None = None,
     workers: int | None = None,
-) -> list[JointRun]:
+) -> TuningResult[JointRun]:
     """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
 
     The curve says which layers are worth truncating at; it is not TMFT's own, see `fine_tune_jointly`. With
-    `save_models` the best epoch's model is kept, which `export_model` truncates at any layer, see `scan_models`.
+    `save_models` the best epoch's model is kept, which `export_model` truncates at any layer, see `saved_models`.
     With `ray`, the address of a Ray cluster, the seeds are run on its nodes, at most `workers` at a time; all must see
     the folder of the runs, and a node that fails alone is left out.
     The other arguments are those of `finetune`; finished runs are read, not repeated.
@@ -80,7 +86,7 @@ def scan(
     Raises:
         LayerProbeError: As `finetune`.
     """
-    check_task(task)
+    task = checked_task(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     options = checkpoint.options
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)
@@ -89,8 +95,23 @@ def scan(
     last = count_blocks(checkpoint.config)
     jobs = {RunJob(last, seed, scan=True): 1.0 for seed in check_seeds(seeds)}
     with crew_of(RunWorker, (runs,), machines, most=len(jobs)) as crew:
-        made = results(runs_plan((runs,), jobs, unit="seeds"), crew)
-    return cast(list[JointRun], [*made.values()])
+        made = cast(list[JointRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
+    of_layers = [
+        (run.truncated(layer), runs.folder.path / directory_name(run))
+        for run in made
+        for layer, test in enumerate(run.test)
+        if test is not None
+    ]
+    return _result(checkpoint, task, made, of_layers)
+
+
+def _result(
+    checkpoint: Checkpoint, task: Task, runs: Sequence[R], of_layers: Sequence[tuple[FineTuningRun, Path]]
+) -> TuningResult[R]:
+    """Put runs together with what they, and their directories, say of each layer."""
+    level = current().level
+    by_layer = outcomes([run for run, _ in of_layers], run_items(task, of_layers), level=level)
+    return TuningResult(model=checkpoint.label, task=task.name, level=level, runs=tuple(runs), outcomes=by_layer)
 
 
 def run_set(
@@ -114,21 +135,14 @@ def run_set(
     )
 
 
-def scan_models(model: ModelLike, runs: Sequence[JointRun], task: Task) -> list[Path]:
-    """Return the directory of every run that `scan` made with the same arguments; the checkpoint is `model` in it."""
-    checkpoint = resolve_checkpoint(model, items=task.readable)
-    folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
-    return [folders[run.protocol].joint_path(run.weighting, run.seed) for run in runs]
+def saved_models(model: ModelLike, runs: Sequence[FineTuningRun | JointRun], task: Task) -> list[Path]:
+    """Return the directory of every run that `finetune` or `scan` made with the same arguments.
 
-
-def saved_models(model: ModelLike, runs: Sequence[FineTuningRun], task: Task) -> list[Path]:
-    """Return the directory of every run that `finetune` made with the same arguments; the checkpoint is `model` in it.
-
-    `export_model` takes such a directory.
+    The checkpoint is `model` in it; `export_model` takes such a directory.
     """
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    task, checkpoint = checked_task(task), resolve_checkpoint(model, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol) for run in runs}
-    return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
+    return [folders[run.protocol].path / directory_name(run) for run in runs]
 
 
 def items_of(
@@ -141,7 +155,7 @@ def items_of(
     Raises:
         StoreError: If the disk does not let outputs be read.
     """
-    directories = saved_models(model, runs, task)
+    task, directories = checked_task(task), saved_models(model, runs, task)
     return run_items(task, zip(runs, directories, strict=True), documents=documents)
 
 

@@ -4,7 +4,7 @@ import statistics
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.values import Pooling
@@ -385,6 +385,65 @@ def outcomes_table(outcomes: Sequence[LayerOutcome]) -> Table:
         title="After fine-tuning",
         notes=tuple(notes),
     )
+
+
+R = TypeVar("R", FineTuningRun, JointRun)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TuningResult(Shown, Sequence[R]):
+    """Runs of one model on one task, in the order in which they were requested, and what they come to by layer."""
+
+    model: str
+    """What the model is called."""
+    task: str
+    """Name of the data."""
+    level: float
+    """Confidence level of the intervals, such as 0.95."""
+    runs: tuple[R, ...]
+    """Of truncated models, or of scans; also `result[0]`, `len(result)`, and what iterating over it gives."""
+    outcomes: tuple[LayerOutcome, ...]
+    """By layer, ascending; layers that failed in a scan are left out there."""
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @typing.overload
+    def __getitem__(self, at: int) -> R: ...
+
+    @typing.overload
+    def __getitem__(self, at: slice) -> tuple[R, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> R | tuple[R, ...]:
+        return self.runs[at]
+
+    @property
+    def what(self) -> Literal["scan", "TMFT"]:
+        """How the layers were fine-tuned."""
+        return "scan" if isinstance(self.runs[0], JointRun) else "TMFT"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which layers of a scan failed, and why."""
+        failures = (each for run in self.runs for each in getattr(run, "failures", ()))
+        return tuple(f"layer {each.layer} is left out: {each.message}" for each in failures)
+
+    @property
+    def best_layer(self) -> int:
+        """The layer with the highest primary metric on the validation split, the earlier one of equals."""
+        return max(self.outcomes, key=lambda each: statistics.fmean(each.validation[each.primary])).layer
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        by_layer = ", ".join(f"layer {each.layer} {each.mean:.2f}" for each in self.outcomes)
+        about = f"{self.what} of {self.model} on {self.task}: test {metric_title(self.outcomes[0].primary)} x 100"
+        return f"{about} {by_layer}; layer {self.best_layer} is best by validation"
+
+    @property
+    def table(self) -> Table:
+        """A row a layer: what fine-tuning it showed."""
+        return outcomes_table(self.outcomes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

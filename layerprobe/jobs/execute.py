@@ -154,7 +154,8 @@ class _Queue(Generic[J, A]):
             elif kind == "unfit":  # it is not the job's fault
                 self._jobs.append(job)
             elif kind == "ended" and self._is_begun_again(job):
-                logger.warning("%s ended%s: its run is begun again", worker.name, _exit_code(value))
+                code = f" (exit code {value})" if isinstance(value, int) else ""
+                logger.warning("%s ended%s: its run is begun again", worker.name, code)
             else:
                 self.left -= 1
                 yield job, value if kind in ("answer", "failed") else _lost(kind, value)
@@ -164,10 +165,6 @@ class _Queue(Generic[J, A]):
         if again := self._lost[job] < self.crew.tries:
             self._jobs.append(job)
         return again
-
-
-def _exit_code(value: Any) -> str:
-    return f" (exit code {value})" if isinstance(value, int) else ""
 
 
 def _lost(kind: str, value: Any) -> LostWorkerError:

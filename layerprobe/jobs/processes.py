@@ -157,7 +157,7 @@ def _serve(pipe: Connection, alive: Connection, begin: Begin, setting: Any, shar
         pipe.send(("ready", None))
         work, told = value, 0.0
 
-        def progress(_: str, done: float, total: float) -> None:
+        def progress(task: str, done: float, total: float) -> None:
             nonlocal told
             if time.monotonic() > told + _SECONDS:
                 told = time.monotonic()

@@ -13,6 +13,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layerprobe.checks import check_extra
 from layerprobe.errors import LayerProbeError, WorkerError
 from layerprobe.files.atomic import TEMPORARY, make_directory, write_whole
 from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
@@ -36,6 +38,9 @@ ANSWER_SECONDS = 30
 """Within which a cluster must answer."""
 NODE_SECONDS = 60
 """How long to wait for a node when there is none."""
+LOST_SECONDS = 5.0
+"""After which a head, or the node that the command runs on, is gone if it does not answer. Later, Ray 2.60 ends the
+process that asks it without a word: after 60 seconds without a head, and 10 without the own node."""
 REFRESH_SECONDS = 2.0
 """From one look at the nodes to the next."""
 PROBE = f"{TEMPORARY}ray-"
@@ -52,13 +57,10 @@ def _connected(address: str) -> Iterator[Any]:
     """Give the module of Ray, connected; a connection that is there already is used, and left."""
     if address == "local":  # for one that somebody else began, the choice is theirs
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-        import ray._private.worker as private
-    except ImportError as error:
-        raise LayerProbeError(
-            f"expected Ray for the cluster {address}, got {error}: pip install 'layerprobe[ray]'"
-        ) from error
+    check_extra("ray", needed_by=f"the cluster {address}")
+    import ray
+    import ray._private.worker as private
+
     if ray.is_initialized():
         yield ray
         return
@@ -198,10 +200,15 @@ class RayProcesses(Crew):
         """Processes that ended before they were ready, by the id of their node."""
         self.opened = contextlib.ExitStack()
         self.ray: Any = None
+        self.lost = False
+        """Whether the cluster is gone: calls of Ray do not return then."""
 
     def _connect(self) -> None:
         address = str(self.asked.address)
         self.ray = ray = self.opened.enter_context(_connected(address))
+        own = next(info for info in ray.nodes() if info["NodeID"] == self._here())
+        head, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+        self.doors = (head, int(port)), (own["NodeManagerAddress"], own["NodeManagerPort"])
         probes = self.opened.enter_context(_probes(self.asked.folders))
         self.lines = ray.remote(_Log).options(num_cpus=0, scheduling_strategy=self._on(self._here())).remote()
         self.opened.callback(self._end_log)
@@ -216,6 +223,7 @@ class RayProcesses(Crew):
         """Begin processes where there is room, the emptiest node first."""
         if self.ray is None:
             self._connect()
+        self._check_answers()
         if time.monotonic() > self.looked + REFRESH_SECONDS or not self.workers:
             self.nodes, self.looked = [node for node in self._alive() if node.id not in self.left_out], time.monotonic()
             if not self.nodes and not self.workers:
@@ -243,6 +251,7 @@ class RayProcesses(Crew):
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
         """Wait until processes have ended what they were at, or there is something else to do; give what they say."""
+        self._check_answers()
         at = {worker.reference: worker for worker in self.workers if worker.reference is not None}
         wait = REFRESH_SECONDS if seconds is None else min(REFRESH_SECONDS, seconds or 0.01)
         listened = [] if self.heard is None else [self.heard]
@@ -287,7 +296,27 @@ class RayProcesses(Crew):
         self.opened.close()
         self.workers, self.ray = [], None
 
+    def _check_answers(self) -> None:
+        """Raise LayerProbeError if the head of the cluster or its node here has not answered for some seconds."""
+        end = time.monotonic() + LOST_SECONDS
+        for door in self.doors:
+            while True:
+                try:
+                    socket.create_connection(door, timeout=REFRESH_SECONDS).close()
+                    break
+                except OSError as error:
+                    self.lost = time.monotonic() > end
+                    if self.lost:
+                        raise LayerProbeError(
+                            f"the Ray cluster at {self.asked.address} has ended: {door[0]}:{door[1]} does not answer "
+                            f"({error.strerror or error}): begin it again with `ray start --head`; finished runs are "
+                            "not repeated"
+                        ) from None
+                    time.sleep(0.5)
+
     def _kill(self, actor: Any) -> None:
+        if self.lost:
+            return
         with contextlib.suppress(Exception):  # it is gone, or Ray is
             self.ray.kill(actor)
 
@@ -338,6 +367,8 @@ class RayProcesses(Crew):
             self._leave_out(node, WorkerError(f"its processes end before they are ready: {_line(str(error))}"))
 
     def _end_log(self) -> None:
+        if self.lost:
+            return
         self._listen(self.lines.so_far.remote())
         self._kill(self.lines)
 

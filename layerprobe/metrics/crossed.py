@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.links import Links
+from layerprobe.metrics.names import bounded
 from layerprobe.metrics.values import CrossedInterval
 
 Array = NDArray[np.float64]
@@ -67,6 +68,15 @@ def item_units(n: int, links: Links | None) -> float:
     return units
 
 
+def least_variance(n: int, links: Links | None = None) -> float:
+    """Return the variance over items that a score x 100, or a difference of two, of n items has at least: (100 / G)^2.
+
+    No score is known to less than one of its G independent items: one that is the same for all, such as an accuracy of
+    0, and a difference between equal outputs, show no error.
+    """
+    return (100 / item_units(n, links)) ** 2
+
+
 def crossed(
     values: Sequence[float],
     influences: ArrayLike | None,
@@ -74,6 +84,8 @@ def crossed(
     links: Links | None = None,
     level: float = LEVEL,
     unit: str = "item",
+    metric: str | None = None,
+    difference: bool = True,
 ) -> CrossedInterval | None:
     """Return the mean of one quantity over seeds, with its errors over items and over seeds.
 
@@ -97,6 +109,9 @@ def crossed(
         links: Which items share texts; none by default.
         level: Confidence level of the interval.
         unit: What an item is called.
+        metric: What the values, x 100, are of: the interval stays inside what it can be, and the items' error is not
+            below that of `least_variance`. None for anything else.
+        difference: Whether the values are differences of two scores.
 
     Returns:
         None for a single seed without influences, which says nothing of any error.
@@ -116,7 +131,7 @@ def crossed(
         if psi.ndim != 2 or len(psi) != n_seeds:
             raise MisalignedSamplesError(f"expected influences for each of {n_seeds} seeds, got {psi.shape}")
         n_items, item_freedom = psi.shape[1], item_units(psi.shape[1], links) - 1
-        of_items = _common(item_covariance(psi, links))
+        of_items = max(_common(item_covariance(psi, links)), least_variance(n_items, links) if metric else 0.0)
     elif n_seeds < 2:
         return None
     variance = of_seeds + of_items
@@ -124,13 +139,14 @@ def crossed(
     freedom = 1 / (share / max(n_seeds - 1, 1) + (1 - share) / item_freedom)
     error = math.sqrt(variance)
     half = float(stats.t.isf((1 - level) / 2, freedom)) * error
+    ends = (value - half, value + half)
     return CrossedInterval(
         value=value,
         standard_error=error,
         items_error=None if n_items is None else math.sqrt(of_items),
         seeds_error=None if n_seeds < 2 else math.sqrt(of_seeds),
         freedom=freedom,
-        interval=(value - half, value + half),
+        interval=ends if metric is None else bounded(metric, ends, difference=difference),
         level=level,
         n_items=n_items,
         n_seeds=n_seeds,

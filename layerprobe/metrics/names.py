@@ -1,5 +1,6 @@
 """Metrics by name, and what each is called. Knows names, no formulas."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -21,26 +22,30 @@ class Metric:
 
     title: str
     """What it is called in a sentence."""
+    low: float = -math.inf
+    """What it is at least, x 100."""
+    high: float = math.inf
+    """What it is at most, x 100."""
 
 
-SPEARMAN = Metric(title="Spearman")
-PEARSON = Metric(title="Pearson")
-F1 = Metric(title="F1")
-AVERAGE_PRECISION = Metric(title="average precision")
-ACCURACY = Metric(title="accuracy")
-MACRO_F1 = Metric(title="macro F1")
-R2 = Metric(title="R2")
-ENTITY_F1 = Metric(title="entity F1")
-ENTITY_PRECISION = Metric(title="entity precision")
-ENTITY_RECALL = Metric(title="entity recall")
-EXACT_MATCH = Metric(title="exact match")
-NDCG_10 = Metric(title="nDCG@10")
-MRR = Metric(title="MRR")
-MRR_10 = Metric(title="MRR@10")
-RECALL_10 = Metric(title="recall@10")
-ROUGE_1 = Metric(title="ROUGE-1")
-ROUGE_2 = Metric(title="ROUGE-2")
-ROUGE_L = Metric(title="ROUGE-L")
+SPEARMAN = Metric(title="Spearman", low=-100, high=100)
+PEARSON = Metric(title="Pearson", low=-100, high=100)
+F1 = Metric(title="F1", low=0, high=100)
+AVERAGE_PRECISION = Metric(title="average precision", low=0, high=100)
+ACCURACY = Metric(title="accuracy", low=0, high=100)
+MACRO_F1 = Metric(title="macro F1", low=0, high=100)
+R2 = Metric(title="R2", high=100)
+ENTITY_F1 = Metric(title="entity F1", low=0, high=100)
+ENTITY_PRECISION = Metric(title="entity precision", low=0, high=100)
+ENTITY_RECALL = Metric(title="entity recall", low=0, high=100)
+EXACT_MATCH = Metric(title="exact match", low=0, high=100)
+NDCG_10 = Metric(title="nDCG@10", low=0, high=100)
+MRR = Metric(title="MRR", low=0, high=100)
+MRR_10 = Metric(title="MRR@10", low=0, high=100)
+RECALL_10 = Metric(title="recall@10", low=0, high=100)
+ROUGE_1 = Metric(title="ROUGE-1", low=0, high=100)
+ROUGE_2 = Metric(title="ROUGE-2", low=0, high=100)
+ROUGE_L = Metric(title="ROUGE-L", low=0, high=100)
 
 METRICS: Registry[Metric] = Registry(
     "layerprobe.metrics",
@@ -83,6 +88,19 @@ def metric_title(metric: str) -> str:
         'F1'
     """
     return METRICS[metric].title
+
+
+def bounded(metric: str, ends: tuple[float, float], *, difference: bool = False) -> tuple[float, float]:
+    """Return the ends of an interval inside what a metric x 100, or a difference of two such scores, can be.
+
+    Examples:
+        >>> bounded("accuracy", (95.0, 103.0)), bounded("spearman", (-230.0, 3.0), difference=True)
+        ((95.0, 100), (-200, 3.0))
+    """
+    low, high = METRICS[metric].low, METRICS[metric].high
+    if difference:
+        low, high = low - high, high - low
+    return min(max(ends[0], low), high), max(min(ends[1], high), low)
 
 
 def check_primary(primary: str, metrics: Iterable[str], *, what: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from layerprobe.checks import LEVEL
+from layerprobe.metrics.names import bounded
 
 T = TypeVar("T")
 
@@ -24,18 +25,19 @@ class SeedScores:
     """Of the mean, Student's t; None where nothing is known of its error, as for one seed alone."""
 
 
-def seed_scores(values: Sequence[float], level: float = LEVEL) -> SeedScores:
-    """Return values of seeds, at least one, with mean, deviation and the interval over seeds alone.
+def seed_scores(values: Sequence[float], level: float = LEVEL, *, metric: str) -> SeedScores:
+    """Return scores of seeds, x 100, at least one, with mean, deviation and the interval over seeds alone.
 
     Examples:
-        >>> seed_scores([71.0, 73.0]).std
+        >>> seed_scores([71.0, 73.0], metric="accuracy").std
         1.4142135623730951
     """
+    ends = mean_interval(values, level)
     return SeedScores(
         values=tuple(values),
         mean=statistics.fmean(values),
         std=statistics.stdev(values) if len(values) > 1 else None,
-        interval=mean_interval(values, level),
+        interval=None if ends is None else bounded(metric, ends),
     )
 
 

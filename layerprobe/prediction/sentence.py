@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
+from layerprobe.readings.values import DIGITS
 
 
 def drop_sentence(
@@ -18,10 +19,9 @@ def drop_sentence(
     """Return what was predicted, why, and how sure the curve is of it; an onset behind the last layer is no drop."""
     last = len(values) - 1
     if onset > last:
-        return _with_redraws(
+        return (
             f"No drop is expected: {measure} of {model} with {reference} falls no more in the final layers than it "
-            f"varies before them ({values[-1]:.2f} at layer {last}); keep all {last} blocks.",
-            probability,
+            f"varies before them ({values[-1]:.2f} at layer {last}); {_recommended(last, probability, 'the last one')}"
         )
     decline = ""
     if evidence.decline_interval is not None:
@@ -35,13 +35,13 @@ def drop_sentence(
     )
 
 
-def _recommended(layer: int, probability: DropProbability | None) -> str:
+def _recommended(layer: int, probability: DropProbability | None, which: str = "the last one before it") -> str:
+    said = f"layer {layer}, {which}, is recommended"
     if probability is None:
-        return f"layer {layer}, the last one before it, is recommended; confirm it by fine-tuning."
+        return f"{said}; confirm it by fine-tuning."
     return (
-        f"layer {layer}, the last one before it, is recommended. {_redrawn(probability)}, and layer {layer} is "
-        f"recommended in {_share(probability.recommended[layer])}. That accounts for sampling error only: confirm the "
-        "drop by fine-tuning."
+        f"{said}. {_redrawn(probability)}, and layer {layer} is recommended in "
+        f"{_share(probability.recommended[layer])}. That accounts for sampling error only: confirm it by fine-tuning."
     )
 
 
@@ -58,11 +58,11 @@ def call_sentence(
 
     Examples:
         >>> call_sentence("electra", {}, onset=None, n_blocks=12)
-        'No drop of electra is expected; keep all 12 blocks.'
+        'No drop of electra is expected; layer 12, the last one, is recommended; confirm it by fine-tuning.'
     """
     curves = f" ({highest_and_last(read, first=first)})" if read else ""
     if onset is None:
-        return _with_redraws(f"No drop of {model} is expected{curves}; keep all {n_blocks} blocks.", probability)
+        return f"No drop of {model} is expected{curves}; {_recommended(n_blocks, probability, 'the last one')}"
     return (
         f"A drop after fine-tuning is expected at {layer_span(range(onset, n_blocks + 1))} of {model}{curves}; "
         f"{_recommended(onset - 1, probability)}"
@@ -82,8 +82,10 @@ def highest_and_last(read: Mapping[str, Sequence[float]], *, first: int = 0) -> 
 def _highest_and_last(name: str, values: Sequence[float], first: int) -> str:
     highest, last = max(range(first, len(values)), key=values.__getitem__), len(values) - 1
     if highest == last:
-        return f"{name} is highest at the last layer, {last}, {values[last]:.4g}"
-    return f"{name} is highest at layer {highest}, {values[highest]:.4g}, and {values[last]:.4g} at layer {last}"
+        return f"{name} is highest at the last layer, {last}, {values[last]:{DIGITS}}"
+    return (
+        f"{name} is highest at layer {highest}, {values[highest]:{DIGITS}}, and {values[last]:{DIGITS}} at layer {last}"
+    )
 
 
 def record_sentence(rule: str, record: Record) -> str:
@@ -99,13 +101,19 @@ def record_sentence(rule: str, record: Record) -> str:
 
 
 def trusted(prediction: DropPrediction) -> tuple[str, ...]:
-    """Return what is predicted, and how far to trust the rule: a sentence each."""
+    """Return what is predicted, from how many texts, and how far to trust the rule: a sentence each."""
     record = prediction.record
-    return (prediction.sentence, *(() if record is None else (record_sentence(prediction.rule, record),)))
+    said = (texts_sentence(prediction), "" if record is None else record_sentence(prediction.rule, record))
+    return (prediction.sentence, *filter(None, said))
 
 
-def _with_redraws(sentence: str, probability: DropProbability | None) -> str:
-    return sentence if probability is None else f"{sentence} {_redrawn(probability)}."
+def texts_sentence(prediction: DropPrediction) -> str:
+    """Return how many texts were read, and how certain that made the prediction; nothing where it is not known."""
+    if prediction.n_texts is None:
+        return ""
+    (n, there), same = prediction.n_texts, prediction.same
+    certain = "" if same is None else f": the prediction is the same in {_share(same)} of bootstrap samples"
+    return f"Read {f'{n:,} of' if n < there else 'all'} {there:,} texts{certain}."
 
 
 def _redrawn(probability: DropProbability) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from layerprobe.checks import check_level
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
+from layerprobe.readings.values import DIGITS
 from layerprobe.results.shown import Shown, from_layer
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
@@ -123,6 +124,8 @@ class DropPrediction(Shown):
     """How far these may be off, where that is known."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out: none before it is recommended, and what was read there repeats its own."""
+    n_texts: tuple[int, int] | None = None
+    """How many texts were read, and how many there are; None in files of before."""
 
     def __post_init__(self) -> None:
         first = self.drop_layers[0] if self.drop_layers else None
@@ -144,6 +147,11 @@ class DropPrediction(Shown):
         return bool(self.drop_layers)
 
     @property
+    def same(self) -> float | None:
+        """Share of the bootstrap samples that give the same prediction; None where that is not known."""
+        return None if self.probability is None else self.probability.recommended[self.recommended_layer]
+
+    @property
     def n_layers(self) -> int:
         """How many layers it is of: those that it names, and those of what it read and redrew."""
         named = (*self.drop_layers, self.recommended_layer, *self.baselines.values())
@@ -160,9 +168,9 @@ class DropPrediction(Shown):
     def read_columns(self) -> Iterator[Column]:
         """What the rule read besides CKA, with its interval where that is known."""
         for name, values in self.read.items():
-            yield Column(name, from_layer(self.first_layer, values), form=".4g", meaning="Read by the rule.")
+            yield Column(name, from_layer(self.first_layer, values), form=DIGITS, meaning="Read by the rule.")
             if (errors := self.read_uncertainty.get(name)) is not None:
-                yield errors.interval_column(f"{name}_interval", first=self.first_layer, form=".4g")
+                yield errors.interval_column(f"{name}_interval", first=self.first_layer, form=DIGITS)
 
     def flag_columns(self, n_layers: int) -> tuple[Column, ...]:
         """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""

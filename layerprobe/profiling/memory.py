@@ -52,7 +52,7 @@ def gauge_for(device: torch.device) -> MemoryGauge:
             restart=_reset_resident_peak,
             highest=functools.partial(_status, "VmHWM"),
         )
-    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type} here", restart=_do_nothing)
+    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type} here", restart=lambda: None)
 
 
 def resident_peak_works() -> bool:
@@ -67,10 +67,6 @@ def resident_peak_works() -> bool:
 def _reset_resident_peak() -> None:
     _trim()
     CLEAR_REFS.write_text(RESET_PEAK)
-
-
-def _do_nothing() -> None:
-    pass
 
 
 def _status(name: str) -> int:

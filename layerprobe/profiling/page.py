@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.profiling.figures import latency, score_for_cost, throughput
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, megabytes
@@ -37,8 +36,7 @@ def profile_page(result: Profile | Profiles) -> Page:
         ),
         provenance=(facts_table("How it was measured", LETTERS[: len(facts)] if several else ("Model",), facts),),
         terms=("Layer", "Latency", "Throughput", "FLOPs", *(("Pareto front", "TMFT") if shown.metric else ())),
-        data=to_json(shown),
-        table=shown.table,
+        result=shown,
         stem="profile",
     )
 
@@ -69,8 +67,9 @@ def _cards(shown: Profiles, profile: Profile) -> tuple[Card, ...]:
     if blocks := last.layer - first.layer:
         seconds, flops = (cost.seconds - start.seconds) / blocks, (cost.flops - start.flops) / blocks
         added = Card("A block adds", milliseconds(seconds), f"and {significant(flops / 1e9)} GFLOPs")
+    low, high = (significant(1e3 * seconds) for seconds in (cost.seconds_low, cost.seconds_high))
     return (
-        Card(f"Latency at layer {last.layer}", milliseconds(cost.seconds), f"5–95\u00a0%: {_quantiles(cost)} ms"),
+        Card(f"Latency at layer {last.layer}", milliseconds(cost.seconds), f"5–95\u00a0%: {low}–{high} ms"),
         added,
         Card(
             f"{shown.unit.capitalize()}s per second, batch of {biggest.batch_size}",
@@ -166,7 +165,3 @@ def _cost(shown: Profiles, each: LayerProfile) -> Cost:
 def _batch(shown: Profiles) -> str:
     length, size = shown.shape
     return f"{f'one {shown.unit}' if size == 1 else f'a batch of {size} {shown.unit}s'} of {length} tokens"
-
-
-def _quantiles(cost: Cost) -> str:
-    return f"{significant(1e3 * cost.seconds_low)}–{significant(1e3 * cost.seconds_high)}"

@@ -233,7 +233,7 @@ class Profile(Shown):
                 *layer_columns((each.layer for each, _ in rows), [each.parameters for each, _ in rows]),
                 cost("length", title="tokens"),
                 cost("batch_size", title="batch"),
-                cost("flops", title=f"GFLOPs per {self.unit}", form=_billions),
+                cost("flops", title=f"GFLOPs per {self.unit}", form=lambda count: numbers.significant(count / 1e9)),
                 cost("seconds", title="ms per batch", form=_milliseconds),
                 cost("seconds", attrgetter("quantiles"), title="5-95 %", form=_milliseconds, interval=True),
                 cost("texts_per_second", title=f"{self.unit}s/s", form=numbers.significant),
@@ -312,10 +312,6 @@ class Profiles(Shown):
 def megabytes(size: int) -> str:
     """Return bytes in millions."""
     return f"{size / 1e6:.1f}" if size < 1e8 else f"{size / 1e6:.0f}"
-
-
-def _billions(count: int) -> str:
-    return numbers.significant(count / 1e9)
 
 
 def _milliseconds(seconds: float) -> str:

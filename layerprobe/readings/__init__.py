@@ -1,1 +1,1 @@
-"""Numbers by layer of one model: what each is, how it is computed, how surely it is known."""
+"""Numbers by layer of one model: what each is, how it is computed, its uncertainty."""

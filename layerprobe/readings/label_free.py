@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 SKEAN = "Skean et al. 2025 (arXiv 2502.02013)"
 
 
-def _prompt_entropy(source: Source) -> LayerCurve:
-    return LayerCurve(values=source.tokens.prompt_entropy, standard_errors=source.tokens.prompt_entropy_errors)
-
-
 def _dataset_entropy(source: Source) -> LayerCurve:
     embedded = source.embeddings
     return source.by_layer(
@@ -59,7 +55,7 @@ PROMPT_ENTROPY = Reading(
     unit="nats",
     direction=None,
     needs="tokens",
-    compute=_prompt_entropy,
+    compute=lambda of: LayerCurve(values=of.tokens.prompt_entropy, standard_errors=of.tokens.prompt_entropy_errors),
     source=f"Giraldo, Rao and Principe 2014 (arXiv 1211.2459); {SKEAN}",
 )
 CURVATURE = Reading(

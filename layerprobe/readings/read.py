@@ -1,11 +1,11 @@
-"""A model -> the numbers by layer that are asked for by name. What was computed before is read from the store."""
+"""A model -> the numbers by layer that are requested by name. What was computed before is read from the store."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import as_read
+from layerprobe.extraction.embeddings import Read, as_read, distinct_texts
 from layerprobe.files.images import readable_as
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.source import Source
@@ -15,7 +15,7 @@ from layerprobe.tasks.values import Items, Task
 
 def read_curves(
     model: ModelLike,
-    data: Sequence[str] | Items,
+    data: Sequence[str] | Items | Read,
     names: Collection[str],
     *,
     task: Task | None = None,
@@ -37,7 +37,7 @@ def read_curves(
     """
     for name in names:
         READINGS.check(name)
-    texts = data.texts if isinstance(data, Items) else data
+    texts = data.texts if isinstance(data, Items | Read) else distinct_texts(data)
     readings = {name: READINGS[name] for name in READINGS if name in names}
     if readable_as(texts) != "text":
         readings = {name: reading for name, reading in readings.items() if reading.needs not in ("two views", "views")}
@@ -54,10 +54,11 @@ def read_curves(
     if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
         raise DataError("expected at least two texts to tell their views apart, got one")
     checkpoint = resolve_checkpoint(model, items=readable_as(texts))
-    read = as_read(checkpoint, data)
+    read = data if isinstance(data, Read) else as_read(checkpoint, data if isinstance(data, Items) else texts)
     source = Source(
         checkpoint=replace(checkpoint, options=read.options),
         texts=read.texts,
+        known=read.known,
         task=task,
         documents=documents,
         views=views,

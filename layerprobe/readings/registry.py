@@ -1,4 +1,4 @@
-"""The numbers by layer that can be asked for by name. Knows names, loads no model."""
+"""The numbers by layer that have a name. Knows names, loads no model."""
 
 from collections.abc import Mapping
 

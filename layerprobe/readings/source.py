@@ -1,5 +1,6 @@
-"""A model and texts -> what readings are computed from, each part computed once, when it is first asked for."""
+"""A model and texts -> what readings are computed from, each part computed once, when it is first requested."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from layerprobe.comparison.compare import cluster_numbers, diagnostics
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, extract, extract_split, measure_tokens
+from layerprobe.extraction.embeddings import Embeddings, Read, extract_read, extract_split, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.readings.values import LayerCurve, Views
@@ -27,6 +28,8 @@ class Source:
     checkpoint: Checkpoint
     texts: Sequence[str]
     """What the model embeds, for all that needs no labels."""
+    known: tuple[Sequence[str], ...] = ()
+    """See `Read`."""
     task: Task | None = None
     """For what needs labels."""
     documents: Mapping[str, str] | None = None
@@ -42,7 +45,7 @@ class Source:
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
-        return extract(self.checkpoint, self.texts)
+        return extract_read(self.checkpoint, Read(self.texts, self.checkpoint.settled, self.texts, known=self.known))
 
     @cached_property
     def tokens(self) -> TokenMetrics:
@@ -57,8 +60,9 @@ class Source:
     @cached_property
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
         copies = text_views(self.texts, self.views)
-        distinct = tuple(dict.fromkeys(copy for each in copies for copy in each))
-        embedded = extract(self.checkpoint, distinct)
+        shorter = (text_views(known, self.views) for known in self.known if len(known) < len(self.texts))
+        own, *known = (tuple(dict.fromkeys(itertools.chain(*each))) for each in (copies, *shorter))
+        embedded = extract_read(self.checkpoint, Read(own, self.checkpoint.settled, own, known=tuple(known)))
         return embedded, np.array([embedded.rows(each) for each in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:

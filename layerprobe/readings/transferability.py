@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 ITEMS = 2000
 """Training items that are read, at most."""
 BATCH = 64
-"""Positive pairs, or single texts, among which one is told from the others, as in L3Prune."""
+"""Positive pairs, or single texts, among which one has to be identified, as in L3Prune."""
 SIMILAR = 0.8
 """Pairs with a higher gold score are positive, 4 of 5 as in SimCSE (Gao et al. 2021, arXiv 2104.08821)."""
 ENTAILED = "entail"

@@ -37,14 +37,18 @@ class Views:
             )
 
 
+DIGITS = ".4g"
+"""How readings are written: the same in tables, sentences and pages."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerCurve(Shown):
-    """A number for every layer, and how surely it is known."""
+    """A number for every layer, and its uncertainty."""
 
     values: tuple[float, ...]
     """By layer."""
     standard_errors: tuple[float, ...] | None = None
-    """Of the values; None where they are not at hand."""
+    """Of the values; None where they are not known."""
     uncertainty: CurveUncertainty | None = None
     """How the errors of layers go together; None where it is not known. What a zoo holds has none."""
     first_layer: int = field(default=0, metadata=RARE)
@@ -88,9 +92,9 @@ class LayerCurve(Shown):
         for title, values in ((name, self.values), (f"{name} standard error", self.standard_errors)):
             known = () if values is None else from_layer(first, values)
             filled = (*known, *[None] * (max(n_layers, len(self.values)) - len(known)))
-            yield Column(title, filled, form=".3f", unit=unit, meaning=meaning, shown=title == name)
+            yield Column(title, filled, form=DIGITS, unit=unit, meaning=meaning, shown=title == name)
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{len(self.values)} layers: {brief(from_layer(self.first_layer, self.values), '.4g')}"
+        return f"{len(self.values)} layers: {brief(from_layer(self.first_layer, self.values), DIGITS)}"

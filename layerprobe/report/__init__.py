@@ -10,7 +10,7 @@ PAGES = {
     "SummaryScores": "layerprobe.report.scores:summaries_page",
     "AcrossTasks": "layerprobe.report.scores:across_page",
     "LayerCurve": "layerprobe.report.scores:curve_page",
-    "outcomes": "layerprobe.report.tuning:outcomes_page",
+    "TuningResult": "layerprobe.report.tuning:result_page",
     "readings": "layerprobe.report.scores:readings_page",
     "FineTuningRun": "layerprobe.report.tuning:run_page",
     "JointRun": "layerprobe.report.tuning:joint_page",

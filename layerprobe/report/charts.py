@@ -134,7 +134,8 @@ def over_seeds(outcome: LayerOutcome, split: SeedSplit, *, level: float) -> Seed
     """Return the primary metric of a layer on one split over seeds."""
     if split == "test":
         return outcome.tested
-    scores, error = seed_scores(outcome.validation[outcome.primary], level), outcome.validation_error
+    primary = outcome.primary
+    scores, error = seed_scores(outcome.validation[primary], level, metric=primary), outcome.validation_error
     return scores if error is None else replace(scores, interval=error.interval)
 
 

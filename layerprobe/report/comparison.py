@@ -6,7 +6,6 @@ from itertools import groupby
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import to_json
 from layerprobe.names import distinct_names, listed, plural
 from layerprobe.report import words
 from layerprobe.report.figures.similarity import lowest_value, similarity_curves, similarity_map
@@ -69,9 +68,9 @@ def comparison_page(*results: Comparison | Comparisons) -> Page:
         sections=(_curves(compared), maps(compared), _layers(compared), diagnostics(compared)),
         provenance=provenance(compared),
         terms=("CKA", "Debiased", "Layer", *(("Interval, band",) if has_intervals else ())),
-        data=to_json(results[0] if len(results) == 1 else results),
+        result=results[0] if len(results) == 1 else results,
         data_label="Whole comparison",
-        table=compared.table,
+        numbers=compared.table,
         stem="layerprobe-comparison",
     )
 
@@ -93,8 +92,7 @@ def map_page(shown: SimilarityMap) -> Page:
         ),
         provenance=(definitions({"Texts": str(shown.n_samples), "Similarity": "; ".join(shown.measure.conventions)}),),
         terms=("CKA", "Layer"),
-        data=to_json(shown),
-        table=shown.table,
+        result=shown,
         stem="layerprobe-map",
     )
 

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import listed
-from layerprobe.prediction.sentence import record_sentence
+from layerprobe.prediction.sentence import trusted
 from layerprobe.report import words
 from layerprobe.report.sections.diagnostics import diagnostics
 from layerprobe.report.sections.next import next_steps
@@ -40,9 +39,8 @@ def study_page(study: Study) -> Page:
         sections=sections,
         provenance=provenance(study),
         terms=_terms(study),
-        data=to_json(study),
+        result=study,
         data_label="Whole study",
-        table=study.table,
         stem=words.file_stem(study),
     )
 
@@ -93,9 +91,9 @@ def _hoisted(sections: tuple[Section, ...], name: str) -> tuple[Figure, tuple[Se
 
 def _predicted(study: Study) -> tuple[str, ...]:
     """Return what fine-tuning says of the prediction, and how far to trust the rule."""
-    prediction, record = study.prediction, study.prediction.record
+    prediction = study.prediction
     said = () if study.confirmation is None else (prediction.sentence,)
-    return (_verdict(study), *said, *(() if record is None else (record_sentence(prediction.rule, record),)))
+    return (_verdict(study), *said, *trusted(prediction)[1:])
 
 
 def _found(finding: Finding) -> tuple[str, ...]:

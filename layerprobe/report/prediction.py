@@ -3,8 +3,7 @@
 import plotly.graph_objects as go
 
 from layerprobe.comparison.values import Comparisons
-from layerprobe.files.serialisation import to_json
-from layerprobe.prediction.sentence import highest_and_last, record_sentence
+from layerprobe.prediction.sentence import highest_and_last, trusted
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.report.comparison import Compared, compared_models, diagnostics, maps, provenance
 from layerprobe.report.figures.similarity import PREDICTED_DROP, similarity_curves
@@ -30,7 +29,7 @@ def prediction_page(prediction: Prediction) -> Page:
         overline="layerprobe · prediction",
         heading=join(compared.model, *against, *(() if compared.alone else (" and ".join(compared.references),))),
         lead=(drop.sentence,),
-        remarks=() if drop.record is None else (record_sentence(drop.rule, drop.record),),
+        remarks=trusted(drop)[1:],
         warnings=tuple(prediction.warnings),
         sections=(
             read_by_rule(drop),
@@ -50,9 +49,8 @@ def prediction_page(prediction: Prediction) -> Page:
             "Debiased",
             *(("Interval, band", "Bootstrap") if drop.probability else ()),
         ),
-        data=to_json(prediction),
+        result=prediction,
         data_label="Prediction",
-        table=prediction.table,
         stem="layerprobe-prediction",
     )
 
@@ -64,7 +62,7 @@ def drop_page(drop: DropPrediction) -> Page:
         overline="layerprobe · prediction",
         heading=f"Keep layer {drop.recommended_layer}",
         lead=(drop.sentence,),
-        remarks=() if drop.record is None else (record_sentence(drop.rule, drop.record),),
+        remarks=trusted(drop)[1:],
         sections=(
             read_by_rule(drop),
             _flags(drop),
@@ -73,9 +71,8 @@ def drop_page(drop: DropPrediction) -> Page:
         ),
         provenance=(definitions({"Rule": _rule(drop)}),),
         terms=("Layer", "Drop layer", *(("Bootstrap",) if drop.probability else ())),
-        data=to_json(drop),
+        result=drop,
         data_label="Prediction",
-        table=drop.table,
         stem="layerprobe-prediction",
     )
 

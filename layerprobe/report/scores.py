@@ -6,14 +6,13 @@ from typing import Any
 import plotly.graph_objects as go
 
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.files.serialisation import to_json
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.names import distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, curves_table
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.values import DIGITS, LayerCurve
 from layerprobe.report.charts import Look, area, line
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
@@ -54,9 +53,9 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
         ),
         provenance=_model(model),
         terms=("Layer", "Zero-shot"),
-        data=to_json(scores),
+        result=scores,
         data_label="Scores",
-        table=shown,
+        numbers=shown,
         stem="layerprobe-scores",
     )
 
@@ -124,9 +123,8 @@ def layer_means_page(result: LayerMeans) -> Page:
         ),
         provenance=_model(result.model),
         terms=("Layer", "Zero-shot"),
-        data=to_json(result),
+        result=result,
         data_label="Means of layers",
-        table=result.table,
         stem="layerprobe-layer-means",
     )
 
@@ -184,9 +182,8 @@ def summaries_page(result: SummaryScores) -> Page:
             definitions({"Documents": f"{result.documents:,}", "Sentences chosen of each": str(result.keep)}),
         ),
         terms=("Layer", "ROUGE", "Oracle summary"),
-        data=to_json(result),
+        result=result,
         data_label="Summaries",
-        table=result.table,
         stem="layerprobe-summaries",
     )
 
@@ -220,8 +217,7 @@ def across_page(result: AcrossTasks) -> Page:
             definitions({each.task: f"sha256 {each.task_digest}" for each in result.tasks}),
         ),
         terms=("Layer", "Zero-shot"),
-        data=to_json(result),
-        table=result.table,
+        result=result,
         stem="layerprobe-across",
     )
 
@@ -285,8 +281,8 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
             definitions(facts),
         ),
         terms=("Layer",),
-        data=to_json(first if not several else scores),
-        table=shown,
+        result=first if not several else scores,
+        numbers=shown,
         stem="layerprobe-retrieval",
     )
 
@@ -342,8 +338,8 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
             section("layers", "Table of layers", table_of(shown), kind="dense"),
         ),
         terms=("Layer",),
-        data=to_json(dict(curves)),
-        table=shown,
+        result=dict(curves),
+        numbers=shown,
         stem="layerprobe-readings",
     )
 
@@ -371,7 +367,7 @@ def _first_layer(name: str, curve: LayerCurve) -> int:
 def _reading_figure(number: int, name: str, curve: LayerCurve) -> Figure:
     errors, first = curve.uncertainty, _first_layer(name, curve)
     values = curve.values[first:]
-    texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values, start=first)]
+    texts = [f"layer {layer}<br>{text(name)} {value:{DIGITS}}" for layer, value in enumerate(values, start=first)]
     traces = (
         []
         if errors is None

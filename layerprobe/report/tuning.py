@@ -1,12 +1,18 @@
 """What fine-tuning showed as a page: a search, a verdict, layers, a run."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
-from layerprobe.checks import LEVEL
-from layerprobe.files.serialisation import to_json
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, LayerOutcome, outcomes_table
+from layerprobe.finetuning.values import (
+    Confirmation,
+    FineTuningRun,
+    JointRun,
+    LayerOutcome,
+    TuningResult,
+    outcomes_table,
+)
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
 from layerprobe.report import words
@@ -53,9 +59,8 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
             *((_outcomes(finding.outcomes, finding.answer.settings.level),) if finding.outcomes else ()),
         ),
         terms=(*search_terms(finding), "Layer", "TMFT"),
-        data=to_json(finding),
+        result=finding,
         data_label="Finding",
-        table=finding.table,
         stem="layerprobe-finding",
     )
 
@@ -75,28 +80,28 @@ def confirmation_page(confirmation: Confirmation) -> Page:
         remarks=(element("p", badge, class_="verdict"),),
         sections=(_outcomes(confirmation.outcomes, confirmation.level),),
         terms=("Layer", "TMFT", "Interval of the mean"),
-        data=to_json(confirmation),
-        table=confirmation.table,
+        result=confirmation,
         stem="layerprobe-confirmation",
     )
 
 
-def outcomes_page(outcomes: Sequence[LayerOutcome], *, model: str, task: str, level: float = LEVEL, what: str) -> Page:
-    """Return the page of fine-tuned layers; what names how, such as TMFT."""
+def result_page(result: TuningResult[Any]) -> Page:
+    """Return the page of fine-tuned layers."""
+    outcomes, what = result.outcomes, result.what
     best, last = max(outcomes, key=lambda outcome: outcome.mean), outcomes[-1]
-    title = metric_title(best.primary)
+    title, name = metric_title(best.primary), short_name(result.model)
     lead = f"Layer {best.layer} scores best: test {title} {mean_and_std(best.tested)}"
     if best.layer != last.layer:
         lead += f", {numbers.number(best.mean - last.mean)} above layer {last.layer}"
     return Page(
-        title=f"{short_name(model)} on {task}: {what} by layer",
-        overline=f"layerprobe · {what} · {task}",
-        heading=short_name(model),
+        title=f"{name} on {result.task}: {what} by layer",
+        overline=f"layerprobe · {what} · {result.task}",
+        heading=name,
         lead=(f"{lead}.",),
-        sections=(_outcomes(outcomes, level),),
+        warnings=result.warnings,
+        sections=(_outcomes(outcomes, result.level),),
         terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
-        data=to_json(list(outcomes)),
-        table=outcomes_table(outcomes),
+        result=result,
         stem=f"layerprobe-{what.lower()}",
     )
 
@@ -128,7 +133,10 @@ def run_page(run: FineTuningRun) -> Page:
     marker = {"size": 8, "color": MODEL}
     figure = go.Figure(line(scores, name=f"validation {title}", colour=MODEL, x=epochs, marker=marker, texts=texts))
     if run.best_epoch in epochs:
-        figure.add_trace(_ring(run.best_epoch, scores[epochs.index(run.best_epoch)], f"best: epoch {run.best_epoch}"))
+        ring = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
+        at, score = [run.best_epoch], [scores[epochs.index(run.best_epoch)]]
+        name = f"best: epoch {run.best_epoch}"
+        figure.add_trace(go.Scatter(x=at, y=score, name=name, mode="markers", marker=ring, hoverinfo="skip"))
     figure.update_xaxes(title="Epoch", dtick=max(1, len(epochs) // 10))
     figure.update_yaxes(title=f"Validation {title} × 100")
     said = (
@@ -142,8 +150,7 @@ def run_page(run: FineTuningRun) -> Page:
         lead=(said,),
         sections=(section("epochs", "By epoch", Figure("epochs", styled(figure), said), table_of(run.table)),),
         terms=("Layer", "TMFT"),
-        data=to_json(run),
-        table=run.table,
+        result=run,
         stem="layerprobe-run",
     )
 
@@ -171,12 +178,6 @@ def joint_page(run: JointRun) -> Page:
         warnings=tuple(f"layer {each.layer} is left out: {each.message}" for each in run.failures),
         sections=(section("scan", "Scores by layer", Figure("scan", styled(figure), said), table_of(run.table)),),
         terms=("Layer", "Scan"),
-        data=to_json(run),
-        table=run.table,
+        result=run,
         stem="layerprobe-scan",
     )
-
-
-def _ring(x: int, y: float, name: str) -> go.Scatter:
-    marker = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
-    return go.Scatter(x=[x], y=[y], name=name, mode="markers", marker=marker, hoverinfo="skip")

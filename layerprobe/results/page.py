@@ -17,6 +17,7 @@ from plotly.offline import get_plotlyjs, get_plotlyjs_version
 from layerprobe.checks import check_choice
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.atomic import replace_file
+from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
 from layerprobe.results.glossary import terms
 from layerprobe.results.markup import Markup, element, escape, join, script_json
@@ -29,7 +30,10 @@ from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
 """Whence a page that does not carry Plotly loads it."""
-_PATH = re.compile(r"<pre.*?</pre>|(?<![\w~.:/<-])/(?:[^\s/<>\"'&;:,()\\]+/)+[^\s/<>\"'&;:,()\\]+", re.DOTALL)
+_PART = r"[^\s/<>\"'&;:,()\\]+"
+_PATH = re.compile(
+    rf"<pre.*?</pre>|(?<![\w~.:/<-])/(?:{_PART}/)+{_PART}|(?<!\w)[A-Za-z]:[/\\]+(?:{_PART}[/\\]+)+{_PART}", re.DOTALL
+)
 
 
 def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
@@ -74,12 +78,13 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     check_choice(plotly, PlotlySource, name="plotly")
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
     sections = [each for each in _sections(page) if any(part is not None for part in each.parts)]
+    data = json.loads(to_json(page.result))  # without white space, which is half of a matrix with one number per line
     return Template(_asset("template.html")).substitute(
         title=without_folders(escape(f"{page.title} · layerprobe")),
         style=_asset("style.css"),
         contents=_contents(sections),
         body=without_folders(join(_header(page), *map(_section, sections))),
-        study=script_json(without_folders(_compact(page.data))),
+        study=script_json(without_folders(json.dumps(data, ensure_ascii=False, separators=(",", ":")))),
         table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
@@ -90,24 +95,23 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return text with files and folders of this machine by their names alone, but for commands to copy.
+    r"""Return text with files and folders of this machine by their names alone, but for commands to copy.
 
     Examples:
         >>> without_folders("<td>/home/me/bert</td> <pre>score /home/me/bert</pre> (/data/pairs.csv) https://a.b/c/d")
         '<td>bert</td> <pre>score /home/me/bert</pre> (pairs.csv) https://a.b/c/d'
+        >>> without_folders(r'C:\Users\me\bert "D:\\data\\pairs.csv" C:/Users/me/bert')
+        'bert "pairs.csv" bert'
     """
-    return _PATH.sub(lambda found: found[0] if found[0].startswith("<") else short_name(found[0]), text)
+    return _PATH.sub(
+        lambda found: found[0] if found[0].startswith("<") else short_name(found[0].replace("\\\\", "/")), text
+    )
 
 
 def _contents(sections: Sequence[Section]) -> Markup:
     """Return links to the sections of a long page, for windows with room next to it."""
     links = listed("ul", (element("a", each.heading, href=f"#{each.name}") for each in sections))
     return element("nav", links, aria_label="Contents", class_="contents") if len(sections) > 4 else join()
-
-
-def _compact(text: str) -> str:
-    """Return JSON without white space, which is half of a matrix with a number a line."""
-    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
 
 
 @functools.cache

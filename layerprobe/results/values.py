@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -76,13 +77,19 @@ class Page:
     """Where the numbers come from."""
     terms: tuple[str, ...]
     """Words to explain; see `layerprobe.results.glossary`."""
-    data: str
-    """The whole result as JSON."""
+    result: Any
+    """What it is of, which the page offers as JSON."""
     data_label: str = "Everything"
-    table: Table
-    """The numbers, which the page offers as CSV."""
+    numbers: Table | None = None
+    """By default the table of the result."""
     stem: str
     """Name of downloaded files, without ending."""
+
+    @property
+    def table(self) -> Table:
+        """The numbers, which the page offers as CSV."""
+        table: Table = self.result.table if self.numbers is None else self.numbers
+        return table
 
     @property
     def figures(self) -> tuple[Figure, ...]:

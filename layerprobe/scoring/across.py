@@ -8,7 +8,7 @@ from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import Split
+from layerprobe.metrics.names import METRICS, Split, bounded
 from layerprobe.metrics.seeds import best_of, mean_interval
 from layerprobe.scoring.values import AcrossTasks, LayerAcross, LayerScores, TaskScores
 from layerprobe.scoring.zero_shot import score_split
@@ -36,10 +36,12 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
     means = [fmean(scores) for scores in zip(*curves, strict=True)]
     first = max(each.scores.first_layer for each in tasks)
     best = first + best_of(means[first:])
+    widest = min((each.scores.primary for each in tasks), key=lambda name: METRICS[name].low)
     layers = []
     for layer, mean in enumerate(means):
         behind = [curve[best] - curve[layer] for curve in curves]
-        interval = None if layer == best else mean_interval(behind, level)
+        ends = None if layer == best else mean_interval(behind, level)
+        interval = None if ends is None else bounded(widest, ends, difference=True)
         layers.append(LayerAcross(layer=layer, mean=mean, behind=fmean(behind), interval=interval))
     return AcrossTasks(model=model, tasks=tuple(tasks), layers=tuple(layers), level=level)
 

@@ -26,7 +26,8 @@ from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.values import Examples, Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Examples, Task
 
 Array = NDArray[np.float64]
 Embedded = NDArray[np.float32]
@@ -55,7 +56,7 @@ def layer_means(model: ModelLike, task: Task) -> LayerMeans:
         StoreError: If the store cannot be written.
     """
     level = current().level
-    check_task(task)
+    task = checked_task(task)
     kind = KINDS[task.kind]
     if kind.zero_shot == "own":
         raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")
@@ -137,6 +138,7 @@ class _Averages:
             links=links,
             level=level,
             unit=KINDS[self.task.kind].unit,
+            metric=primary,
         )
 
     def _chosen(self, form: MeanForm, pair: Pair) -> Evaluation:

@@ -17,7 +17,8 @@ from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Examples, Task, TextSplit, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Examples, Task, TextSplit
 
 
 def zero_shot(
@@ -97,7 +98,7 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
         DataError: If it is no task, and as `zero_shot`.
         StoreError: If the store cannot be written.
     """
-    check_task(task)
+    task = checked_task(task)
     split = split or task.scored
     check_choice(split, TextSplit, name="split")
     checkpoint = resolve_checkpoint(model, items=task.readable)

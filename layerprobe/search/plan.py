@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -10,7 +11,15 @@ from layerprobe.errors import DataError
 from layerprobe.metrics.seeds import best_of
 from layerprobe.search.posterior import Array, Outlook, Posterior, posterior, square_root, standard_normal
 from layerprobe.search.sentence import stop_reason
-from layerprobe.search.values import SWEPT_BLOCKS, Decision, Evidence, PlannedRun, SearchSettings, StopReason
+from layerprobe.search.values import (
+    SWEPT_BLOCKS,
+    Decision,
+    Evidence,
+    PlannedRun,
+    Score,
+    SearchSettings,
+    StopReason,
+)
 
 LEAST_RUN_GAIN = 0.001
 """Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""
@@ -141,10 +150,10 @@ def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[Pla
     scanned = any(score.scan for score in evidence.scores) or any(run.scan for run in pending)
     if n_blocks > SWEPT_BLOCKS and settings.scan and not scanned:
         return _scan(evidence, "one run scores all layers", pending)
-    if any(score.value is not None for score in evidence.scores):
+    if pending or any(score.value is not None for score in evidence.scores):
         return None
     start = _start(evidence)
-    layer = min(layers, key=lambda layer: (_seeds(evidence, layer, pending), abs(layer - start), layer))
+    layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
     return _fine_tune(evidence, layer, "the search starts here", pending)
 
 
@@ -157,17 +166,19 @@ def _start(evidence: Evidence) -> int:
 
 
 def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending: Sequence[PlannedRun]) -> Decision:
-    known = posterior(evidence)
+    scored = any(score.value is not None for score in evidence.scores)
+    known = posterior(evidence if scored else _imagined(evidence, pending))
     best = known.best_layer
     if not _seeds(evidence, best, pending) and best + 1 <= left:
         return _fine_tune(evidence, best, "this layer looks best and has no run of its own yet", pending)
-    if known.chances_within(settings.tolerance)[best] >= settings.level:
-        return _over("settled", settings)
     open_layers = [layer for layer in evidence.choices if _seeds(evidence, layer, pending) < settings.seeds]
-    if not set(known.candidates(settings.level)) & set(open_layers):
-        return _over("seeds", settings)
-    if gain_of_seeds(known) < LEAST_GAIN:
-        return _over("gain", settings)
+    if scored:
+        if known.chances_within(settings.tolerance)[best] >= settings.level:
+            return _over("settled", settings)
+        if not set(known.candidates(settings.level)) & set(open_layers):
+            return _over("seeds", settings)
+        if gain_of_seeds(known) < LEAST_GAIN:
+            return _over("gain", settings)
     beside = [run.layer for run in pending if not run.scan]
     gains = {layer: gain_of_run(known, layer, beside) for layer in open_layers if layer + 1 <= left}
     scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None, pending) < settings.seeds
@@ -179,6 +190,14 @@ def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending:
         return _scan(evidence, "another run of all layers at once promises most for its cost", pending)
     layer = min(rates, key=lambda layer: (-rates[layer], layer))
     return _fine_tune(evidence, layer, "another seed at this layer promises most for its cost", pending)
+
+
+def _imagined(evidence: Evidence, pending: Sequence[PlannedRun]) -> Evidence:
+    """Return the evidence with any score for the first pending run: one alone says nothing about differences."""
+    run = pending[0]
+    layers = evidence.choices if run.scan else (run.layer,)
+    scores = tuple(Score(layer=layer, seed=run.seed, value=0.0, scan=run.scan) for layer in layers)
+    return replace(evidence, scores=scores, item_covariance=())
 
 
 def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int:

@@ -22,21 +22,22 @@ def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
 
 def search_sentence(answer: SearchAnswer) -> str:
     """Return which layer to keep, how sure that is, the smallest that will do, the cost, and what is uncertain."""
+    if answer.spoilt:
+        kept = f"{kept_phrase(answer)}: {expected_phrase(answer)}."
+        return f"{kept} {spoilt_sentence(answer.spoilt)} {spent_sentence(answer)}"
     parts = (
-        *(kept_sentence(answer), sureness_sentence(answer), sufficient_sentence(answer)),
+        *(f"{kept_phrase(answer)}: {expected_phrase(answer)}.", sureness_sentence(answer), sufficient_sentence(answer)),
         *(spent_sentence(answer), doubt_sentence(answer)),
     )
     return " ".join(filter(None, parts))
 
 
-def kept_sentence(answer: SearchAnswer) -> str:
-    """Return which layer to keep, and what it is expected to score."""
-    return f"{kept_phrase(answer)}: {expected_phrase(answer)}."
-
-
 def kept_phrase(answer: SearchAnswer) -> str:
     """Return which layer to keep, the start of a sentence."""
-    return keep_phrase(answer.best_layer, len(answer.layers) - 1)
+    n_blocks = len(answer.layers) - 1
+    if answer.spoilt:
+        return f"Layer {answer.best_layer} of {n_blocks} scores highest"
+    return keep_phrase(answer.best_layer, n_blocks)
 
 
 def keep_phrase(layer: int, n_blocks: int) -> str:
@@ -53,6 +54,8 @@ def expected_phrase(answer: SearchAnswer, *, unit: str = "") -> str:
     """Return what the layer to keep is expected to score, in a unit."""
     best = answer.layers[answer.best_layer]
     low, high = best.interval
+    if answer.spoilt:
+        return f"{best.mean:.1f}{unit and f' ({unit})'}"
     return f"{best.mean:.1f} ({unit and f'{unit}, '}{answer.settings.level:.0%} interval {low:.1f} to {high:.1f})"
 
 
@@ -64,6 +67,15 @@ def sureness_sentence(answer: SearchAnswer) -> str:
     if len(answer.candidates) == len(answer.layers) - answer.first_layer:
         return f"The chance that it is the best layer is {chance}; no other layer can be ruled out."
     return f"{level} sure that the best layer is {either(answer.candidates)}."
+
+
+def spoilt_sentence(n: int) -> str:
+    """Return that nothing is claimed where so many examples stand in two splits."""
+    examples = "1 example that stands" if n == 1 else f"{n:,} examples that stand"
+    return (
+        f"Scores are spoilt by {examples} in two splits, so nothing is claimed: leave such examples out, without "
+        "--keep-overlaps."
+    )
 
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
@@ -85,6 +97,8 @@ def spent_sentence(answer: SearchAnswer, *, proof: int = 0, seconds: float = 0.0
         spent += f", {part(proof / answer.spent)} of it to compare with the last layer"
     if seconds:
         spent += f", {duration(seconds)} of training"
+    if answer.spoilt:
+        return f"Cost: {spent}."
     if answer.decision.stop is None:
         return f"Cost so far: {spent}; next run: {answer.decision.why}."
     return f"Cost: {spent}. The search stopped because {answer.decision.why}."

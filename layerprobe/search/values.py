@@ -246,11 +246,13 @@ class SearchAnswer:
     worse: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """Layers worse than the best by more than the tolerance, ascending; at the level all of them are, and the best is a
     candidate. None in what layerprobe 0.2 wrote."""
+    spoilt: int = field(default=0, metadata=RARE)
+    """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
 
     @property
     def drop_layers(self) -> tuple[int, ...]:
         """The final run of layers that are worse than the best by more than the tolerance."""
-        worse = self.worse
+        worse = () if self.spoilt else self.worse
         if worse is None:
             worse = tuple(known.layer for known in self.layers if known.chance_within <= 1 - self.settings.level)
         falling = itertools.takewhile(lambda known: known.layer in worse, reversed(self.layers))

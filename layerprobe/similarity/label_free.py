@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import entr, logsumexp
+from scipy.special import entr
 
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.similarity.checks import Array, check_finite, check_shape
@@ -32,6 +32,8 @@ TEMPERATURE = 0.1
 """Of InfoNCE, as in the code of Skean et al."""
 RIDGE = 1e-4
 """Added to the spread within texts by LiDAR, as Thilak et al. do; rows have length 1."""
+COMPETING = 512
+"""Texts among which InfoNCE looks for the other copy, whatever their number: rules were fitted to values of so many."""
 SHUFFLES = 10
 """Pairings of the two views over which DiME takes its mean, as in the code of Skean et al."""
 
@@ -73,17 +75,19 @@ def entropy(matrix: Array) -> float:
     return float(entr(shares).sum())
 
 
-def infonce(views: ArrayLike, *, name: str = "the layer") -> float:
-    """Return InfoNCE's lower bound of what one view of a text tells of another.
+def infonce(views: ArrayLike, *, competing: int = COMPETING, name: str = "the layer") -> float:
+    """Return InfoNCE's lower bound of what one view of a text tells of another, among K competing texts.
 
-        log n - mean_i [ log sum_j exp(cos(x_i, y_j) / t) - cos(x_i, y_i) / t ],   t = 0.1,
+        log K - mean_i [ log(e_ii + (K - 1) mean_(j != i) e_ij) - log e_ii ],   e_ij = exp(cos(x_i, y_j) / 0.1),
 
-    the mean of both directions, x and y being the first two views.
+    the mean of both directions, x and y being the first two views. With n = K texts, the sum over all of them is the
+    paper's. The mean over the others stands for K - 1 of them, so that more or fewer texts do not change what it is of;
+    more than K texts are divided at random into parts of at most K.
 
     Views are (view, text, feature), at least two of two texts.
 
     Returns:
-        Nats, at most log n; 0 where a view tells nothing, and below where it misleads.
+        Nats, at most log K; 0 where a view tells nothing, and below where it misleads.
 
     Raises:
         DataError: If there are too few views or texts.
@@ -91,15 +95,15 @@ def infonce(views: ArrayLike, *, name: str = "the layer") -> float:
 
     Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5.
     """
-    return infonce_influences(views, name=name)[0]
+    return infonce_influences(views, competing=competing, name=name)[0]
 
 
-def infonce_influences(views: ArrayLike, *, name: str = "the layer") -> tuple[float, Array]:
+def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: str = "the layer") -> tuple[float, Array]:
     """Return InfoNCE, see `infonce`, and how each text pulls at it.
 
-    The pull of a text is n - 1 times what leaving it out takes away, both as the one to be found and as one that
-    it is mistaken for, less the mean of all: pseudo-values, whose variance over n is the jackknife's. Few texts are
-    hard to tell apart, and those weigh so much in pairs that a derivative would miss up to two thirds of the error.
+    The pull of a text is n - 1 times what leaving it out takes away, both as the one to be found and as one that it is
+    mistaken for, less the mean of all: pseudo-values, whose variance over n is the jackknife's. Few texts are hard to
+    tell apart, and weigh so much in pairs that a derivative would miss up to two thirds of the error.
 
     Returns:
         Nats, and (n,) influence values of mean 0.
@@ -107,20 +111,27 @@ def infonce_influences(views: ArrayLike, *, name: str = "the layer") -> tuple[fl
     Source: Efron and Stein 1981 (Annals of Statistics 9).
     """
     x, y, *_ = _checked_views(views, name=name)
-    logits, n = x @ y.T / TEMPERATURE, len(x)
-    bounds, without = [], []
-    for scores in (logits, logits.T):
-        normalizers = logsumexp(scores, axis=1)
-        gains = np.diag(scores) - normalizers
-        shares = np.minimum(np.exp(scores - normalizers[:, None]), 1 - np.finfo(np.float64).eps)
-        # without text k the sum over the others shrinks by its share
-        relieved = -np.log1p(-shares)
-        np.fill_diagonal(relieved, 0.0)
-        bounds.append(math.log(n) + float(gains.mean()))
-        without.append((gains.sum() - gains + relieved.sum(axis=0)) / (n - 1))
-    left = np.mean(without, axis=0)
-    influences: Array = (n - 1) * (left.mean() - left)
-    return sum(bounds) / 2, influences
+    n = len(x)
+    order = np.random.default_rng(0).permutation(n) if n > competing else np.arange(n)
+    gains, pseudo = np.empty(n), np.empty(n)
+    for rows in np.array_split(order, -(-n // competing)):
+        gains[rows], pseudo[rows] = _gains(x[rows] @ y[rows].T / TEMPERATURE, competing)
+    return math.log(competing) + float(gains.mean()), pseudo - pseudo.mean()
+
+
+def _gains(logits: Array, competing: int) -> tuple[Array, Array]:
+    """Return what is told of each text less log K, the mean of both directions, and the pseudo-values of that mean."""
+    n = len(logits)
+    own, others, gains, without = np.exp(np.diag(logits))[:, None], np.exp(logits), np.zeros(n), np.zeros(n)
+    np.fill_diagonal(others, 0.0)
+    for scores in (others, others.T):
+        sums = scores.sum(axis=1, keepdims=True)
+        gains -= np.log1p((competing - 1) / (n - 1) * sums / own)[:, 0] / 2
+        # the gain of text i without text k, which leaves n - 2 others
+        left = -np.log1p((competing - 1) / max(n - 2, 1) * np.maximum(sums - scores, 0.0) / own)
+        np.fill_diagonal(left, 0.0)
+        without += left.sum(axis=0) / (n - 1) / 2
+    return gains, n * gains.mean() - (n - 1) * without
 
 
 def lidar(views: ArrayLike, *, name: str = "the layer") -> float:

@@ -75,7 +75,7 @@ class StoredEmbeddings:
         return whole
 
     def rows(self, layer: int) -> StoredLayer:
-        """Return what `layer` does, its rows read when they are asked for, however many shards there are."""
+        """Return what `layer` does, its rows read when they are requested, however many shards there are."""
         return StoredLayer(self._parts(layer))
 
     def _parts(self, layer: int) -> list[_Part]:
@@ -115,7 +115,7 @@ class StoredLayer:
     """One layer, (n_rows, width), of which slices and index arrays read what they need from memory maps of the shards.
 
     No shard stays mapped, since a deep model of a million texts has more than files can be open, but one that is alone.
-    The layer comes as it is stored, in float32 or float16: measures are told by how much its values were rounded.
+    The layer comes as it is stored, in float32 or float16: measures are given how much its values were rounded.
     """
 
     def __init__(self, parts: Sequence[_Part]) -> None:
@@ -231,7 +231,7 @@ def write_shard(
 
     Raises:
         DataError: If the array is not what it should be, or a value is not finite or beyond what float16 holds where
-            that is asked for.
+            that is requested.
         StoreError: If the file cannot be written.
     """
     start, stop = manifest.shard_rows(index)

@@ -1,5 +1,6 @@
 """A prediction, and fine-tuning at the layers that decide it -> confirmed, refuted or undecided."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,13 +29,15 @@ from layerprobe.names import plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
+from layerprobe.search.sentence import spoilt_sentence
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction, Study
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.overlaps import checked_task, spoilt_items
+from layerprobe.tasks.values import Task
 
 SAME = 1e-9
-"""Standard errors that are no larger are of values that are the same but for rounding: counts, such as accuracy, agree
-by chance, which Student's t knows nothing of, so that no look is taken while more seeds are to come."""
+"""Deviations and influences that are no larger are of values that are the same but for rounding: counts, such as
+accuracy, agree by chance, which Student's t knows nothing of, so that no look is taken while more seeds are to come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,18 +97,18 @@ def confirm(
         TrainingError: If a run fails.
     """
     level = current().level
-    check_task(task)
+    task = checked_task(task)
     claim = None if prediction is None else claim_of(prediction)
     seeds = check_seeds(seeds)
     checkpoint = resolve_checkpoint(model, items=task.readable)
     if claim is None:
         claim = predict(checkpoint, task).drop
     n_blocks = count_blocks(checkpoint.config)
-    planned = None if all_seeds else len(set(seeds))
+    planned, n_spoilt = None if all_seeds else len(set(seeds)), spoilt_items(task)
 
     def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
         items = items_of(checkpoint, runs, task, documents=documents)
-        return confirmation(claim, runs, n_blocks, items=items, level=level, planned=planned)
+        return confirmation(claim, runs, n_blocks, items=items, level=level, planned=planned, spoilt=n_spoilt)
 
     runs = finetune(
         checkpoint,
@@ -133,6 +136,7 @@ def confirmation(
     items: RunItems = NO_ITEMS,
     level: float = LEVEL,
     planned: int | None = None,
+    spoilt: int = 0,
 ) -> Confirmation:
     """Say whether fine-tuning bears out what a prediction says of the last layer.
 
@@ -146,7 +150,8 @@ def confirmation(
 
     The runs are of at least the two compared layers, with the same seeds. Where at most so many seeds are `planned`,
     there is a look after each from the third on and the first settled verdict stands, see `level_at_look`; the
-    interval of the effect is then that of the look. By default the runs are all there is.
+    interval of the effect is then that of the look. By default the runs are all there is. Where items that stand in
+    two splits have `spoilt` the scores, nothing is said of the effect.
 
     Raises:
         DataError: If a compared layer has no runs, the seeds differ, or there are more than planned.
@@ -167,11 +172,13 @@ def confirmation(
     )
     at_level = level if planned is None else level_at_look(n_seeds, level, planned=planned)
     error = None
-    if at_level is not None:
+    if at_level is not None and not spoilt:
         values, influences = differences(first, second, (items, items))
-        error = crossed(values, influences, links=items.links.get("test"), level=at_level, unit=items.unit)
-    if error is not None and planned is not None and n_seeds < planned and error.standard_error <= SAME:
-        error = None
+        links, primary = items.links.get("test"), first[0].primary
+        error = crossed(values, influences, links=links, level=at_level, unit=items.unit, metric=primary)
+        same = statistics.pstdev(values) <= SAME and (influences is None or bool((abs(influences) <= SAME).all()))
+        if same and planned is not None and n_seeds < planned:
+            error = None
     verdict = _verdict(error, predicted_drop=prediction.drops)
     if planned is not None and planned <= FIRST_LOOK:
         planned = None  # the only look is the ordinary one
@@ -190,6 +197,7 @@ def confirmation(
         error=error,
     )
     sentence = _sentence(result, by_layer[earlier], by_layer[last], prediction)
+    sentence = f"{spoilt_sentence(spoilt)} {sentence}" if spoilt else sentence
     return replace(result, sentence=sentence)
 
 

@@ -7,7 +7,7 @@ made, or read where they are there, and scored.
 import contextlib
 import itertools
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TypedDict, Unpack
@@ -36,7 +36,8 @@ from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Workers
 from layerprobe.jobs.processes import available_cores
-from layerprobe.metrics.crossed import crossed, item_covariance
+from layerprobe.metrics.crossed import crossed, item_covariance, least_variance
+from layerprobe.metrics.names import bounded
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.scoring.zero_shot import score_split
@@ -44,14 +45,16 @@ from layerprobe.search.answer import answer
 from layerprobe.search.plan import Schedule
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.sentence import search_sentence
-from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
+from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchAnswer, SearchSettings
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.overlaps import checked_task, spoilt_items
+from layerprobe.tasks.splitting import drawn_from
+from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 
@@ -59,6 +62,7 @@ SMALL_VALIDATION = 1000
 """Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
 MOST_JOBS = 4
 """Runs at a time where it is not said how many."""
+LOOKED_AT = 512  # examples of each split, whose texts are embedded before anything is trained
 SCAN_WEIGHTING: Weighting = "falling"
 SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 7, 2048
 
@@ -121,7 +125,7 @@ def find(
         LayerProbeError: If the model cannot be loaded, or a result not be written.
     """
     level = current().level
-    check_task(task)
+    task = checked_task(task)
     check_keywords(rare, RareSettings.__annotations__, function="find")
     seeds = check_count(seeds)
     settings = SearchSettings(
@@ -188,7 +192,7 @@ class _Search:
     ) -> None:
         checkpoint, options = model.checkpoint, model.options
         self.n_blocks = count_blocks(checkpoint.config)
-        self.model, self.protocol, self.save_models = model, protocol, save_models
+        self.model, self.task, self.protocol, self.save_models = model, task, protocol, save_models
         self.sets = [
             run_set(model, fold, protocol, weighting=SCAN_WEIGHTING, save_models=save_models) for fold in folds
         ]
@@ -196,10 +200,11 @@ class _Search:
         self.crew = crew_of(RunWorker, tuple(self.sets), workers, most=workers.count or 1)
         self.asked: dict[RunJob, float] = {}
         """What runs cost; further ones are added while they are made."""
-        self.outcomes = execute(runs_plan(self.sets, self.asked), self.crew)
+        self.outcomes = self._outcomes()
         self.made: dict[RunJob, Run | LayerProbeError] = {}
         self.own_folder = run_folder(checkpoint, task, protocol)
-        read = read_curves(checkpoint, task.split("all"), _readings(task))
+        looked_at = drawn_from(task, (LOOKED_AT,) * 3)
+        read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
@@ -215,7 +220,7 @@ class _Search:
             first_layer=max(cka.first_layer - 1, 0),  # such a curve begins a layer later
         )
         if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
-            self.failures += score_split(checkpoint, task, split="all")[0].warnings
+            self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
         if self.evidence.first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 
@@ -228,7 +233,7 @@ class _Search:
             report("runs", whole, whole)
 
     def run(self, schedule: Schedule, *, against_last: int) -> None:
-        """Make the runs that a search asks for; where it leaves room, the last layer's for the comparison beside them."""
+        """Make the runs that a search asks for, and where it leaves room those of the last layer, to compare with."""
         proof = (RunJob(self.n_blocks, seed, seed % len(self.sets)) for seed in range(against_last))
         while True:
             for run in schedule.begin(self.evidence):
@@ -251,6 +256,9 @@ class _Search:
                 self.made[done] = outcome
             self._add(job, self.made[job])
         self._join_evidence()
+
+    def _outcomes(self) -> Generator[tuple[RunJob, Run | LayerProbeError], None, None]:
+        yield from execute(runs_plan(self.sets, self.asked), self.crew)
 
     def _ask(self, run: PlannedRun) -> RunJob:
         job = RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan)
@@ -295,7 +303,7 @@ class _Search:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
         answered = searched = answer(self.evidence, settings)
         proof = None
-        while against_last and answered.best_layer != self.n_blocks:
+        while against_last and not spoilt_items(self.task) and answered.best_layer != self.n_blocks:
             best, missing = answered.best_layer, self._missing(answered.best_layer, against_last)
             self.make(missing)
             answered = answer(self.evidence, settings)
@@ -303,8 +311,7 @@ class _Search:
                 proof = self._against_last(best, settings)
                 break
         # what the proof's runs say counts, but they do not reopen the search
-        answered = replace(answered, decision=searched.decision)
-        answered = replace(answered, sentence=search_sentence(answered))
+        answered = _stated(replace(answered, decision=searched.decision), self.task)
         smallest = answered.smallest_sufficient
         kept = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
         encoder = self.model.encoder
@@ -352,10 +359,11 @@ class _Search:
         kept, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
         values, influences = differences(kept, last, (self._items, self._items))
         links = self._items.links["test"]
-        difference = crossed(values, influences, links=links, level=settings.level, unit=self._items.unit)
+        primary, unit = self.folds[0].primary, self._items.unit
+        difference = crossed(values, influences, links=links, level=settings.level, unit=unit, metric=primary)
         if difference is None:
             return None
-        return AgainstLast(layer=best, last=self.n_blocks, primary=self.folds[0].primary, difference=difference)
+        return AgainstLast(layer=best, last=self.n_blocks, primary=primary, difference=difference)
 
     @property
     def _items(self) -> RunItems:
@@ -366,20 +374,35 @@ class _Search:
         )
 
 
+def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
+    """Return an answer whose scores are inside what the metric can be, and that claims nothing of spoilt ones."""
+    n, layers = spoilt_items(task), []
+    choices = tuple(range(answered.first_layer, len(answered.layers)))
+    for each in answered.layers:
+        (mean, _), ends = bounded(task.primary, (each.mean, each.mean)), bounded(task.primary, each.interval)
+        each = replace(each, mean=mean, interval=ends)
+        layers.append(replace(each, chance_best=1 / len(choices), chance_within=0.5) if n else each)
+    answered = replace(answered, layers=tuple(layers))
+    if n:
+        answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices, smallest_sufficient=None)
+    return replace(answered, sentence=search_sentence(answered))
+
+
 def _covariance(scored: Sequence[tuple[int, Array | None]], folds: Sequence[Task]) -> Array:
     """Return (scores, scores): of the errors over items, from the fold and the influences of each score.
 
     Items of different folds have nothing in common; those of one do, whichever layer is scored. No score is known to
-    less than one item of its fold: one that is the same for all items, such as an accuracy of 0, shows no error.
+    less than one item of its fold, see `least_variance`.
     """
     covariance = np.zeros((len(scored), len(scored)))
     for fold, task in enumerate(folds):
         here = {i: psi for i, (of, psi) in enumerate(scored) if of == fold and psi is not None}
         if here:
             rows = np.ix_(list(here), list(here))
-            covariance[rows] = item_covariance(np.stack(list(here.values())), links_of(task.validation))
+            links = links_of(task.validation)
+            covariance[rows] = item_covariance(np.stack(list(here.values())), links)
             for i in here:
-                covariance[i, i] = max(covariance[i, i], (100 / len(task.validation)) ** 2)
+                covariance[i, i] = max(covariance[i, i], least_variance(len(task.validation), links))
     return covariance
 
 

@@ -8,7 +8,8 @@ from layerprobe.finetuning.tuning import agreed, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.study.find import search_folds
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task
 
 
 def search_begun(
@@ -50,7 +51,7 @@ def plan_search(
         LayerProbeError: If the model cannot be loaded.
     """
     level = current().level
-    check_task(task)
+    task = checked_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
 
     def block_steps(n_blocks: int) -> float:

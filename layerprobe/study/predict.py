@@ -3,9 +3,11 @@
 `predict` is the one answer: the command line, `run`, the report and the notebooks have theirs from it.
 """
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
@@ -13,7 +15,7 @@ from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
 from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import distinct_texts, extract, texts_in
+from layerprobe.extraction.embeddings import as_read, distinct_texts, extract_read, texts_in
 from layerprobe.extraction.readability import data_quality
 from layerprobe.files.images import readable_as
 from layerprobe.metrics.names import metric_title
@@ -26,10 +28,11 @@ from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.readings.cka import layer_curve
 from layerprobe.readings.read import read_curves
-from layerprobe.readings.registry import CKA, READINGS
-from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA
+from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split
+from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.quality import TokenQuality
@@ -42,7 +45,13 @@ WORDLESS_RULE = "fall of effective rank"
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
 
+# Texts that a prediction begins with, and the share of bootstrap samples that agree from which on no more are needed.
+FEW_TEXTS, CERTAIN = 128, 0.99
+# What rules read that fewer texts make less certain, and do not change: not so ranks, entropies and dimensions.
+STEADY = ((INFONCE,), (CKA,), (SELF_CKA,))
+
 References = ModelLike | Sequence[ModelLike] | None
+NumberOfTexts = int | Literal["all"] | None
 
 
 def predict(
@@ -55,6 +64,7 @@ def predict(
     alignment: Alignment | None = None,
     documents: Mapping[str, str] | None = None,
     split: TextSplit = "all",
+    n_texts: NumberOfTexts = None,
 ) -> Prediction:
     """Say which layers will drop after fine-tuning, which one to keep, and how far to trust that.
 
@@ -70,10 +80,12 @@ def predict(
         alignment: same-index, relative-depth or best-match.
         documents: Where each text comes from, if texts of one document are not independent.
         split: Whose texts of a task are embedded: train, validation, test, or all.
+        n_texts: How many texts to read, drawn at random, or "all"; by default 128, doubled until 99% of bootstrap
+            samples give the same prediction, and all for rules whose numbers depend on how many there are.
 
     Raises:
-        DataError: If there is no such rule, it needs labels or a reference that were not given, or the model has fewer
-            than three blocks.
+        DataError: If there is no such rule, it needs labels or a reference that were not given, the model has fewer
+            than three blocks, or there are fewer than four texts.
         LayerProbeError: If the model cannot be loaded, or its layers not be compared.
     """
     task, data = (data, data) if isinstance(data, Task) else (None, texts_in(data))
@@ -82,32 +94,38 @@ def predict(
     references = as_models(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
     checkpoint, *bases = resolve_all([model, *references], items=readable_as(texts))
+    numbers = numbers_of_texts(rule, n_texts, len(texts))
     quality = data_quality(checkpoint, data, split=split)
-    embedded, *others = (extract(each, items) for each in (checkpoint, *bases))
-    compared = compare_all(
-        embedded,
-        others or [embedded],
-        measure=measure,
-        alignment=alignment if others else "previous-layer",
-        documents=documents,
-        device=checkpoint.options.device,
-    ).comparisons
     labelled: LayerScores | None = None
     label_warnings: tuple[str, ...] = ()
     if task is not None:
         labelled, scored = score_split(checkpoint, task, split="validation")
         label_warnings = scored.warnings
-    curves = read_curves(
-        checkpoint, items, [name for name in rule_curves(rule) if name != CKA], task=task, documents=documents
-    )
-    rules = [rule, *[rule_by_reference(rule)] * (len(compared) - 1)]
-    drops = [
-        predict_drop(each, rule=name, curves=curves, zero_shot=labelled)
-        for each, name in zip(compared, rules, strict=True)
-    ]
-    tokens = quality.tokens
+    read = [as_read(each, items) for each in (checkpoint, *bases)]
+    tokens, rules = quality.tokens, [rule, *[rule_by_reference(rule)] * (len(bases) - 1)]
+    for before, n in itertools.pairwise((0, *numbers)):
+        drawn = [each.drawn(n, before=before) for each in read]
+        embedded, *others = map(extract_read, (checkpoint, *bases), drawn)
+        compared = compare_all(
+            embedded,
+            others or [embedded],
+            measure=measure,
+            alignment=alignment if others else "previous-layer",
+            documents=documents,
+            device=checkpoint.options.device,
+        ).comparisons
+        names = [name for name in rule_curves(rule) if name != CKA]
+        views = Views(n_texts=max(n, 2)) if rule_curves(rule) in STEADY else None
+        curves = read_curves(checkpoint, drawn[0], names, task=task, documents=documents, views=views)
+        drops = [
+            predict_drop(each, rule=name, curves=curves, zero_shot=labelled)
+            for each, name in zip(compared, rules, strict=True)
+        ]
+        if (drops[0].same or 0.0) >= CERTAIN or (tokens is not None and not tokens.readable):
+            break
     if tokens is not None and not tokens.readable:
         drops = [unread(drop, tokens, n_blocks=embedded.model.n_blocks) for drop in drops]
+    drops = [replace(drop, n_texts=(n, len(texts))) for drop in drops]
     warnings = [
         *(tokens.cautions if tokens else ()),
         *(warning for each in (embedded, *others) for warning in each.warnings),
@@ -122,6 +140,17 @@ def predict(
         warnings=tuple(dict.fromkeys(warnings)),
         data=quality,
     )
+
+
+def numbers_of_texts(rule: str, requested: NumberOfTexts, there: int) -> tuple[int, ...]:
+    """Return how many texts to read, and how many next where the prediction is not certain; DataError for too few."""
+    if requested == "all" or (requested is None and rule_curves(rule) not in STEADY):
+        return (there,)
+    if requested is None:
+        return (*itertools.takewhile(lambda n: n < there, (FEW_TEXTS * 2**i for i in itertools.count())), there)
+    if not isinstance(requested, int) or requested < MIN_SAMPLES:
+        raise DataError(f"expected a number of texts, {MIN_SAMPLES} or more, or 'all', got {requested!r}")
+    return (min(requested, there),)
 
 
 def as_models(models: References) -> tuple[ModelLike, ...]:

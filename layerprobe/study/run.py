@@ -10,16 +10,16 @@ from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
 from layerprobe.errors import DataError
-from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.tuning import agreed, check_layers, finetune, items_of, pooled_by
+from layerprobe.finetuning.tuning import agreed, check_layers, finetune, pooled_by
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.values import SEEDS, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.find import RareSettings, find
-from layerprobe.study.predict import References, as_models, predict
+from layerprobe.study.predict import NumberOfTexts, References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
-from layerprobe.tasks.values import Task, TextSplit, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task, TextSplit
 from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class Predicting(TypedDict, total=False):
     measure: Measure | None
     alignment: Alignment | None
     split: TextSplit
+    n_texts: NumberOfTexts
 
 
 class RunSettings(Searching, Predicting, total=False):
@@ -78,15 +79,15 @@ def run(
         protocol: The paper's by default.
         save_models: Keep the weights of the runs of the search, for `export_model`.
         settings: Those of `find`: tolerance, budget, seeds, scan, cross_validation, and against_last, 3 seeds by
-            default; and of `predict`: rule, measure, alignment, and split.
+            default; and of `predict`: rule, measure, alignment, split, and n_texts.
 
     Raises:
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
     level = current().level
-    check_task(task)
+    task = checked_task(task)
     check_keywords(settings, RunSettings.__annotations__, function="run")
-    seeds, split = check_count(settings.get("seeds", SEEDS)), settings.get("split", "all")
+    seeds = check_count(settings.get("seeds", SEEDS))
     searching: dict[str, Any] = {name: value for name, value in settings.items() if name in Searching.__annotations__}
     predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in Predicting.__annotations__}
     searching |= {"seeds": seeds, "against_last": min(settings.get("against_last", AGAINST_LAST), seeds)}
@@ -116,8 +117,7 @@ def run(
         def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:
                 return ()
-            runs = finetune(tuned, task, chosen, seeds=range(seeds), protocol=protocol)
-            return outcomes(runs, items_of(tuned, runs, task), level=level)
+            return finetune(tuned, task, chosen, seeds=range(seeds), protocol=protocol).outcomes
 
         further = at(checkpoint, layers)
         contrast = at(bases[0], reference_layers) if bases else ()
@@ -136,7 +136,7 @@ def run(
             task_kind=task.kind,
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
-            n_texts=len(task.texts(split)),
+            n_texts=comparison.map.n_samples,
             seeds=tuple(range(seeds)) if fine_tuning else (),
             device=str(resolve_device(options.device)),
             versions=versions(),

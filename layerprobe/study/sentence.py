@@ -42,6 +42,8 @@ def proof_sentence(finding: Finding) -> str:
 def found_drop_sentence(finding: Finding) -> str:
     """Return whether the last layers are worse than the best one, as found on validation."""
     settings, layers = finding.answer.settings, finding.drop_layers
+    if finding.answer.spoilt:
+        return ""
     far, sure = points(settings.tolerance), f"{settings.level:.0%} sure"
     if layers:
         they_are = "it is" if len(layers) == 1 else "they are"
@@ -69,6 +71,8 @@ def expectation_sentence(study: Study) -> str:
         prediction.recommended_layer in finding.answer.candidates,
         prediction.drop_layers == finding.drop_layers and (prediction.drops or _no_drop(finding)),
     )
+    if finding.answer.spoilt:
+        return f"Predicted before training: layer {prediction.recommended_layer}, and {flagged}."
     verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else "disagrees"
     return (
         f"Predicted before training: layer {prediction.recommended_layer}, and {flagged}. Training {verdict}: "
@@ -81,7 +85,7 @@ def grounds(finding: Finding, study: Study | None = None) -> tuple[str, ...]:
     proof = "" if finding.against_last is None else f"{finding.against_last.verdict.capitalize()}: "
     return (
         f"{proof}{proof_sentence(finding)}",
-        found_drop_sentence(finding),
+        *filter(None, (found_drop_sentence(finding),)),
         *(() if study is None else (expectation_sentence(study),)),
         " ".join(filter(None, (finding.spent, finding.doubt))),
     )

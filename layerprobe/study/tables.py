@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 SCAN = "One run with a loss at every layer; the mean of several."
+UNSPOILT = ("scan", "runs", "expected")
+"""What a search says of layers without a claim: all that is said where scores are spoilt."""
 KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 
@@ -90,7 +92,10 @@ def study_table(study: Study) -> Table:
     if finding is not None:
         # what training showed takes the room of how sure was what had been expected, and the runs are the seeds
         tuned, flags = ("mean", "std"), replace(flags, values=_flags(study, finding))
-        columns = [replace(each, shown=each.shown and not _says_how_sure(each)) for each in columns]
+        columns = [
+            replace(each, shown=each.shown and not (each.interval or each.name == "drop_probability"))
+            for each in columns
+        ]
     return Table(
         columns=(
             *columns,
@@ -127,7 +132,7 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
 
     column = columns_of(beliefs)
     within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
-    return (
+    columns = (
         column("scan", lambda each: finding and finding.scanned(each.layer), title="one run", form=".2f", meaning=SCAN),
         column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
         column("expected", lambda each: each.mean, form=".1f", meaning="Score over new items and seeds, x 100."),
@@ -137,6 +142,9 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
         column("candidate", lambda each: finding and each.layer in finding.answer.candidates, shown=False),
         column("found_drop", lambda each: finding and each.layer in finding.drop_layers, shown=False),
     )
+    if finding is None or not finding.answer.spoilt:
+        return columns
+    return tuple(each if each.name in UNSPOILT else replace(each, values=[None] * n_layers) for each in columns)
 
 
 def _outcome_columns(
@@ -146,10 +154,6 @@ def _outcome_columns(
     by_layer = {each.layer: each for each in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
         yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in shown)
-
-
-def _says_how_sure(column: Column) -> bool:
-    return column.interval or column.name == "drop_probability"
 
 
 def _search_note(finding: Finding) -> str:

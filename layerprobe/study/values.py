@@ -22,6 +22,7 @@ from layerprobe.search.sentence import (
     kept_phrase,
     part,
     spent_sentence,
+    spoilt_sentence,
     sufficient_sentence,
     sureness_sentence,
 )
@@ -266,6 +267,8 @@ class Finding(Shown):
     @property
     def certainty(self) -> str:
         """Which layers may be the best, and which smaller one will do, in sentences."""
+        if self.answer.spoilt:
+            return spoilt_sentence(self.answer.spoilt)
         smallest = self.answer.smallest_sufficient
         gains = "" if smallest is None else self.gains(smallest)
         said = sureness_sentence(self.answer), sufficient_sentence(self.answer, gains=gains)
@@ -280,6 +283,8 @@ class Finding(Shown):
     @property
     def doubt(self) -> str:
         """What is uncertain and what it would take, in sentences; empty where the best layer is settled."""
+        if self.answer.spoilt:
+            return ""
         errors = (error for each in self.outcomes for error in (each.validation_error, each.error) if error)
         return doubt_sentence(self.answer, unit=next((error.unit for error in errors), "item"))
 
@@ -314,6 +319,8 @@ class Finding(Shown):
 
     def flag(self, layer: int) -> str:
         """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
+        if self.answer.spoilt:
+            return ""
         if layer == self.best_layer:
             return "keep"
         if layer == self.answer.smallest_sufficient:

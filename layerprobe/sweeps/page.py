@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names, listed
@@ -33,8 +32,7 @@ def sweep_page(result: SweepResult) -> Page:
             section("layers", result.table.title, table_of(result.table)),
         ),
         terms=("Layer", "TMFT", "Interval of the mean"),
-        data=to_json(result),
-        table=result.table,
+        result=result,
         stem="sweep",
     )
 

@@ -155,7 +155,7 @@ class _LoadedSweep:
 
 def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
     lines = [
-        (level, f"{settings.source}: {line}")
+        (level, line if line.startswith(start := f"{settings.source}: ") else start + line)
         for settings, task in zip(sweep.tasks, tasks, strict=True)
         for level, notes in ((logging.INFO, task.notes), (logging.WARNING, task.warnings))
         for line in notes

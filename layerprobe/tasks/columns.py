@@ -159,7 +159,7 @@ def training_columns(
     """Return a table of training examples without its header row, its columns of texts, and that of the gain, if any.
 
     The texts are query (or anchor), positive (or document) and from `negatives[0]` to `negatives[1]` negatives. By
-    default usual names are known, those of negatives begin with that word. Columns that are asked for are in this
+    default usual names are known, those of negatives begin with that word. Requested columns are in this
     order; where fewer negatives will do, a last one of numbers is the gain. Raise TaskError if the layout is not known.
     """
     least, most = negatives
@@ -200,7 +200,7 @@ def _looks_like_header(table: Table) -> bool:
 
 
 def _asked_for(table: Table, columns: Columns) -> tuple[Table, list[str]]:
-    """Return the columns that are asked for, and the table, its first row read as names where one is a name."""
+    """Return the requested columns, and the table, its first row read as names where one is a name."""
     items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
     wanted = [str(item).strip() for item in items]
     return table if all(map(_is_index, wanted)) else table.with_header(), wanted

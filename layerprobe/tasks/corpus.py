@@ -36,5 +36,5 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
 
 def _load_compressed(path: str | Path) -> TextFile:
     if not Path(path).name.lower().endswith(".txt.gz"):
-        raise DataError(f"expected compressed texts to be a .txt.gz file with one a line, got {path}")
+        raise DataError(f"expected compressed texts to be a .txt.gz file with one per line, got {path}")
     return texts_of_lines(path, skip_empty=True)

@@ -74,7 +74,7 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
         first, *second = (cells[text] for text in texts)
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
     said = (f"{table.name}: left out {count(blank, 'row')} without texts and {table.column(target)}",) if blank else ()
-    changed = cleaner.warnings(table.name, _unit(len(texts) == 2))
+    changed = cleaner.warnings(table.name, "pair" if len(texts) == 2 else "text")
     names = tuple(table.header[i] if table.header else str(i) for i in found) if table.inferred else None
     return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed), notes=table.notes, columns=names)
 
@@ -124,9 +124,8 @@ def task_of(
             fits no usual range; if there are too many classes, or another split has one that the train split lacks.
     """
     unit, whole = KINDS[kind].unit, splits["train"]
-    copies = f"copies of {'an' if unit[0] in 'aeiou' else 'a'} {unit}"
-    if whole and whole[0].second is not None:
-        copies += ", turned round or not,"
+    pairs = bool(whole) and whole[0].second is not None
+    copies = "duplicates, including swapped pairs," if pairs else "duplicates"
     one_piece = len(splits) == 1
     keys = [row.pair for row in whole]
     splits, drawn = with_all_splits(splits, keys, ratios, seed=seed, unit=unit, together=copies)
@@ -209,7 +208,3 @@ def _examples(rows: Sequence[Row], number: Mapping[str, int], score_range: tuple
             float(number[row.label]) if score_range is None else scale(row.score, score_range) for row in rows
         ),
     )
-
-
-def _unit(pairs: bool) -> str:
-    return "pair" if pairs else "text"

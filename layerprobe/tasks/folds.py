@@ -12,6 +12,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from layerprobe.errors import DataError
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task
 
 LARGEST = 0.5
@@ -63,7 +64,7 @@ def _assigned(pool: Items, n_folds: int, seed: int) -> np.ndarray:
 def _joined(pool: Items) -> list[list[int]]:
     """Return groups of examples that are connected by shared texts."""
     number: dict[str, int] = {}
-    sides = [[number.setdefault(text, len(number)) for text in side] for side in pool.sides]
+    sides = [[number.setdefault(plain(text), len(number)) for text in side] for side in pool.sides]
     items = np.tile(np.arange(len(pool)), len(sides))
     texts = len(pool) + np.concatenate([np.array(side) for side in sides])
     size = len(pool) + len(number)
@@ -73,7 +74,7 @@ def _joined(pool: Items) -> list[list[int]]:
 
 
 def _copies(pool: Items) -> list[list[int]]:
-    return _grouped([frozenset(item) for item in zip(*pool.sides, strict=True)])
+    return _grouped(list(pool.alike))
 
 
 def _grouped(keys: list[object]) -> list[list[int]]:

@@ -19,7 +19,7 @@ _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """How a file is written, as far as its reader is told; the rest is found out."""
+    """How a file is written; what is None is detected."""
 
     delimiter: str | None = None
     """comma, semicolon, tab, pipe, or any other single character."""
@@ -58,9 +58,9 @@ class Format:
 
 
 def find_encoding(path: Path) -> str:
-    """Return the encoding of a text file; utf-8 too where it is none that could be told, so that reading fails.
+    """Return the encoding of a text file; utf-8 too where none is detected, so that reading fails.
 
-    A byte order mark decides, then whether all of it is UTF-8; what is left is told by chardet from the lines that are
+    A byte order mark decides, then whether all of it is UTF-8; of the rest, chardet decides from the lines that are
     not ASCII. What is UTF-8 for the most part is damaged UTF-8.
 
     Raises:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from layerprobe.metrics.links import Links
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items
 
 
@@ -24,7 +25,10 @@ def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Lin
     known = documents or {}
     numbers: dict[tuple[bool, str], int] = {}
     sides = [
-        np.array([numbers.setdefault((text in known, known.get(text, text)), len(numbers)) for text in side], np.intp)
+        np.array(
+            [numbers.setdefault((text in known, known.get(text) or plain(text)), len(numbers)) for text in side],
+            np.intp,
+        )
         for side in examples.sides
     ]
     if sum(len(set(item)) for item in zip(*sides, strict=True)) == len(numbers):

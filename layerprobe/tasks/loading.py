@@ -17,7 +17,7 @@ from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.memory import table_of, tables_of
-from layerprobe.tasks.quality import with_overlaps
+from layerprobe.tasks.overlaps import with_counts, without_overlaps
 from layerprobe.tasks.splitting import SPLITS, check_ratios
 from layerprobe.tasks.tables import (
     Table,
@@ -50,6 +50,7 @@ class TaskSource:
     skip_broken: bool = False
     query_prompt: str | None = None
     document_prompt: str | None = None
+    keep_overlaps: bool = False
     score_range: tuple[float, float] | None = None
 
 
@@ -62,6 +63,7 @@ class RareSource(TypedDict, total=False):
     skip_broken: bool
     query_prompt: str | None
     document_prompt: str | None
+    keep_overlaps: bool
 
 
 DATA = "data"
@@ -83,10 +85,11 @@ def load_task(
     """Load texts or pairs of texts with gold scores or labels, in three splits.
 
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
-    still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
-    Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, and the
-    texts that splits share; its notes say how the data was understood. Every split has at least 4 examples and
-    2 different targets.
+    still missing are drawn at random from the train file; duplicates, including swapped pairs, stay together.
+    Items that stand in two splits are left out of the one that trains or chooses, see `layerprobe.tasks.overlaps`.
+    Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, what was
+    left out, and the texts that splits share; its notes say how the data was understood. Every split has at least 4
+    examples and 2 different targets.
 
     Args:
         source: A CSV, TSV, TXT (a table too), JSONL or Parquet file; a folder of such files; `stsb`; the hub name of a
@@ -106,11 +109,12 @@ def load_task(
             for all splits together. split_ratios: shares of train, validation and test where a file is split, and seed:
             of that split. skip_broken: leave images out that do not open; otherwise they are an error. query_prompt
             and document_prompt: put before every query and document of a retrieval task, such as "query: "; by default
-            as options or model say.
+            as options or model say. keep_overlaps: leave items that stand in two splits in both; scores are then
+            spoilt, and nothing is claimed from them.
 
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
-            small.
+            small, also without what other splits have.
         DataError: If there is no such kind.
     """
     check_keywords(rare, RareSource.__annotations__, function="load_task")
@@ -135,7 +139,7 @@ def load_task(
         return _of_tables(given, kind)
     if given.score_range is not None:
         raise TaskError(f"expected no score range for {kind}, got {given.score_range}")
-    return with_overlaps(loader(given))
+    return _apart(loader(given), given)
 
 
 def _of_tables(given: TaskSource, kind: str | None) -> Task:
@@ -164,7 +168,13 @@ def _of_tables(given: TaskSource, kind: str | None) -> Task:
         notes=notes,
         warnings=warnings,
     )
-    return with_overlaps(task)
+    return _apart(task, given)
+
+
+def _apart(task: Task, given: TaskSource) -> Task:
+    """Return a task whose splits have no items in common, unless they are to be kept."""
+    task = replace(task, keep_overlaps=given.keep_overlaps)
+    return with_counts(without_overlaps(task, ratios=given.split_ratios, seed=given.seed))
 
 
 def _recognised(source: object) -> str | None:

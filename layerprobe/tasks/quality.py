@@ -7,8 +7,8 @@ import math
 import statistics
 import typing
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.files.images import readable_as
@@ -16,7 +16,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import Split
 from layerprobe.results.table import Table, named_values
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.texts import count
+from layerprobe.tasks.texts import count, plain
 from layerprobe.tasks.values import Examples, Items, Task, TextSplit
 
 UNREADABLE = 0.25
@@ -113,7 +113,7 @@ class SplitQuality:
     n: int
     """Examples."""
     copies: int
-    """Examples whose texts, turned round or not, were in an earlier one."""
+    """Examples whose texts, swapped or not, were in an earlier one."""
     in_train: int
     """Distinct texts that are in the train split too; 0 for that itself."""
     targets: tuple[tuple[str, int], ...]
@@ -211,25 +211,6 @@ def visible_difference(n: int, *, labelled: bool) -> float:
     return 100 * errors * (share if labelled else correlation) * math.sqrt(2 * (1 - NEIGHBOURS))
 
 
-def with_overlaps(task: Task) -> Task:
-    """Return a task whose warnings also say how many texts, and whole items, its splits have in common."""
-    pairs: tuple[tuple[Split, Split], ...] = (("test", "train"), ("validation", "train"), ("test", "validation"))
-    said = [_overlap(task, split, other) for split, other in pairs]
-    return replace(task, warnings=(*task.warnings, *filter(None, said)))
-
-
-def _overlap(task: Task, split: Split, other: Split) -> str:
-    items, seen, unit = task.split(split), task.split(other), KINDS[task.kind].unit
-    texts = _side_texts(items)
-    if not (n := len(texts & _side_texts(seen))):
-        return ""
-    before, several = _distinct(seen), len(items.sides) > 1
-    whole = count(sum(item in before for item in _whole(items)), f"whole {unit}")
-    of = count(len(texts), "text" if several else unit)
-    said = f"{n:,} of {of} of the {split} split are in the {other} split too"
-    return f"{said} ({whole})" if several else said
-
-
 def _named(split: TextSplit) -> str:
     return "the data" if split == "all" else f"the {split} split"
 
@@ -242,7 +223,7 @@ def _split_quality(task: Task, split: TextSplit) -> SplitQuality:
     return SplitQuality(
         split=split,
         n=len(examples),
-        copies=len(examples) - len(_distinct(examples)),
+        copies=len(examples) - len({frozenset(map(plain, item)) for item in zip(*examples.sides, strict=True)}),
         in_train=in_train,
         targets=_targets(task, examples),
         visible=visible_difference(len(examples), labelled=labelled),
@@ -253,27 +234,13 @@ def _side_texts(items: Items) -> set[str]:
     return {text for side in items.sides for text in side}
 
 
-def _distinct(examples: Items) -> set[frozenset[str]]:
-    return set(_whole(examples))
-
-
-def _whole(items: Items) -> Iterator[frozenset[str]]:
-    return map(frozenset, zip(*items.sides, strict=True))
-
-
 def _targets(task: Task, items: Items) -> tuple[tuple[str, int], ...]:
     if not isinstance(items, Examples):
         return ()
-    return _label_counts(task, items) if task.labels else _histogram(items)
-
-
-def _label_counts(task: Task, examples: Examples) -> tuple[tuple[str, int], ...]:
-    counts = Counter(examples.targets)
-    return tuple((label, counts[number]) for number, label in enumerate(task.labels))
-
-
-def _histogram(examples: Examples) -> tuple[tuple[str, int], ...]:
-    counts = Counter(min(int(target * _BINS), _BINS - 1) for target in examples.targets)
+    if task.labels:
+        classes = Counter(items.targets)
+        return tuple((label, classes[number]) for number, label in enumerate(task.labels))
+    counts = Counter(min(int(target * _BINS), _BINS - 1) for target in items.targets)
     return tuple((f"{(i + 1) / _BINS:g}", counts[i]) for i in range(_BINS))
 
 

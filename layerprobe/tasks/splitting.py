@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.tasks.texts import count
+from layerprobe.tasks.texts import count, plain
 from layerprobe.tasks.values import Items, Task
 
 SPLITS = ("train", "validation", "test")
 Whole = TypeVar("Whole", bound=Items | list[Any])
 
 
-def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
+def split_by_ratio(pairs: Sequence[tuple[str, ...]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
     """Return which pairs go to which split, in their order.
 
-    Copies of a pair and the pair turned round land in one split, so that no pair is trained on and tested on.
+    Copies of a pair and the swapped pair land in one split, so that no pair is trained on and tested on.
 
     Args:
         pairs: First and second sentences.
@@ -31,7 +31,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
     check_ratios(ratios)
     groups: dict[frozenset[str], list[int]] = {}
     for i, pair in enumerate(pairs):
-        groups.setdefault(frozenset(pair), []).append(i)
+        groups.setdefault(frozenset(map(plain, pair)), []).append(i)
     shuffled = list(groups.values())
     random.Random(seed).shuffle(shuffled)
     splits: list[list[int]] = [[] for _ in ratios]
@@ -46,7 +46,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
 
 def with_all_splits(
     splits: Mapping[str, Whole],
-    keys: Iterable[tuple[str, str]],
+    keys: Iterable[tuple[str, ...]],
     ratios: Sequence[float],
     *,
     seed: int,
@@ -90,7 +90,7 @@ def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Tas
 def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
     """Return a task with other splits of all its examples: so many to train and to choose by, and all the rest to test.
 
-    Examples that are copies of each other, or the same pair turned round, land in one split, which can then
+    Examples that are copies of each other, or the same pair swapped, land in one split, which can then
     have a few more, see `split_by_ratio`.
 
     Raises:

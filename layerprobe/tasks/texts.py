@@ -13,6 +13,16 @@ MAX_CHARACTERS = 100_000
 _UNUSABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
+def plain(text: str) -> str:
+    """Return a text without what does not make another one of it: upper case, and how words are spaced.
+
+    Examples:
+        >>> plain(" A  man sleeps. ")
+        'a man sleeps.'
+    """
+    return " ".join(text.split()).casefold()
+
+
 @dataclass(slots=True)
 class Cleaner:
     """Cleans texts one by one and counts what it changed."""

@@ -15,6 +15,7 @@ from layerprobe.files.serialisation import RARE, digest
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.texts import plain
 
 TextSplit = Literal["all", "train", "validation", "test"]
 """Whose texts: of one split, or of all."""
@@ -70,6 +71,16 @@ class Items(abc.ABC):
     def texts(self) -> tuple[str, ...]:
         """The distinct texts in order of first appearance, item by item."""
         return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
+
+    @property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """By item, what makes it the same as another, whatever their targets: its texts in any order, see `plain`."""
+        return tuple(tuple(sorted(set(map(plain, item)))) for item in zip(*self.sides, strict=True))
+
+    @property
+    def parts(self) -> tuple[str, tuple[str, ...]]:
+        """What other items can have a part of, and what it is called: texts of pairs; nothing of single texts."""
+        return "text", self.texts if len(self.sides) > 1 else ()
 
     @property
     def prompts(self) -> tuple[str | None, str | None] | None:
@@ -179,6 +190,8 @@ class Task:
     """What scores of 0 and 1 were in the source; None where several sources had their own."""
     one_piece: bool = False
     """Whether the data has no predefined split: where nothing is fitted, all of it is scored."""
+    keep_overlaps: bool = False
+    """Whether items that stand in two splits stay in both; no claim is made by scores that they spoil."""
     notes: tuple[str, ...] = ()
     """How the data was understood, in plain words."""
     warnings: tuple[str, ...] = ()
@@ -313,6 +326,8 @@ class TaskSettings:
     """Whether rows with an empty cell are left out; they are an error otherwise."""
     skip_broken: bool = False
     """Whether images that do not open are left out; they are an error otherwise."""
+    keep_overlaps: bool = field(default=False, metadata=RARE)
+    """Whether items that stand in two splits stay in both; scores are then spoilt, and nothing is claimed."""
     query_prompt: str | None = field(default=None, metadata=RARE)
     """Put before every query of a retrieval task; by default what the options or the model say."""
     document_prompt: str | None = field(default=None, metadata=RARE)

@@ -1,4 +1,4 @@
-"""All text architectures of the transformers version at hand that build with a tiny configuration, one after another.
+"""All text architectures of the installed transformers version that build with a tiny configuration, one after another.
 
 Each is saved with random weights, extracted, examined and exported, and held against an oracle that knows nothing of
 layerprobe: the model with its later blocks replaced by modules that pass on what they read. What comes out is one of

@@ -43,7 +43,7 @@ from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.results import load_failure, load_finished, read_origin, save_failure
 from layerprobe.finetuning.saved import load_saved_run
-from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
+from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
 from layerprobe.lab.adaptation.run import adapt_in_store
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
@@ -222,7 +222,7 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
     made = finetune(given(checkpoint, options), task, (1, 2), seeds=(0, 1), protocol=protocol, save_models=True)
     directories = saved_models(given(checkpoint, options), made, task)
     joint = scan(given(checkpoint, options), task, seeds=(0, 1), protocol=protocol)
-    joint_directories = scan_models(given(checkpoint, options), joint, task)
+    joint_directories = saved_models(given(checkpoint, options), joint, task)
     failed = FailedRun(layer=3, seed=0, message="the loss is nan", step=2, versions=versions())
     failures = [directories[0].with_name(f"layer-003-seed-{seed}") for seed in (0, 1)]
     for seed, directory in enumerate(failures):

@@ -60,6 +60,7 @@ class Made:
     embeddings_r = cached_property(lambda self: lp.extract(lp.Model(self.r, cache_dir=self.folder / "cache"), TEXTS))
     scores = cached_property(lambda self: lp.score(self.m, self.task))
     prediction = cached_property(lambda self: lp.predict(self.m, self.task))
+    tuned = cached_property(lambda self: lp.finetune(self.m, self.task, [1, 2], seeds=[0], protocol=SHORT))
     finding = cached_property(lambda self: lp.find(self.m, self.task, seeds=2, protocol=SHORT, save_models=True))
     study = cached_property(lambda self: lp.run(self.m, self.task, seeds=2, protocol=SHORT))
     comparison = cached_property(lambda self: lp.compare(self.embeddings, self.embeddings_r))
@@ -96,10 +97,13 @@ RIGHT: dict[str, Call] = {
     "confirm(finding)": lambda x: lp.confirm(x.m, x.task, x.finding, seeds=[0, 1], protocol=SHORT).summary,
     "confirm(study)": lambda x: lp.confirm(x.m, x.task, x.study, seeds=2, protocol=SHORT).summary,
     "finetune(layer)": lambda x: lp.finetune(x.m, x.task, 2, seeds=1, protocol=SHORT)[0].summary,
-    "finetune(layers)": lambda x: lp.finetune(x.m, x.task, [1, 2], seeds=[0], protocol=SHORT),
+    "finetune(layers)": lambda x: x.tuned.to_pandas(),
+    "finetune(layers), as a list": lambda x: [run.layer for run in x.tuned] + [len(x.tuned), x.tuned[-1].layer],
+    "finetune(layers).to_json": lambda x: lp.from_json(type(x.tuned), x.tuned.to_json()),
+    "finetune(finetune)": lambda x: lp.finetune(x.m, x.task, x.tuned, seeds=1, protocol=SHORT).plot(),
     "finetune(prediction)": lambda x: lp.finetune(x.m, x.task, x.prediction, seeds=1, protocol=SHORT),
     "finetune(finding)": lambda x: lp.finetune(x.m, x.task, x.finding, seeds=1, protocol=SHORT),
-    "scan(model, task)": lambda x: lp.scan(x.m, x.task, seeds=1, protocol=SHORT)[0].summary,
+    "scan(model, task)": lambda x: lp.scan(x.m, x.task, seeds=1, protocol=SHORT).summary,
     "run(model, task)": lambda x: x.study.summary,
     "run(model, task, reference)": lambda x: lp.run(x.m, x.task, reference=x.r, fine_tuning=False).summary,
     "compare(models, texts)": lambda x: lp.compare(x.m, x.r, TEXTS).summary,
@@ -111,12 +115,14 @@ RIGHT: dict[str, Call] = {
     "export(layer)": lambda x: lp.export_model(x.m, x.out, layer=2),
     "export(layer=prediction)": lambda x: lp.export_model(x.m, x.out, layer=x.prediction),
     "export(layer=finding)": lambda x: lp.export_model(x.m, x.out, layer=x.finding),
+    "export(layer=finetune)": lambda x: lp.export_model(x.m, x.out, layer=x.tuned),
     "export(finding)": lambda x: lp.export_model(x.finding, x.out),
     "write_report(study)": lambda x: lp.write_report(x.study, x.out.with_suffix(".html")),
     "write_report(finding)": lambda x: lp.write_report(x.finding, x.out.with_suffix(".html")),
     "write_report(prediction)": lambda x: lp.write_report(x.prediction, x.out.with_suffix(".html")),
     "write_report(comparison)": lambda x: lp.write_report(x.comparison, x.out.with_suffix(".html")),
     "write_report(scores)": lambda x: lp.write_report(x.scores, x.out.with_suffix(".html")),
+    "write_report(finetune)": lambda x: lp.write_report(x.tuned, x.out.with_suffix(".html")),
     "to_json and back": lambda x: lp.from_json(type(x.prediction), x.prediction.to_json()),
     "load_task(frame)": lambda x: lp.load_task(
         pd.concat([x.pairs] * 20, ignore_index=True).assign(

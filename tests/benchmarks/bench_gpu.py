@@ -7,7 +7,7 @@ has the shape of BERT-base and random weights, texts are random words of a token
 tokens each, or lengths as sentences of the STS benchmark have them.
 
     rates       what the device does by itself: matrix products and copies, to hold the other figures against
-    extraction  all layers by `embed_layers` in bfloat16 at several token budgets, with tokens at hand, with weights in
+    extraction  all layers by `embed_layers` in bfloat16 at several token budgets, with tokens ready, with weights in
                 bfloat16 and to a store on disk; the bare forward pass on the same batches; the last layer by
                 `SentenceTransformer.encode` in bfloat16 with scaled-dot-product attention, and with flash attention
                 where it is installed
@@ -298,7 +298,7 @@ def extraction_ways(bench: Bench, encoder: Encoder, peers: dict[str, Any], texts
     for budget in bench.size.budgets:
         part = functools.partial(embed_layers, batch_tokens=budget)
         ways[f"all layers, {budget} tokens a batch"] = functools.partial(_with_tokens, part, encoder, texts)
-        ways[f"all layers, {budget}, tokens at hand"] = functools.partial(part, encoder, tokens)
+        ways[f"all layers, {budget}, tokens made before"] = functools.partial(part, encoder, tokens)
         ways[f"all layers, {budget}, weights in bfloat16"] = functools.partial(_with_tokens, part, narrow, texts)
         ways[f"bare pass, {budget}"] = functools.partial(bare, encoder, batches_of(encoder, tokens, budget))
     for attention, peer in peers.items():

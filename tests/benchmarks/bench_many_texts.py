@@ -103,37 +103,41 @@ def rates(shards: Sequence[tuple[float, float]], rows: int) -> str:
     return f"texts/s of the first and the last {tenth} of {len(shards)} shards: {clock}; of processor time {processor}"
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Run the commands and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, nargs="+", default=[100_000, 400_000])
     parser.add_argument("--store-dtype", default="float32", choices=("float32", "float16"))
     parser.add_argument("--no-intervals", action="store_true", help="compare without intervals")
-    arguments = parser.parse_args()
+    parser.add_argument("--no-compare", action="store_true", help="extract alone")
+    parser.add_argument("--few", type=int, default=FEW, help="texts that others are compared with")
+    arguments = parser.parse_args(given)
     model = embedded_model("rtd")
     folder = Path(tempfile.mkdtemp(prefix="many-texts-"))
     os.environ["LAYERPROBE_CACHE"] = str(folder / "cache")
     intervals = ["--no-intervals"] if arguments.no_intervals else []
     bases = None
     try:
-        for n in (FEW, *arguments.texts):
+        for n in (arguments.few, *arguments.texts):
             texts = folder / f"{n}.txt"
             write_sentences(texts, n)
             options = ["--texts", texts, "--store-dtype", arguments.store_dtype, "--json", "-q"]
             extracted = watched("extract", model, *options)
-            compared = watched("compare", model, *options, *intervals)
+            usages = [("extract", extracted)]
+            if not arguments.no_compare:
+                usages.append(("compare", watched("compare", model, *options, *intervals)))
             if bases is None:
-                bases = extracted, compared
+                bases = [usage for _, usage in usages]
                 shutil.rmtree(folder / "cache" / "embeddings")
                 continue
             entry = Path(json.loads(extracted.printed)["folder"])
             manifest = json.loads((entry / "manifest.json").read_text())
             disk = sum(path.stat().st_size for path in entry.iterdir())
             print(f"{n:,} texts, {texts.stat().st_size / n:.0f} bytes each, {arguments.store_dtype}:")
-            for name, usage, base in zip(("extract", "compare"), (extracted, compared), bases, strict=True):
+            for (name, usage), base in zip(usages, bases, strict=True):
                 print(
                     f"  {name}: {usage.seconds:.0f} s, {n / usage.seconds:,.0f} texts/s; memory of its own "
-                    f"{readable_size(usage.own - base.own)} above that with {FEW} texts "
+                    f"{readable_size(usage.own - base.own)} above that with {arguments.few} texts "
                     f"({readable_size(base.own)}), with mapped files {readable_size(usage.resident - base.resident)}"
                 )
             if len(extracted.shards) > 3:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -68,7 +68,7 @@ def one_round(trainer: Trainer, steps: int, *, reverse: bool) -> dict[str, float
     return {name: n_tokens / seconds(ways[name], trainer.device) for name in order}
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Print a line an objective."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--steps", type=int, default=10, help="steps a round")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     device = resolve_device(arguments.device)
     autocast = autocast_dtype("auto", device) if device.type == "cuda" else None
     if device.type == "cpu":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,14 @@ def measure(name: str, answers: Generator[Any, None, None], n_jobs: int) -> None
     print(f"{name:8} {each:8.3f} ms a job   first after {first - began:5.1f} s   {grown:+.0f} MiB here", flush=True)
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", type=int, nargs="?", default=10_000)
-    n_jobs = parser.parse_args().jobs
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2])
+    arguments = parser.parse_args(given)
+    n_jobs = arguments.jobs
     with tempfile.TemporaryDirectory() as folder:
-        for workers in (1, 2):
+        for workers in arguments.processes:
             print(f"{n_jobs:,} empty jobs, {workers} processes")
             local = Workers(executor="processes", count=workers)
             cluster = Workers(executor="ray", address="local", folders=(Path(folder),), count=workers)

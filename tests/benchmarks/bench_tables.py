@@ -9,6 +9,7 @@ import argparse
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 STUDY = Path(__file__).parents[2] / "docs" / "gallery" / "study.json"
@@ -27,12 +28,12 @@ print(done - imported, done - began)
 """
 
 
-def main() -> None:
+def main(given: Sequence[str] | None = None) -> None:
     """Print the median of some processes without and with the import of pandas."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--study", type=Path, default=STUDY, help="study.json")
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     rounds = [_seconds(arguments.study) for _ in range(arguments.rounds)]
     for name, seconds in zip(
         ("to_pandas", "to_pandas with the import of pandas"), zip(*rounds, strict=True), strict=True

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,11 @@ def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, P
         (("find", "MODEL", "-t", "DATA", "--format", "delimitr=;"), "KEY=VALUE"),
         (("finetune", "MODEL", "-t", "DATA", "--scan", "--layers", "1"), "no --layers with --scan"),
         (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "--scan with --weighting"),
+        (("find", "MODEL", "-t", "DATA", "--device", "cuda:1"), "got 'cuda:1': this torch has no CUDA"),
+        (("lab", "pretrain", "new", "--device", "cuda"), "this torch has no CUDA"),
+        (("score", "MODEL", "-t", "DATA", "--backend", "openvino"), "pip install 'layerprobe[openvino]'"),
+        (("extract", "MODEL", "-t", "DATA", "--ray", "auto"), "pip install 'layerprobe[ray]'"),
+        (("finetune", "MODEL", "-t", "DATA", "--lora", "8"), "pip install 'layerprobe[lora]'"),
     ],
 )
 def test_a_mistake_is_told_before_torch_is_loaded(
@@ -181,8 +187,9 @@ def test_a_mistake_is_told_before_torch_is_loaded(
     arguments: tuple[str, ...],
     said: str,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "layerprobe.encoders.loading", None)
-    monkeypatch.setitem(sys.modules, "layerprobe.export.run", None)
+    for absent in ("layerprobe.encoders.loading", "layerprobe.export.run", "openvino", "ray", "peft"):
+        monkeypatch.setitem(sys.modules, absent, None)
+    monkeypatch.setattr(metadata, "version", lambda _: "2.13.0+cpu")
     places = {"MODEL": pair[0], "DATA": pairs_file, "FULL": pairs_file.parent}
     done = layerprobe(*(places.get(argument, argument) for argument in arguments))
     assert done.code in (1, 2)

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from layerprobe_cli.main import app
 from layerprobe_cli.options import RENAMED
 from typer.testing import CliRunner
 
+from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, sealed
@@ -58,7 +60,7 @@ def test_help_of_a_group_names_its_commands(group: str) -> None:
 def test_help_is_short_and_help_all_has_every_option(command: str) -> None:
     short, whole = help_of(*command.split(), "--help"), help_of(*command.split(), "--help-all")
     assert f"layerprobe {command}" in short.split("Example:")[1]
-    assert len(short.splitlines()) <= (100 if command == "find" else 115)
+    assert len(short.splitlines()) <= 100
     options = [set(re.findall(r"^│ +(?:\* +)?(--[a-z-]+)", text, re.MULTILINE)) for text in (short, whole)]
     assert options[0] <= options[1]
     assert (f" more options: layerprobe {command} --help-all" in short) == (options[0] != options[1])
@@ -453,8 +455,31 @@ def test_doctor_says_which_backends_there_are(
         monkeypatch.setitem(sys.modules, package, None)
     printed = layerprobe("doctor", pair[0]).out
     assert "\nbackend   " in printed
-    assert "the backend openvino is not installed: pip install 'layerprobe[openvino]'" in printed
+    assert "the backend openvino needs openvino, which is not installed: pip install 'layerprobe[openvino]'" in printed
     assert printed.splitlines()[-1] == "--backend auto takes torch: no other can be taken"
+
+
+def test_doctor_measures_backends_on_the_texts_that_are_given(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[object]()
+
+    def survey(encoder: object, checkpoint: object, options: object, texts: Sequence[str]) -> BackendSurvey:
+        seen.append(list(texts))
+        findings = (
+            BackendFinding(backend="torch", tokens_per_second=1000.0),
+            BackendFinding(backend="onnx", differences=(1e-6,), tokens_per_second=1040.0, speedup=(1.04, 0.97, 1.11)),
+        )
+        return BackendSurvey(findings=findings, threads=2)
+
+    monkeypatch.setattr("layerprobe.extraction.doctor.survey", survey)
+    (tmp_path / "texts.txt").write_text("a b c\nb c d e\n")
+    printed = layerprobe("doctor", pair[0], "--texts", tmp_path / "texts.txt").out
+    assert seen == [["a b c", "b c d e"]]
+    assert re.search(r"onnx +1,040 +1\.04 +0\.97 to 1\.11  equals torch", printed), printed
+    measured = "1.04 times as fast as torch with 2 threads, 95% interval 0.97 to 1.11"
+    advice = f"--backend auto takes torch: onnx is as fast ({measured})"
+    assert advice in printed
 
 
 def test_a_backend_that_is_not_there_is_told_in_one_line(
@@ -463,7 +488,10 @@ def test_a_backend_that_is_not_there_is_told_in_one_line(
     monkeypatch.setitem(sys.modules, "openvino", None)
     done = layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "openvino")
     assert done.code == 1
-    assert done.error == "error: the backend openvino is not installed: pip install 'layerprobe[openvino]'"
+    assert (
+        done.error
+        == "error: the backend openvino needs openvino, which is not installed: pip install 'layerprobe[openvino]'"
+    )
     assert layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "tensorrt").code == 2
 
 

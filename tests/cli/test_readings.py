@@ -23,7 +23,7 @@ def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_fi
     curves = {name: from_json(LayerCurve, json.dumps(curve)) for name, curve in printed["readings"].items()}
     assert list(curves) == alone()
     for layer in range(1, 4):
-        assert lines[2 + layer].split()[1:] == [f"{curve.values[layer]:.3f}" for curve in curves.values()]
+        assert lines[2 + layer].split()[1:] == [f"{curve.values[layer]:.4g}" for curve in curves.values()]
     # there is no layer before the first one
     assert len(lines[2].split()) == len(lines[3].split()) - 1
     assert {name for name, curve in curves.items() if curve.standard_errors} == {

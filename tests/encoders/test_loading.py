@@ -130,12 +130,33 @@ def test_reduced_precision_is_autocast_over_float32_weights(
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == expected
 
 
-def test_auto_takes_bfloat16_where_the_hardware_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("knows_it", "gain", "taken"), [(False, 9.0, False), (True, 0.4, False), (True, 1.1, False), (True, 2.0, True)]
+)
+def test_auto_takes_bfloat16_where_it_is_measured_to_be_faster(
+    monkeypatch: pytest.MonkeyPatch, knows_it: bool, gain: float, taken: bool
+) -> None:
     cpu = torch.device("cpu")
-    for has_it in (False, True):
-        monkeypatch.setattr("layerprobe.encoders.loading._computes_bfloat16", lambda device, found=has_it: found)
-        assert autocast_dtype("auto", cpu) == (torch.bfloat16 if has_it else None)
-        assert autocast_dtype("float32", cpu) is None
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: knows_it)
+    monkeypatch.setattr("layerprobe.encoders.loading._bfloat16_gain", lambda: gain)
+    assert autocast_dtype("auto", cpu) == (torch.bfloat16 if taken else None)
+    assert autocast_dtype("float32", cpu) is None
+
+
+def test_the_gain_of_bfloat16_is_measured_in_turns_and_changes_no_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, order = 0.0, list[torch.dtype]()
+
+    def linear(x: torch.Tensor, weight: torch.Tensor) -> None:
+        nonlocal now
+        order.append(x.dtype)
+        now += 3.0 if weight.dtype == torch.float32 else 1.5
+
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    monkeypatch.setattr(torch.nn.functional, "linear", linear)
+    state = torch.get_rng_state()
+    assert loading._bfloat16_gain.__wrapped__() == 2.0
+    assert order[:4] == [torch.float32, torch.bfloat16] * 2
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_unknown_options_are_refused(checkpoint: Saved) -> None:

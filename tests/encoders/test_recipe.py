@@ -265,11 +265,14 @@ def test_prompts_of_retrieval_are_those_of_sentence_transformers(prompts: dict[s
         assert found == (whole.prompts["query"], whole.prompts["document"])
 
 
-def test_an_export_keeps_prompts_of_retrieval_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_an_export_keeps_prompts_of_retrieval_and_pooling_that_layerprobe_does_not_have(tmp_path: Path) -> None:
     prompts = {"query": "a b ", "document": "c "}
     model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean", prompts=prompts)
     done = export_model(model, tmp_path / "out", layer=1)
-    assert any("read with mean pooling, where its configuration has weightedmean" in each for each in done.warnings)
+    assert done.pooling == "weightedmean"
+    assert any(
+        "keeps its weightedmean pooling; what layerprobe says of it is by mean" in each for each in done.warnings
+    )
     assert resolve_checkpoint(tmp_path / "out").recipe.prompts == prompts
     export_model(Model(model, prompt=""), tmp_path / "bare", layer=1)
     assert resolve_checkpoint(tmp_path / "bare").recipe.prompts == {}

@@ -168,7 +168,7 @@ def test_modules_are_named(encoder: Encoder) -> None:
 
 def test_without_peft_one_line_names_the_extra(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ModelError, match=r"peft is not installed, .*: pip install 'layerprobe\[lora\]'"):
+    with pytest.raises(ModelError, match=r"peft, which is not installed: pip install 'layerprobe\[lora\]'"):
         prepare_model(TruncatedEncoder(encoder, 1), LORA)
 
 

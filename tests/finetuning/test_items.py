@@ -11,7 +11,7 @@ from layerprobe.encoders.model import Options
 from layerprobe.finetuning.items import NO_ITEMS, run_items
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import OUTPUTS, read_outputs
-from layerprobe.finetuning.tuning import finetune, items_of, saved_models, scan, scan_models
+from layerprobe.finetuning.tuning import finetune, items_of, saved_models, scan
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.values import Task
@@ -64,7 +64,7 @@ def test_a_run_whose_outputs_are_damaged_has_no_influences(folder: Path, tmp_pat
 def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:
     task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
     (run,) = scan(given(str(folder), options), task, seeds=(0,), protocol=FAST)
-    (directory,) = scan_models(given(str(folder), options), [run], task)
+    (directory,) = saved_models(given(str(folder), options), [run], task)
     layers = [run.truncated(layer) for layer in range(run.n_layers)]
     found = run_items(task, [(layer, directory) for layer in layers]).of(layers)
     assert found is not None

@@ -24,7 +24,7 @@ from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.tuning import scan
 from layerprobe.jobs import ray_cluster as ray_pool
 from layerprobe.jobs.plan import Workers
-from layerprobe.jobs.ray_cluster import processors_a_job
+from layerprobe.jobs.ray_cluster import RayProcesses, processors_a_job
 from layerprobe.sweeps.run import run_sweep
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
@@ -120,7 +120,10 @@ def begin(address: str, folder: Path) -> None:
 
 def test_ray_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(LayerProbeError, match=r"^expected Ray for the cluster .*: pip install 'layerprobe\[ray\]'$"):
+    with pytest.raises(
+        LayerProbeError,
+        match=r"^the cluster local needs ray, .*: pip install 'layerprobe\[ray\]'$",
+    ):
         begin("local", tmp_path)
 
 
@@ -174,6 +177,41 @@ def test_a_cluster_without_a_fitting_node_is_an_error(
     asked = on(cluster, tmp_path, devices=("cuda",))
     with pytest.raises(LayerProbeError, match=r"^expected a node with a processor and a GPU in the Ray cluster at "):
         list(done(pool_jobs.doubling, "", [1], asked))
+
+
+def test_a_cluster_that_no_longer_answers_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_pool, "LOST_SECONDS", 0.1)
+    crew = RayProcesses(Workers(executor="ray", address="auto", folders=(tmp_path,)), pool_jobs.doubling, "", most=1)
+    with socket.socket() as head:
+        head.bind(("127.0.0.1", 0))
+        crew.doors = (("127.0.0.1", head.getsockname()[1]),)  # bound, and nobody listens
+        crew.ray = object()  # of which nothing may be asked any more
+        with pytest.raises(LayerProbeError, match=r"^the Ray cluster at auto has ended: 127.0.0.1:\d+ does not "):
+            crew.hire(1)
+    assert crew.lost
+    crew._kill(None)
+    crew.close()
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_only_node_dies_is_an_error(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from layerprobe.jobs.plan import Workers"
+        "\nfrom tests.jobs import pool_jobs"
+        "\nfolder = Path(sys.argv[2])\njobs = [str(n) for n in range(5000)]"
+        "\nworkers = Workers(executor='ray', address=sys.argv[1], folders=(folder,))"
+        "\nfor job, _ in pool_jobs.done(pool_jobs.kept, folder, jobs, workers): print(job, flush=True)"
+    )
+    with nodes(0) as alone:
+        command = [sys.executable, "-c", code, alone.address, str(tmp_path)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as driver:
+            assert driver.stdout is not None
+            driver.stdout.readline()
+            alone.cluster.head_node.kill_raylet(check_alive=False)
+            _, error = driver.communicate(timeout=60)
+    assert f"LayerProbeError: the Ray cluster at {alone.address} has ended: " in error
 
 
 # ---- what is killed ----------------------------------------------------------------------------------

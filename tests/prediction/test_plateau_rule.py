@@ -236,7 +236,7 @@ def test_the_sentence_speaks_of_one_layer_in_the_singular() -> None:
 def test_the_sentence_says_so_where_no_drop_is_expected() -> None:
     assert plateau_rule(curve_of([0.9] * 13), model="roberta", reference="bert").sentence == (
         "No drop is expected: CKA of roberta with bert falls no more in the final layers than it varies before them "
-        "(0.90 at layer 12); keep all 12 blocks."
+        "(0.90 at layer 12); layer 12, the last one, is recommended; confirm it by fine-tuning."
     )
 
 

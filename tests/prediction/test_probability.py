@@ -205,14 +205,15 @@ def test_the_sentence_says_how_sure_the_curve_is_and_not_more() -> None:
         "A drop after fine-tuning is expected at layer 8 of electra: CKA with bert falls from 0.38 (layers 5 to 7) to "
         "0.22 at layer 8, by 0.16 [0.14, 0.18], where 0.06 counts as a drop; layer 7, the last one before it, is "
         "recommended. In over 99% of bootstrap samples, a drop is flagged, and layer 7 is recommended in over 99%. "
-        "That accounts for sampling error only: confirm the drop by fine-tuning."
+        "That accounts for sampling error only: confirm it by fine-tuning."
     )
 
 
 def test_the_sentence_says_how_near_no_drop_is_to_one() -> None:
     flat = uncertain([0.9] * 13, equicorrelated(13, 0.001))
     assert plateau_rule(flat).sentence.endswith(
-        "keep all 12 blocks. In under 1% of bootstrap samples, a drop is flagged."
+        "layer 12, the last one, is recommended. In under 1% of bootstrap samples, a drop is flagged, and "
+        "layer 12 is recommended in over 99%. That accounts for sampling error only: confirm it by fine-tuning."
     )
 
 

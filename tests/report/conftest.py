@@ -256,7 +256,7 @@ def found(
 
 
 def outcome_of(runs: Sequence[FineTuningRun]) -> LayerOutcome:
-    test = seed_scores([run.test["spearman"] for run in runs])
+    test = seed_scores([run.test["spearman"] for run in runs], metric="spearman")
     return LayerOutcome(
         layer=runs[0].layer,
         parameters=runs[0].parameters,

@@ -360,7 +360,7 @@ def test_the_bars_of_validation_are_intervals_too(whole: Study) -> None:
     mean = seeds(whole).data[1]
     assert whole.confirmation
     for y, up, one in zip(mean.y, mean.error_y.array, whole.confirmation.outcomes, strict=True):
-        interval = seed_scores(one.validation["spearman"], whole.confirmation.level).interval
+        interval = seed_scores(one.validation["spearman"], whole.confirmation.level, metric="spearman").interval
         assert interval
         assert y + up == pytest.approx(interval[1])
 

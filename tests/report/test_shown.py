@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol
+from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol, TuningResult
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.names import short_name
 from layerprobe.profiling.scores import side_by_side
@@ -130,6 +131,12 @@ def run() -> FineTuningRun:
     return dataclasses.replace(found.fine_tuned[0], epochs=epochs)
 
 
+def tuned(run: FineTuningRun | JointRun) -> TuningResult[Any]:
+    found = STUDIES["found"]().finding
+    assert found is not None
+    return TuningResult(model="org/a", task=HOSTILE, level=0.9, runs=(run,), outcomes=found.outcomes)
+
+
 def part(kind: str, name: str) -> Callable[[], Shown]:
     """Return a part of a study, which is there."""
     return lambda: getattr(STUDIES[kind](), name)
@@ -155,6 +162,8 @@ CASES: dict[str, Callable[[], Shown]] = {
     "confirmation, one seed": part("one seed", "confirmation"),
     "run": run,
     "scan": joint_run,
+    "runs": lambda: tuned(run()),
+    "scans": lambda: tuned(joint_run()),
     "retrieval": retrieval,
     "several tasks": across,
     "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
@@ -190,7 +199,9 @@ def test_every_kind_of_result_is_tested_and_stays_a_value() -> None:
         assert "__slots__" in vars(kind), kind
 
 
-@pytest.mark.parametrize("kind", ["study, found", "comparison", "finding", "retrieval", "scan", "sweep"])
+@pytest.mark.parametrize(
+    "kind", ["study, found", "comparison", "finding", "retrieval", "scan", "runs", "scans", "sweep"]
+)
 def test_what_a_result_is_as_json_does_not_know_of_it(kind: str) -> None:
     value = CASES[kind]()
     assert "page_function" not in to_json(value)

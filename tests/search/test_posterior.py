@@ -40,7 +40,7 @@ def by_conditioning(evidence: Evidence, spread: float, length: float, scan_sprea
     reading = [value - sum(blocks) / L for value in (blocks[0], *blocks)]  # layer 0 counts as layer 1
 
     def quality(i: int, j: int) -> float:
-        own = (10.0**2 if i == 0 else 0.3**2) if i == j else 0.0
+        own = (10.0**2 if i == 0 else 0.15**2) if i == j else 0.0
         own += 2.0**2 * reading[i] * reading[j]
         return 100.0**2 + spread**2 * matern(abs(place[i] - place[j]) / length) + own
 
@@ -78,6 +78,7 @@ def test_the_closed_form_equals_conditioning(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_posterior_is_the_mixture_over_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = {"SPREADS": (1.0, 4.0), "LENGTHS": (0.2, 0.5), "SCAN_SPREADS": (0.5, 2.0), "SEED_SDS": (0.3, 1.0)}
     set_grid(monkeypatch, **grid)
+    monkeypatch.setattr(model, "NOTHING", 0.0)
     weights, means, seconds = [], [], []
     for spread, length, scan_spread, seed_sd in product(*grid.values()):
         mean, covariance, density = by_conditioning(some_evidence(), spread, length, scan_spread, seed_sd)
@@ -192,7 +193,10 @@ def test_candidates_are_the_fewest_that_reach_the_level() -> None:
 
 
 def test_a_statement_is_true_as_a_whole_with_the_level() -> None:
-    known = posterior(some_evidence())
+    values = {0: 50.0, 2: 60.0, 4: 70.0, 5: 70.5, 7: 64.0, 8: 61.0}
+    known = posterior(
+        Evidence(n_blocks=8, scores=tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items()))
+    )
     best, worse = known.statement(0.5, 0.9)
     assert worse, "expected a layer that is worse"
     assert not set(best) & set(worse)

@@ -67,7 +67,30 @@ def test_infonce_is_a_classification_of_the_other_view(seed: int) -> None:
         for i in range(n):
             weights = [math.exp(unit(x[i]) @ unit(other) / TEMPERATURE) for other in y]
             found += math.log(weights[i] / sum(weights)) / (2 * n)
-    assert infonce(views) == pytest.approx(math.log(n) + found, abs=1e-9)
+    assert infonce(views, competing=n) == pytest.approx(math.log(n) + found, abs=1e-9)
+
+
+def test_the_number_of_texts_does_not_change_what_infonce_is_of() -> None:
+    """The mean over samples of 64, 128, 256 and 512 texts is that of 256 competing ones."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for n in (64, 128, 256, 512):
+        texts = rng.standard_normal((40, 1, n, 16))
+        samples = texts + 0.7 * rng.standard_normal((40, 2, n, 16))
+        found[n] = np.mean([infonce(views, competing=256) for views in samples])
+    np.testing.assert_allclose(list(found.values()), found[256], atol=0.08)
+    own = np.mean([infonce(views[:, :64], competing=64) for views in samples])
+    assert abs(own - found[256]) > 0.3  # of as many as there are, it is another number
+
+
+def test_more_texts_than_compete_are_divided_at_random() -> None:
+    views = views_of(3)[:, :12]
+    value, influences = infonce_influences(views, competing=5)
+    order = np.random.default_rng(0).permutation(views.shape[1])
+    parts = np.array_split(order, -(-len(order) // 5))
+    expected = np.average([infonce(views[:, rows], competing=5) for rows in parts], weights=list(map(len, parts)))
+    assert value == pytest.approx(expected)
+    assert influences.sum() == pytest.approx(0, abs=1e-9)
 
 
 @quick
@@ -84,7 +107,8 @@ def test_an_influence_on_infonce_is_what_leaving_out_a_text_takes_away(seed: int
 def test_copies_of_a_text_have_finite_influences() -> None:
     views = np.stack([np.repeat(np.eye(3), 4, axis=0)] * 2)
     found, influences = infonce_influences(views)
-    assert found == pytest.approx(math.log(3), abs=0.01)
+    # of 512 competing texts a quarter of the 11 others of 12 are copies
+    assert found == pytest.approx(math.log(512 / (1 + 511 * 3 / 11)), abs=0.01)
     assert np.isfinite(influences).all()
 
 
@@ -139,7 +163,7 @@ def test_known_answers() -> None:
     assert dataset_entropy(np.diag([1.0, 2.0, 3.0, 4.0])) == pytest.approx(math.log(4))
     assert dataset_entropy(np.outer([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 1.0])) == pytest.approx(0, abs=1e-12)
     same = np.stack([np.eye(30)] * 2)
-    assert infonce(same) == pytest.approx(math.log(30), abs=0.01)
+    assert infonce(same, competing=30) == pytest.approx(math.log(30), abs=0.01)
     # ten topics of three texts: both views agree on them
     assert dime(np.repeat(same[:, :10], 3, axis=1)) == pytest.approx(math.log(30) - math.log(10), abs=0.2)
     rng = np.random.default_rng(0)

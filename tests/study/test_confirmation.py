@@ -21,7 +21,8 @@ from layerprobe.finetuning.outcomes import outcome, outcomes
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
-from layerprobe.metrics.seeds import mean_interval
+from layerprobe.metrics.names import bounded
+from layerprobe.metrics.seeds import mean_interval, seed_scores
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
@@ -111,7 +112,8 @@ def test_the_interval_of_the_effect_is_scipys(scores: list[tuple[float, float]],
     assert result.level == level
     if np.ptp(np.subtract(earlier, last)) > 1e-6:
         expected = stats.ttest_rel(earlier, last).confidence_interval(level)
-        np.testing.assert_allclose(result.interval, (expected.low, expected.high), rtol=1e-6, atol=1e-9)
+        ends = np.clip((expected.low, expected.high), -200, 200)  # which no two correlations differ by more than
+        np.testing.assert_allclose(result.interval, ends, rtol=1e-6, atol=1e-9)
 
 
 def test_the_interval_of_a_mean_by_hand() -> None:
@@ -263,7 +265,10 @@ def test_the_effect_carries_the_error_of_the_test_items() -> None:
     assert (alone.verdict, found.verdict) == ("confirmed", "undecided")
     psi = items.influences["test"]
     expected = crossed(
-        np.subtract(EARLIER, LAST).tolist(), np.stack([psi[4, seed] - psi[6, seed] for seed in range(3)]), unit="pair"
+        np.subtract(EARLIER, LAST).tolist(),
+        np.stack([psi[4, seed] - psi[6, seed] for seed in range(3)]),
+        unit="pair",
+        metric="spearman",
     )
     assert found.error == expected
     assert expected is not None
@@ -275,6 +280,31 @@ def test_the_effect_carries_the_error_of_the_test_items() -> None:
     assert expected.visible > 2 * abs(found.effect)
 
 
+@pytest.mark.parametrize(("n", "verdict"), [(70, "undecided"), (7000, "confirmed")])
+def test_equal_outputs_are_known_to_one_item(n: int, verdict: str) -> None:
+    equal = {(layer, seed): np.zeros(n) for layer in range(7) for seed in range(3)}
+    items = RunItems(unit="pair", influences={"test": equal, "validation": equal})
+    found = confirmed(NO_DROP, (80.0,) * 3, (80.0,) * 3, items=items)
+    assert found.error is not None
+    assert found.error.standard_error == pytest.approx(100 / n)
+    assert found.interval is not None
+    assert found.interval[0] < 0 < found.interval[1]
+    assert found.verdict == verdict
+
+
+def test_intervals_stay_inside_what_the_metric_can_be() -> None:
+    perfect = confirmed(DROP, (100.0, 100.0, 99.0), (-100.0, 90.0, 80.0), items=items_of(70, 60.0))
+    for each in perfect.outcomes:
+        assert each.interval is not None
+        assert -100 <= each.interval[0] <= each.interval[1] <= 100
+        assert each.error is not None
+        assert each.error.interval == each.interval
+    assert perfect.interval is not None
+    assert perfect.interval[1] <= 200
+    assert seed_scores([100.0, 70.0], metric="accuracy").interval == (0, 100)
+    assert bounded("r2", (-400.0, 130.0)) == (-400.0, 100)
+
+
 def test_many_items_decide_where_few_do_not() -> None:
     assert confirmed(DROP, EARLIER, LAST, items=items_of(7000, 20.0)).verdict == "confirmed"
 
@@ -283,9 +313,9 @@ def test_means_of_layers_carry_both_errors_on_both_splits() -> None:
     items = items_of(70, 20.0)
     one = confirmed(DROP, EARLIER, LAST, items=items).outcomes[0]
     psi = np.stack([items.influences["test"][4, seed] for seed in range(3)])
-    assert one.error == crossed(list(EARLIER), psi, unit="pair")
+    assert one.error == crossed(list(EARLIER), psi, unit="pair", metric="spearman", difference=False)
     assert one.interval == (one.error and one.error.interval) == one.tested.interval
-    assert one.validation_error == crossed([80.0] * 3, psi, unit="pair")
+    assert one.validation_error == crossed([80.0] * 3, psi, unit="pair", metric="spearman", difference=False)
 
 
 def test_pairs_that_share_texts_count_for_less() -> None:

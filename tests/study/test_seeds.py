@@ -13,7 +13,7 @@ from layerprobe.metrics.seeds import seed_scores
 
 
 def outcome(validation: tuple[float, ...], test: tuple[float, ...]) -> LayerOutcome:
-    scores = seed_scores(test)
+    scores = seed_scores(test, metric="spearman")
     return LayerOutcome(
         layer=2,
         parameters=10,
@@ -39,11 +39,11 @@ def test_of_equal_seeds_the_first_is_the_best() -> None:
 
 def test_mean_deviation_and_interval_are_those_of_scipy() -> None:
     values = [77.0, 71.5, 79.25, 78.0]
-    scores = seed_scores(values, 0.9)
+    scores = seed_scores(values, 0.9, metric="spearman")
     interval = stats.t.interval(0.9, 3, loc=np.mean(values), scale=stats.sem(values))
     assert (scores.mean, scores.std) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
     assert scores.interval == pytest.approx(interval)
 
 
 def test_one_seed_has_neither_deviation_nor_interval() -> None:
-    assert dataclasses.astuple(seed_scores([70.0])) == ((70.0,), 70.0, None, None)
+    assert dataclasses.astuple(seed_scores([70.0], metric="spearman")) == ((70.0,), 70.0, None, None)

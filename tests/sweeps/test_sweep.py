@@ -228,6 +228,22 @@ def diverged(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Sw
     return run_sweep(dataclasses.replace(plan, protocol=protocol, layers=(1, 2), seeds=(0,))), cache
 
 
+def test_a_note_names_its_file_once(
+    inputs: Path, cache: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = str(inputs / "toy-train.csv")
+    task = load_task(source, score_range=(0.0, 1.0))
+    notes = (f"{source}: read as UTF-16 text", "took another file")
+    noted = dataclasses.replace(task, notes=notes, warnings=())
+    monkeypatch.setattr(sweeping, "load_settings", lambda settings: noted)
+    with caplog.at_level(logging.INFO):
+        run_sweep(plan_of(inputs, cache))
+    assert [text for text in caplog.messages if text.startswith(source)] == [
+        f"{source}: read as UTF-16 text",
+        f"{source}: took another file",
+    ]
+
+
 def test_a_run_that_diverges_is_marked_and_the_others_go_on(diverged: tuple[SweepResult, Path]) -> None:
     result, cache = diverged
     (curve,) = result.curves

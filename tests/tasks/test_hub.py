@@ -10,9 +10,9 @@ from layerprobe.tasks.hub import is_hub_name
 from layerprobe.tasks.loading import load_task
 
 
-def split(n: int, **others):
+def split(n: int, word: str = "a", **others):
     scores = [0.0, 0.25, 0.5, 1.0]
-    columns = {"sentence1": [f"a {i}" for i in range(n)], "sentence2": [f"b {i}" for i in range(n)]}
+    columns = {"sentence1": [f"{word} {i}" for i in range(n)], "sentence2": [f"{word} {i}, too" for i in range(n)]}
     return datasets.Dataset.from_dict({**columns, "score": [scores[i % 4] for i in range(n)], **others})
 
 
@@ -34,7 +34,7 @@ def sizes(task):
 
 
 def test_stsb_is_the_sts_benchmark_of_the_hub(hub):
-    hub["splits"] = {"train": split(8), "validation": split(5), "test": split(4)}
+    hub["splits"] = {"train": split(8, "t"), "validation": split(5, "v"), "test": split(4)}
     task = load_task("stsb")
     assert hub["asked"] == [("sentence-transformers/stsb", None)]
     assert (task.name, sizes(task), task.score_range) == ("stsb", (8, 5, 4), (0, 1))
@@ -43,7 +43,7 @@ def test_stsb_is_the_sts_benchmark_of_the_hub(hub):
 
 
 def test_names_with_a_config(hub):
-    hub["splits"] = {"train": split(8), "dev": split(5), "test": split(4)}
+    hub["splits"] = {"train": split(8, "t"), "dev": split(5, "v"), "test": split(4)}
     assert sizes(load_task("org/sts-multi:en")) == (8, 5, 4)
     assert hub["asked"] == [("org/sts-multi", "en")]
 
@@ -54,8 +54,8 @@ def test_a_lone_split_is_split(hub):
 
 
 def test_a_given_file_goes_before_the_hub(hub, tmp_path):
-    hub["splits"] = {"train": split(8), "validation": split(5), "test": split(4)}
-    split(6).to_csv(tmp_path / "mine.csv", index=False)
+    hub["splits"] = {"train": split(8, "t"), "validation": split(5, "v"), "test": split(4)}
+    split(6, "m").to_csv(tmp_path / "mine.csv", index=False)
     assert sizes(load_task("stsb", test=tmp_path / "mine.csv")) == (8, 5, 6)
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds import KINDS as OWN
+from layerprobe.names import plural
 from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.overlaps import spoilt_items
 from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Task, TaskSettings
 
@@ -65,7 +67,7 @@ def test_single_texts_are_classified(tmp_path: Path) -> None:
     assert (task.kind, task.labels, task.test.second) == ("classification", ("bad", "good"), None)
     assert task.test.texts == task.test.first
     assert "120 texts at random" in task.notes[0]
-    assert "copies of a text are in one split" in task.notes[0]
+    assert "duplicates are in one split" in task.notes[0]
     unnamed = load_task(write(tmp_path / "b.csv", texts([1, 0] * 60)))
     assert (unnamed.kind, unnamed.labels) == ("classification", ("0", "1"))
 
@@ -175,11 +177,16 @@ def test_a_split_with_no_rows_is_refused(tmp_path: Path) -> None:
 # ---- warned of ----------------------------------------------------------------------------------------
 
 
-def test_texts_that_test_and_train_share_are_counted(tmp_path: Path) -> None:
+def test_texts_that_test_and_train_share_are_left_out_of_train_and_counted(tmp_path: Path) -> None:
     train = [*pairs(["yes", "no"] * 4, "train"), ("both", "sides", "yes")]
     test = [*pairs(["yes", "no"] * 2, "test"), ("sides", "both", "no"), ("train 0", "new", "no")]
     folder = splits(tmp_path, PAIR_HEADER, train=train, dev=pairs(ENOUGH, "dev"), test=test)
-    assert load_task(folder).warnings == ("3 of 12 texts of the test split are in the train split too (1 whole pair)",)
+    task = load_task(folder)
+    assert (len(task.train), len(task.test)) == (8, 6)
+    assert task.warnings == (
+        "left out 1 of 9 pairs of the train split that is in the test split too; --keep-overlaps keeps such pairs",
+        "1 of 12 texts of the test split are in the train split too (other pairs)",
+    )
     single = splits(
         tmp_path,
         ("text", "label"),
@@ -187,28 +194,41 @@ def test_texts_that_test_and_train_share_are_counted(tmp_path: Path) -> None:
         dev=texts(ENOUGH, "b"),
         test=[*texts(ENOUGH, "c"), ("a 1", "no")],
     )
-    assert load_task(single).warnings == ("1 of 9 texts of the test split are in the train split too",)
+    assert load_task(single).warnings == (
+        "left out 1 of 8 texts of the train split that is in the test split too; --keep-overlaps keeps such texts",
+    )
 
 
 @pytest.mark.parametrize(
-    ("n", "unit", "header", "records"),
+    ("unit", "header", "records"),
     [
-        (16, "text", PAIR_HEADER, pairs(["yes", "no"] * 4)),
-        (8, "text", ("text", "label"), texts(["yes", "no"] * 4)),
-        (8, "query", ("query", "document"), [(f"Frage {i}", f"Antwort {i}") for i in range(8)]),
+        ("pair", PAIR_HEADER, pairs(["yes", "no"] * 40)),
+        ("text", ("text", "label"), texts(["yes", "no"] * 40)),
+        ("query", ("query", "document"), [(f"Frage {i}", f"Antwort {i}") for i in range(80)]),
     ],
 )
-def test_a_validation_split_that_is_the_test_split_is_noticed(
-    tmp_path: Path, n: int, unit: str, header: tuple[str, ...], records: list[Any]
+def test_a_validation_split_that_is_the_test_split_is_drawn_from_train(
+    tmp_path: Path, unit: str, header: tuple[str, ...], records: list[Any]
 ) -> None:
-    train = [(*(f"train {cell}" for cell in record[: 1 + (n > 8)]), *record[1 + (n > 8) :]) for record in records]
-    folder = splits(tmp_path, header, train=train, dev=records, test=records)
-    warnings = load_task(folder, kind="retrieval" if unit == "query" else None).warnings
-    same = f"{n} of {count(n, unit)} of the test split are in the validation split too"
-    assert warnings == (f"{same} (8 whole pairs)" if n > 8 else same,)
+    cells = 2 if unit == "pair" else 1
+    train = [(*(f"train {cell}" for cell in record[:cells]), *record[cells:]) for record in records]
+    folder = splits(tmp_path, header, train=train, dev=records[:40], test=records[:40])
     kind = "retrieval" if unit == "query" else None
-    seen = load_task(folder / "train.csv", validation=folder / "train.csv", kind=kind)
-    assert any("of the validation split are in the train split too" in said for said in seen.warnings)
+    task = load_task(folder, kind=kind)
+    assert [len(task.split(split)) for split in ("train", "validation", "test")] == [71, 9, 40]
+    assert task.warnings[:2] == (
+        f"left out 40 of {count(40, unit)} of the validation split that are in the test split too; --keep-overlaps "
+        f"keeps such {plural(unit)}",
+        f"too few are left to validate on: split {count(80, unit)} at random with seed 0 into 71 train, 9 validation",
+    )
+    assert not set(task.train.alike) & set(task.validation.alike)
+    kept = load_task(folder, kind=kind, keep_overlaps=True)
+    assert [len(kept.split(split)) for split in ("train", "validation", "test")] == [80, 40, 40]
+    said = f"40 of {count(40, unit)} of the validation split are in the test split too and kept: scores are spoilt"
+    assert said in kept.warnings
+    assert (spoilt_items(kept), spoilt_items(task)) == (40, 0)
+    with pytest.raises(TaskError, match=r"^without what other splits have too, the train split has 0 .*keep_overlaps"):
+        load_task(folder / "train.csv", test=folder / "train.csv", kind=kind)
 
 
 # ---- the Hub ------------------------------------------------------------------------------------------
@@ -220,7 +240,11 @@ def hub_split(columns: dict[str, list[Any]], names: list[str]) -> datasets.Datas
 
 
 def load_from_hub(monkeypatch: pytest.MonkeyPatch, name: str, names: list[str], **columns: list[Any]) -> Task:
-    parts = {split: hub_split(columns, names) for split in ("train", "validation", "test")}
+    texts = [column for column, cells in columns.items() if cells in (A, B)]
+    parts = {
+        split: hub_split(columns | {column: [f"{split} {cell}" for cell in columns[column]] for column in texts}, names)
+        for split in ("train", "validation", "test")
+    }
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: datasets.DatasetDict(parts))
     return load_task(name)
 

@@ -36,7 +36,7 @@ def adapt(
     protocol: Annotated[AdaptationProtocol, TRAINING],
     texts: Annotated[
         list[Path],
-        typer.Option(help="Texts: one a line in a .txt or .txt.gz file, or a table. Given again: further files."),
+        typer.Option(help="Texts: one per line in a .txt or .txt.gz file, or a table. Given again: further files."),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", callback=new_folder, help="The folder to write.")],
     output: Output,

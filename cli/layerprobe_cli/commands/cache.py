@@ -112,7 +112,7 @@ def _verify(
 def _prune(
     fingerprint: Annotated[str | None, typer.Argument(help="One extraction.")] = None,
     older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0, help="Not changed for so many days.")
+        float | None, typer.Option(metavar="DAYS", min=0, help="Unchanged for this many days.")
     ] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Only unfinished ones.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="All of them, and cached results.")] = False,

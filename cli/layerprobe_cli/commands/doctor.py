@@ -22,7 +22,7 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
     Looked at are layers, norm, padding, truncation and finite numbers; of a task or texts, where some are given, what
     is unknown to the tokenizer, cut, a copy, or in train and test, lengths, labels or scores, and the smallest
     difference that the test split could show. Of the backends that compute embeddings on a CPU, it says which are
-    there, whether they equal torch at every layer, and which is the fastest. Exits with 1 if a check fails.
+    there, whether they equal torch at every layer, and how fast they are on these texts. Exits with 1 if a check fails.
 
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
@@ -35,7 +35,7 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
     checkpoint = loading.resolve(model).with_options(norm=norm)
     if data is not None and checkpoint.towers:
         checkpoint = resolve_checkpoint(checkpoint, items=readable_as(data.texts))
-    diagnosis = examine(checkpoint)
+    diagnosis = examine(checkpoint) if data is None else examine(checkpoint, data.texts)
     if data is not None:
         quality = data_quality(checkpoint, data.task or data.texts, split=source.split)
         diagnosis = dataclasses.replace(diagnosis, data=quality)

@@ -93,8 +93,10 @@ def export(
         "layer": f"{result.layer} of {result.n_blocks}",
         "parameters": f"{result.parameters:,} instead of {result.whole_parameters:,}",
         "pooling": result.pooling,
+        **({"modules": ", ".join(result.modules)} if len(result.modules) > 1 else {}),
         **({} if result.max_length is None else {"max length": result.max_length}),
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
-        "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
+        "loaded back": (f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings")
+        + (", compared with the source's own encode" if result.compared_with == "source" else ""),
     }
     output.result(shown, named_values(shown, "Export"), as_json=result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,14 +25,6 @@ from layerprobe_cli.options import (
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import runs_json, weights_lines
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from layerprobe.encoders.loading import Checkpoint
-    from layerprobe.finetuning.values import LayerOutcome
-    from layerprobe.tasks.values import Task
-
 ONLY_SCAN = ("weighting", "ray", "workers")
 
 
@@ -50,7 +42,7 @@ def finetune(
         option(
             "Fine-tuning",
             "--scan",
-            help="One run a seed of the whole model with a loss at every layer, by default one seed. The scores rank "
+            help="One run per seed of the whole model with a loss at every layer, by default one seed. The scores rank "
             "the layers; truncated alone, layers can differ. The model can be truncated anywhere afterwards.",
         ),
     ] = False,
@@ -72,7 +64,7 @@ def finetune(
 ) -> None:
     """Fine-tune the model truncated at each layer (TMFT).
 
-    Each layer has a run a seed; finished runs are not repeated. With --scan, one run has a loss at every layer.
+    One run per layer and seed; finished runs are not repeated. With --scan, one run has a loss at every layer.
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
 
@@ -87,10 +79,9 @@ def finetune(
     task = source.load()
 
     # only now: an error in the data needs no torch
-    from layerprobe.finetuning.outcomes import outcomes
     from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import finetune as finetune_layers
-    from layerprobe.finetuning.tuning import items_of, saved_models
+    from layerprobe.finetuning.tuning import saved_models
     from layerprobe.finetuning.tuning import scan as scan_layers
 
     checkpoint = embedding.resolve(model)
@@ -102,53 +93,20 @@ def finetune(
         steps = (lambda n: len(seeds) * (n + 1)) if scan else (lambda _: cost)
         output.plan(plan_tuning(checkpoint, task, block_steps=steps, protocol=protocol), dry_run=True)
     how: dict[str, Any] = {"seeds": seeds, "protocol": protocol, "save_models": save_models}
-    with output.progress():
+    with output.progress(level):
         if scan:
-            runs: Any = scan_layers(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
+            result: Any = scan_layers(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
         else:
-            runs = finetune_layers(checkpoint, task, chosen, **how)
-    if scan:
-        made, layer_outcomes = _of_scan(output, checkpoint, runs, task, level)
-    else:
-        made = saved_models(checkpoint, runs, task)
-        layer_outcomes = outcomes(runs, items_of(checkpoint, runs, task), level=level)
-    _print(output, runs, layer_outcomes, made, scan=scan, save_models=save_models)
-    about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "scan" if scan else "TMFT"}
-    report.write(output, layer_outcomes, **about, page="outcomes")
-
-
-def _of_scan(
-    output: Output, checkpoint: Checkpoint, runs: Any, task: Task, level: float
-) -> tuple[list[Path], Sequence[LayerOutcome]]:
-    """Return where the models of scans are, and what their layers score; say which are left out."""
-    from layerprobe.finetuning.items import run_items
-    from layerprobe.finetuning.outcomes import outcomes
-    from layerprobe.finetuning.tuning import scan_models
-
-    output.notes((), [f"layer {failed.layer} is left out: {failed.message}" for run in runs for failed in run.failures])
-    made = scan_models(checkpoint, runs, task)
-    by_layer = [
-        (run.truncated(layer), directory)
-        for run, directory in zip(runs, made, strict=True)
-        for layer, test in enumerate(run.test)
-        if test is not None
-    ]
-    return made, outcomes([run for run, _ in by_layer], run_items(task, by_layer), level=level)
-
-
-def _print(
-    output: Output, runs: Any, outcomes: Sequence[LayerOutcome], made: list[Path], *, scan: bool, save_models: bool
-) -> None:
-    from layerprobe.finetuning.values import outcomes_table
-
-    output.notes((f"the runs are in {made[0].parent}",), ())
-    best = max(outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds)).layer
-    said = [f"By validation, layer {best} is best in this one model; truncated alone, layers can differ."]
+            result = finetune_layers(checkpoint, task, chosen, **how)
+    made = saved_models(checkpoint, result, task)
+    output.notes((f"the runs are in {made[0].parent}",), result.warnings)
+    best = f"By validation, layer {result.best_layer} is best in this one model; truncated alone, layers can differ."
     kept = made if save_models else []
     output.result(
-        runs,
-        outcomes_table(outcomes),
-        *(said if scan else ()),
+        result,
+        result.table,
+        *([best] if scan else ()),
         *weights_lines(kept, " --layer L" if scan else ""),
-        as_json=runs_json(runs, outcomes, kept),
+        as_json=runs_json(result, kept),
     )
+    report.write(output, result)

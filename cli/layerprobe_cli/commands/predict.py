@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Extraction, IntervalLevel, Model, Reference, Report, RuleName, Similarity, TextSource
+from layerprobe_cli.options import (
+    Extraction,
+    IntervalLevel,
+    Model,
+    NumberOfTexts,
+    Reference,
+    Report,
+    RuleName,
+    Similarity,
+    TextSource,
+)
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import fail_check
 
@@ -26,6 +36,7 @@ def predict(
     report: Report,
     output: Output,
     rule: RuleName = None,
+    n_texts: NumberOfTexts = None,
     level: IntervalLevel = LEVEL,
     fail_on_drop: Annotated[
         bool, typer.Option("--fail-on-drop", help="Exit with code 3 if a layer is predicted to drop.")
@@ -33,7 +44,7 @@ def predict(
 ) -> None:
     """Say which layers will drop after fine-tuning.
 
-    It also names the one to keep, and needs no labels and no training.
+    It also names the one to keep, and needs no labels and no training: 128 texts, or more where these do not settle it.
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
@@ -53,6 +64,7 @@ def predict(
             rule=rule,
             documents=data.documents,
             split=source.split,
+            n_texts=n_texts,
             **settings,
         )
     output.notes((), [said for said in prediction.warnings if said not in told])

@@ -77,8 +77,8 @@ def pretrain(
     corpus: Annotated[
         list[str],
         typer.Option(
-            help="[bold]language[/bold], the embedded one, or texts: one a line in a .txt or .txt.gz file, a table, or "
-            "the hub id of a data set. Given again: further ones."
+            help="[bold]language[/bold], the embedded one, or texts: one per line in a .txt or .txt.gz file, a table, "
+            "or the hub id of a data set. Given again: further ones."
         ),
     ],
     shape: Shape,

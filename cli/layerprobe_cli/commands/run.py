@@ -19,6 +19,7 @@ from layerprobe_cli.options import (
     Layers,
     Level,
     Model,
+    NumberOfTexts,
     PlotlyFrom,
     Reference,
     RuleName,
@@ -58,11 +59,18 @@ def run(
         str, option("Fine-tuning", callback=given_layers, help="Layers of the reference to fine-tune for the contrast.")
     ] = "",
     rule: RuleName = None,
+    n_texts: NumberOfTexts = None,
     split: TextsOf = "all",
     level: Level = LEVEL,
     against_last: AgainstLast = 3,
     fine_tuning: Annotated[
-        bool, option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction.")
+        bool,
+        option(
+            "Fine-tuning",
+            "--fine-tuning/--no-fine-tuning",
+            help="Find the layer, or stop at the prediction.",
+            show_default=False,
+        ),
     ] = True,
     save_models: Annotated[
         bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
@@ -117,6 +125,7 @@ def run(
             reference_layers=reference_tuned,
             **tuned_by,
             rule=rule,
+            n_texts=n_texts,
             split=split,
             save_models=save_models,
             command=command(*sys.argv[1:]),

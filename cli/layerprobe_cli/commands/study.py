@@ -22,7 +22,7 @@ def study(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Processes that share the work.", show_default="1; with --ray one a GPU, else one a node"
+            min=1, help="Processes that share the work.", show_default="1; with --ray one per GPU, else one per node"
         ),
     ] = None,
     ray: Ray = None,

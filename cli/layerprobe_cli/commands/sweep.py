@@ -48,7 +48,7 @@ def sweep(
     layers: Layers = "all",
     level: Level = LEVEL,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Runs at a time.", show_default="one a GPU, else one")
+        int | None, typer.Option("--workers", min=1, help="Runs at a time.", show_default="one per GPU, else one")
     ] = None,
     ray: Ray = None,
     retry_failed: Annotated[

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from layerprobe.checks import EXTRAS, check_extra
 from layerprobe.errors import DataError, ModelError
 from layerprobe.names import nearest
 from layerprobe.registry import Registry
@@ -37,7 +37,7 @@ class Engine(Backend):
     """A library that runs graphs of encoders on a CPU."""
 
     packages: tuple[str, ...]
-    """What has to be installed."""
+    """Whose versions its graphs depend on."""
     dtypes: tuple[str, ...]
     """What it can compute in, on a processor that can."""
     write: Callable[[ExportedProgram, Path], None]
@@ -55,8 +55,7 @@ class Engine(Backend):
         Raises:
             ModelError: If it is not.
         """
-        if any(importlib.util.find_spec(package) is None for package in self.packages):
-            raise ModelError(f"the backend {self.name} is not installed: pip install 'layerprobe[{self.name}]'")
+        check_installed(self.name)
         if device != "cpu":
             raise ModelError(
                 f"expected a CPU for the backend {self.name}, got {device}: take --device cpu, or --backend torch"
@@ -95,6 +94,12 @@ def check_backend(name: str) -> None:
     if name != AUTO and name not in BACKENDS:
         names = backend_names()
         raise DataError(f"expected a backend, one of {', '.join(names)}, got {name!r}{nearest(name, names)}")
+
+
+def check_installed(name: str) -> None:
+    """Raise MissingPackageError if the packages of a backend of layerprobe are not installed; imports none of them."""
+    if name in EXTRAS:
+        check_extra(name, needed_by=f"the backend {name}")
 
 
 def engines() -> dict[str, Engine]:

@@ -1,18 +1,24 @@
 """Which backend computes the embeddings of a model: the one requested, or the fastest that equals torch."""
 
 import contextlib
+import itertools
 import logging
 import platform
+import statistics
 import time
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 import transformers
+from scipy.stats import binom
 
 from layerprobe.encoders.backends.backend import AUTO, BACKENDS, TORCH, Engine, engines
-from layerprobe.encoders.backends.graph import Graph, PooledLayers, probes
+from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.backends.kept import open_graph
-from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
-from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey, Speedup
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batches
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.model import Settled
 from layerprobe.encoders.options import dtype_name
@@ -23,9 +29,11 @@ from layerprobe.versions import GRAPH_VERSION, __version__
 
 logger = logging.getLogger(__name__)
 
-MEASURED_TOKENS = 512
-"""Of the batch that a speed is measured on."""
-ROUNDS = 3
+USUAL_TEXTS = tuple(" ".join(PROBE_TEXTS[i:j]) for i, j in itertools.combinations(range(len(PROBE_TEXTS) + 1), 2))
+"""What speeds are measured on where no texts are given: sentences of unlike lengths."""
+MEASURED_TEXTS, MEASURED_TOKENS = 256, CPU_BATCH_TOKENS
+ROUNDS, SECONDS = (7, 15), 10.0
+"""Of the measurement: the least number of rounds, and the most, which ends once it has taken this long."""
 
 
 def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Graph | None:
@@ -50,11 +58,15 @@ def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Grap
     return open_graph(engine, encoder, checkpoint, options)[0]
 
 
-def survey(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> BackendSurvey:
+def survey(
+    encoder: Encoder, checkpoint: Checkpoint, options: Settled, texts: Sequence[str] = USUAL_TEXTS
+) -> BackendSurvey:
     """Return what every backend does for a model here: whether it equals torch at every layer, and how fast it is.
 
+    Speeds are measured on texts, with the threads that torch has. It is kept: `auto` takes what the latest one chose.
+
     Raises:
-        StoreError: If a graph cannot be written.
+        StoreError: If a graph, or what was found, cannot be written.
     """
     graphs: dict[str, Graph] = {}
     found: dict[str, tuple[float, ...]] = {}
@@ -65,69 +77,98 @@ def survey(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Backen
             graphs[name], found[name] = open_graph(engine, encoder, checkpoint, options)
         except ModelError as error:
             problems[name] = str(error)
-    speeds = _speeds(encoder, graphs, options) if graphs else {}
-    return BackendSurvey(
+    n_tokens, seconds = _rounds(encoder, graphs, options, texts) if graphs else (0, {})
+    result = BackendSurvey(
         findings=tuple(
             BackendFinding(
                 backend=name,
                 problem=problems.get(name),
                 differences=found.get(name),
-                tokens_per_second=speeds.get(name),
+                tokens_per_second=n_tokens / statistics.median(seconds[name]) if name in seconds else None,
+                speedup=_speedup(seconds[TORCH], seconds[name]) if name in graphs else None,
             )
             for name in BACKENDS
-        )
+        ),
+        threads=torch.get_num_threads(),
     )
+    if (key := _key(encoder, checkpoint, options)) is not None:
+        Store(options.cache_dir).save_result("backends", key, result)
+    return result
 
 
-def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str:
-    """Return the backend that a survey chose, which is kept by model, settings, machine and what is installed."""
+def _key(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str | None:
+    """Return what a survey is kept by: model, settings, machine and what is installed; None where nothing is."""
     installed: dict[str, str] = {}
     for engine in engines().values():
         with contextlib.suppress(ModelError):
             engine.check(encoder.device.type, dtype_name(options))
             installed |= engine.versions()
     if not installed:
-        return TORCH
-    key = digest(
+        return None
+    return digest(
         {
             "model": "" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
             **checkpoint.identity,
             "options": [options.pooling, options.attn, encoder.description.norm, dtype_name(options)],
             "machine": [platform.node(), platform.machine(), torch.get_num_threads()],
             "version": GRAPH_VERSION,
+            "measured": [MEASURED_TEXTS, MEASURED_TOKENS, *ROUNDS],
             "layerprobe": __version__,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             **installed,
         }
     )
-    store = Store(options.cache_dir)
-    kept = store.load_result("backends", key, BackendSurvey)
+
+
+def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str:
+    """Return the backend that the latest survey chose; where there was none, one is made."""
+    if (key := _key(encoder, checkpoint, options)) is None:
+        return TORCH
+    kept = Store(options.cache_dir).load_result("backends", key, BackendSurvey)
     if kept is None:
         kept = survey(encoder, checkpoint, options)
-        store.save_result("backends", key, kept)
         logger.info("embeddings of %s by %s: %s", encoder.description.name, kept.chosen, kept.reason)
     return kept.chosen
 
 
 @torch.inference_mode()
-def _speeds(encoder: Encoder, graphs: dict[str, Graph], options: Settled) -> dict[str, float]:
-    """Return tokens a second of torch and of graphs, measured in turns; the fastest round counts."""
-    batch = probes(encoder)[0]
-    n_copies = max(1, MEASURED_TOKENS // batch["input_ids"].numel())
-    batch = {name: values.repeat(n_copies, 1) for name, values in batch.items()}
+def _rounds(
+    encoder: Encoder, graphs: dict[str, Graph], options: Settled, texts: Sequence[str]
+) -> tuple[int, dict[str, list[float]]]:
+    """Return tokens, and the seconds that torch and each graph take for them, by round; in batches as of an extraction.
+
+    Every second round is in reverse. On one thread seconds are the process's own, whatever else runs on the machine.
+    """
+    drawn = np.random.default_rng(0).integers(len(texts), size=MEASURED_TEXTS)
+    tokens = encoder.tokenize([texts[int(row)] for row in drawn], max_length=options.max_length)
+    lengths = tokens.lengths[: 1 + int(np.searchsorted(np.cumsum(tokens.lengths), MEASURED_TOKENS))]
+    budget, alike = options.batch_tokens or CPU_BATCH_TOKENS, not encoder.padding_invariant
+    batches = [collate(tokens, rows) for rows in token_batches(lengths, budget=budget, same_length=alike)]
     layers = PooledLayers(encoder, options.pooling)
 
-    def torch_layers() -> None:
+    def by_torch() -> None:
         with encoder.precision():
-            layers(**batch)
+            for batch in batches:
+                layers(**batch)
 
-    ways = {TORCH: torch_layers} | {name: lambda graph=graph: graph.run(batch) for name, graph in graphs.items()}
-    best = dict.fromkeys(ways, float("inf"))
-    for number in range(ROUNDS + 1):
-        for name, way in ways.items():
-            start = time.perf_counter()
-            way()
-            if number:  # the first round is for warming up
-                best[name] = min(best[name], time.perf_counter() - start)
-    return {name: batch["input_ids"].numel() / seconds for name, seconds in best.items()}
+    runs = {name: lambda graph=graph: [graph.run(batch) for batch in batches] for name, graph in graphs.items()}
+    ways: dict[str, Callable[[], object]] = {TORCH: by_torch, **runs}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    began, (least, most) = time.perf_counter(), ROUNDS
+    for number in range(1 + most):
+        if number > least and time.perf_counter() - began > SECONDS:
+            break
+        for name in list(ways)[:: -1 if number % 2 else 1]:
+            start = clock()
+            ways[name]()
+            seconds[name].append(clock() - start)
+    return sum(lengths), {name: taken[1:] for name, taken in seconds.items()}  # the first round warmed up
+
+
+def _speedup(torch_seconds: Sequence[float], seconds: Sequence[float]) -> Speedup:
+    """Return the median over rounds of how many times as fast as torch, with its 95 % interval, of order statistics."""
+    ratios = sorted(slow / fast for slow, fast in zip(torch_seconds, seconds, strict=True))
+    cut = int(binom.ppf(0.025, len(ratios), 0.5)) - 1
+    return statistics.median(ratios), ratios[cut], ratios[-1 - cut]

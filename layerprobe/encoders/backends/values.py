@@ -6,6 +6,9 @@ from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.errors import DataError
 from layerprobe.results.table import Column, Table
 
+Speedup = tuple[float, float, float]
+"""How many times as fast as torch, and the ends of its 95 % interval."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendFinding:
@@ -20,6 +23,8 @@ class BackendFinding:
     and where nothing was computed."""
     tokens_per_second: float | None = None
     """In a short measurement; None where nothing was measured."""
+    speedup: Speedup | None = None
+    """Of torch None, and where nothing was measured."""
 
     @property
     def finding(self) -> str:
@@ -35,6 +40,8 @@ class BackendSurvey:
 
     findings: tuple[BackendFinding, ...]
     """torch first."""
+    threads: int = 1
+    """With which speeds were measured."""
 
     def __post_init__(self) -> None:
         if not self.usable:
@@ -48,27 +55,31 @@ class BackendSurvey:
 
     @property
     def chosen(self) -> str:
-        """The fastest of those that can be taken: what `auto` takes."""
-        return self.usable[0].backend
+        """What `auto` takes: the fastest of those whose interval is above 1, or else torch."""
+        faster = [(each.speedup, each.backend) for each in self.usable if each.speedup and each.speedup[1] > 1]
+        return max(faster)[1] if faster else TORCH
 
     @property
     def reason(self) -> str:
-        """Why that one is chosen, in a few words: it is faster than torch, or torch than the next."""
-        speeds = {finding.backend: finding.tokens_per_second for finding in self.usable}
-        others = [name for name in speeds if name != self.chosen]
-        if not others:
+        """Why that one is chosen, in a few words: it is faster than torch, or the fastest other is not."""
+        measured = [(each.speedup, each.backend) for each in self.usable if each.speedup]
+        if not measured:
             return "no other can be taken"
-        other = TORCH if TORCH in others else others[0]
-        fast, slow = speeds[self.chosen], speeds[other]
-        return f"{fast / slow:.1f} times as fast as {other}" if fast and slow else "the speeds were not measured"
+        (times, low, high), name = max(each for each in measured if self.chosen in (TORCH, each[1]))
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95% interval {low:.2f} to {high:.2f}"
+        return figures if low > 1 else f"{name} is {'slower' if high < 1 else 'as fast'} ({figures})"
 
     @property
     def table(self) -> Table:
         """One row per backend: how fast it is, and what was found."""
+        speedups = [each.speedup or (None,) for each in self.findings]
         return Table(
             columns=(
                 Column("backend", [each.backend for each in self.findings]),
                 Column("tokens_per_second", [each.tokens_per_second for each in self.findings], "tokens/s", ",.0f"),
+                Column("speedup", [times for times, *_ in speedups], "times torch", ".2f"),
+                Column("interval", [each[1:] or None for each in speedups], "95% interval", ".2f", interval=True),
                 Column("finding", [each.finding for each in self.findings]),
             ),
             title="Backends",

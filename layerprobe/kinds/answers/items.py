@@ -54,6 +54,11 @@ class Questions(Items):
         return self.questions, self.contexts
 
     @property
+    def parts(self) -> tuple[str, tuple[str, ...]]:
+        """Contexts, which data sets can share between splits."""
+        return "context", self.contexts
+
+    @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
         """(question,): the characters of the first answer, one past the last one; None where there is none."""
         return tuple((each[0].start, each[0].end) if each else None for each in self.answers)

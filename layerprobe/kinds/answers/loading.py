@@ -170,7 +170,7 @@ def _read(data: Any, name: str) -> list[_Record]:
     elif callable(to_records := getattr(data, "to_dict", None)):
         data = to_records("records")
     check_size(name, cells=len(data) if isinstance(data, Sequence) else 0)
-    records = list(_of_articles(data, name) if _has_articles(data) else _of_rows(data, name))
+    records = list(_of_articles(data, name) if isinstance(data, Mapping) and "data" in data else _of_rows(data, name))
     if not records:
         raise TaskError(f"{name} has no questions: expected at least one")
     return records
@@ -200,10 +200,6 @@ def _parsed(path: Path) -> Any:
     except Exception as error:  # of JSON, of UTF-8, or whatever bytes lead pyarrow to
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TaskError(f"{path} cannot be read as {suffix[1:].upper()}: {reason}") from error
-
-
-def _has_articles(data: Any) -> bool:
-    return isinstance(data, Mapping) and "data" in data
 
 
 def _of_articles(data: Mapping[str, Any], name: str) -> Iterator[_Record]:

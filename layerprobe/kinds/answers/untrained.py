@@ -32,9 +32,9 @@ from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, win
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.zero_shot import layer_scores
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
-from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import ANSWER_PROBE_VERSION
 
@@ -85,12 +85,7 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
     for layer, of_layer in enumerate(outputs[split]):
         threshold = answer_threshold(outputs["validation"][layer], validation) if chosen else ALWAYS
         by_layer.append(evaluate_outputs(task.kind, of_layer, gold, threshold=threshold))
-    scores = LayerScores(
-        split=split,
-        method="probe",
-        primary=task.primary,
-        metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
-    )
+    scores = layer_scores(task, split, "probe", by_layer, first_layer=0)
     store.save_result(KEPT, key, scores)
     return scores
 

@@ -64,6 +64,11 @@ class RetrievalItems(Items):
         return (self.queries,)
 
     @property
+    def parts(self) -> tuple[str, tuple[str, ...]]:
+        """Relevant documents, which queries of other splits can have too."""
+        return "relevant document", tuple(self.documents[number] for number, _ in chain(*self.relevance))
+
+    @property
     def prompts(self) -> tuple[str | None, str | None]:
         """What stands before queries and before documents."""
         return self.query_prompt, self.document_prompt

@@ -150,7 +150,7 @@ def load_retrieval_task(source: TaskSource) -> Task:
             a split is too small.
     """
     path = from_home(source.source) if isinstance(source.source, (str, Path)) else None
-    if path is not None and path.is_dir() and not _is_of_tables(path):
+    if path is not None and path.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(path)}:
         collection, splits, notes, warnings = _of_folder(path, source)
     elif isinstance(source.source, (str, Path)) and is_on_hub(source.source):
         _check_bare(str(source.source), source.columns, source.format)
@@ -158,10 +158,6 @@ def load_retrieval_task(source: TaskSource) -> Task:
     else:
         return _of_tables(source)
     return _task(source, collection, splits, {}, notes, warnings)
-
-
-def _is_of_tables(folder: Path) -> bool:
-    return not {"corpus", "queries"} & {file.stem for file in data_files(folder)}
 
 
 def _check_bare(name: str, columns: Columns | None, format: Format | None = None) -> None:

@@ -25,7 +25,7 @@ Ranks = NDArray[np.int64]
 
 
 def float32_rows(layer: NDArray[np.float32], rows: NDArray[np.int64], *, units: bool, name: str) -> NDArray[np.float32]:
-    """Return rows of a layer in memory, of length 1 where asked for; lengths are computed in float64.
+    """Return rows of a layer in memory, of length 1 where requested; lengths are computed in float64.
 
     Raises:
         DegenerateLayerError: If a value is not finite, or a row has no direction.

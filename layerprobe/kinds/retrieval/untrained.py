@@ -14,7 +14,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.metrics import float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
-from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS
+from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, bounded
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import layer_scores, naming_layer
 from layerprobe.similarity.values import Difference, Interval
@@ -134,10 +134,11 @@ def _mean_of(values: Values) -> float:
     return math.fsum(values) / len(values)
 
 
-def _mean(values: Values, level: float) -> Interval:
+def _mean(values: Values, level: float, *, difference: bool = False) -> Interval:
     mean, error = _mean_of(values), float(values.std(ddof=1) / np.sqrt(len(values)))
     half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
-    return Interval(value=mean, standard_error=error, lower=mean - half, upper=mean + half, level=level)
+    lower, upper = bounded(RETRIEVAL_METRICS[0], (mean - half, mean + half), difference=difference)
+    return Interval(value=mean, standard_error=error, lower=lower, upper=upper, level=level)
 
 
 def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ...]:
@@ -145,7 +146,7 @@ def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ..
     *others, last = layers
     differences = []
     for layer, values in enumerate(others):
-        mean = _mean(values - last, 1 - (1 - level) / len(others))
+        mean = _mean(values - last, 1 - (1 - level) / len(others), difference=True)
         p_value = min(1.0, len(others) * _p_value(mean, len(last) - 1))
         differences.append(
             Difference(

@@ -15,7 +15,7 @@ from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
-from layerprobe.tasks.quality import with_overlaps
+from layerprobe.tasks.overlaps import with_counts
 from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
@@ -33,7 +33,7 @@ def load_word_similarity(
 ) -> Task:
     """Merge files of scored word pairs into one sts task.
 
-    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, turned round or
+    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, swapped or
     not, the first one stays. The rest is split at random. In the paper it is trained on in batches of 128 for 50
     epochs.
 
@@ -77,7 +77,7 @@ def load_word_similarity(
         notes=notes,
         warnings=warnings,
     )
-    return with_overlaps(replace(task, score_range=None, notes=task.notes[:-1]))  # not of 0 .. 1 scaled to 0 .. 1
+    return with_counts(replace(task, score_range=None, notes=task.notes[:-1]))  # not of 0 .. 1 scaled to 0 .. 1
 
 
 def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -97,12 +97,9 @@ def _columns(table: Table) -> list[int] | None:
         task_columns(table, None, STS.name)
     except TaskError:
         numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
-        words = [i for i in range(table.width) if all(_is_word(row[i]) for row in table.rows)]
+        one_word = [i for i in range(table.width) if all(len(row[i].split()) == 1 for row in table.rows)]
+        words = [i for i in one_word if not any(is_number(row[i]) for row in table.rows)]
         if table.header is None and len(numeric) == 1 and len(words) >= 2:
             return [*words[:2], numeric[0]]
         raise
     return None
-
-
-def _is_word(cell: str) -> bool:
-    return len(cell.split()) == 1 and not is_number(cell)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from layerprobe.errors import DataError
+from layerprobe.checks import check_extra
 
 ROUGE = {"rouge-1": "rouge1", "rouge-2": "rouge2", "rouge-l": "rougeLsum"}
 """Names of metrics, and of the library."""
@@ -21,7 +21,7 @@ def rouge(chosen: tuple[str, ...], summary: tuple[str, ...]) -> dict[str, float]
     """Return F1 by ROUGE-1, -2 and -L of some sentences of a document against the sentences of a summary, 0 .. 1.
 
     Raises:
-        DataError: If rouge-score is not installed.
+        MissingPackageError: If rouge-score is not installed.
 
     Examples:
         >>> rouge(("the cat sat",), ("the cat slept",))["rouge-1"]
@@ -61,12 +61,10 @@ def readable(text: str) -> bool:
 
 @functools.cache
 def _scorer(names: tuple[str, ...]) -> Any:
-    try:
-        from nltk.stem.porter import PorterStemmer
-        from rouge_score.rouge_scorer import RougeScorer
-        from rouge_score.tokenize import tokenize
-    except ImportError as error:
-        raise DataError(f"summaries need rouge-score: pip install 'layerprobe[summaries]' ({error})") from error
+    check_extra("summaries", needed_by="scoring summaries")
+    from nltk.stem.porter import PorterStemmer
+    from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenize import tokenize
 
     class Stemmer:
         stem = staticmethod(functools.lru_cache(maxsize=2**16)(PorterStemmer().stem))

@@ -23,7 +23,8 @@ from layerprobe.scoring.zero_shot import layer_scores
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.values import Task, TextSplit, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task, TextSplit
 
 Array = NDArray[np.float64]
 
@@ -88,7 +89,7 @@ def summarize(model: ModelLike, task: Task) -> SummaryScores:
         StoreError: If the store cannot be written.
     """
     level = current().level
-    check_task(task)
+    task = checked_task(task)
     checkpoint = resolve_checkpoint(model)
     items = {split: _items(task, split) for split in get_args(Split)}
     embedded = {split: extract_split(checkpoint, task, split) for split in get_args(Split)}
@@ -106,7 +107,14 @@ def summarize(model: ModelLike, task: Task) -> SummaryScores:
             influences = (item_influences(task.kind, outputs, test) - first)[None]
             gain = [tested[-1][task.primary] - lead[task.primary]]
             gains.append(
-                crossed(gain, influences if known else None, links=links, level=level, unit=KINDS[task.kind].unit)
+                crossed(
+                    gain,
+                    influences if known else None,
+                    links=links,
+                    level=level,
+                    unit=KINDS[task.kind].unit,
+                    metric=task.primary,
+                )
             )
             done += 1
             report(f"summaries by {embedded['test'].model.name}", done, 3 * embedded["test"].n_layers)

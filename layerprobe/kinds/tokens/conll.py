@@ -18,7 +18,7 @@ UNIVERSAL = ".conllu"
 WORD_NAMES = ("tokens", "words")
 SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv", ".jsonl")
 LOOKED_AT = 2000
-"""Sentences by which a file is told to be one of words with tags."""
+"""Sentences by which a file is recognised as one of words with tags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

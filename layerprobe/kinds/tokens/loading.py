@@ -51,7 +51,7 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
         source.split_ratios,
         seed=source.seed,
         unit="sentence",
-        together="copies of a sentence",
+        together="duplicates",
     )
     for role in SPLITS:
         if len(splits[role]) < MIN_EXAMPLES:

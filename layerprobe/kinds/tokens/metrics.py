@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.checks import check_extra
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import Influences, ratio_influences
 from layerprobe.metrics.scores import macro_f1
@@ -138,10 +139,9 @@ def _entities(tags: Numbers, gold: WordTags) -> list[set[tuple[str, int, int]]]:
 
 @functools.cache
 def get_entities() -> Callable[[list[str]], list[tuple[Any, ...]]]:
-    """Return what finds the entities of a sentence's tags; DataError if seqeval, which has it, is not installed."""
-    try:
-        from seqeval.metrics.sequence_labeling import get_entities as found
-    except ImportError as error:
-        raise DataError(f"expected seqeval to count entities, got {error}: pip install 'layerprobe[tokens]'") from error
+    """Return what finds the entities of a sentence's tags; MissingPackageError without seqeval."""
+    check_extra("tokens", needed_by="counting entities")
+    from seqeval.metrics.sequence_labeling import get_entities as found
+
     function: Callable[[list[str]], list[tuple[Any, ...]]] = found
     return function

@@ -23,9 +23,9 @@ from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights
 from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.zero_shot import layer_scores
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
-from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import WORD_PROBE_VERSION
 
@@ -57,12 +57,7 @@ def score_words(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSco
     with part(start=0.63, share=0.27, whole=1):
         outputs = _outputs(encoder, scored, weights, options)
     by_layer = [evaluate_outputs(task.kind, each, gold) for each in outputs]
-    scores = LayerScores(
-        split=split,
-        method="probe",
-        primary=task.primary,
-        metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
-    )
+    scores = layer_scores(task, split, "probe", by_layer, first_layer=0)
     store.save_result(KEPT, key, scores)
     return scores
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from layerprobe.errors import DataError
 from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items
 
 
@@ -35,6 +36,11 @@ class Triplets(Items):
     def sides(self) -> tuple[tuple[str, ...], ...]:
         """Anchors, positives and negatives."""
         return self.anchors, self.positives, self.negatives
+
+    @property
+    def alike(self) -> tuple[tuple[str, ...], ...]:
+        """Anchor and positive: with another negative it is learnt all the same."""
+        return tuple((plain(anchor), plain(positive)) for anchor, positive in zip(*self.sides[:2], strict=True))
 
     @property
     def gold(self) -> Any:

@@ -14,17 +14,13 @@ def _scores(outputs: Array, gold: Array) -> dict[str, float]:
     return {"accuracy": float(np.mean(outputs > 0))}
 
 
-def _influences(outputs: Array, gold: Array) -> dict[str, Array]:
-    return {"accuracy": mean_influences(outputs > 0)}
-
-
 TRIPLETS = Kind(
     name="triplets",
     pairs=False,
     labelled=False,
     metrics=("accuracy",),
     score=_scores,
-    influences=_influences,
+    influences=lambda outputs, gold: {"accuracy": mean_influences(outputs > 0)},
     loss="layerprobe.kinds.triplets.loss:CosineTriplets",
     zero_shot="own",
     untrained="layerprobe.kinds.triplets.untrained:untrained_triplets",

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.lab.adaptation.values import Adaptation
 from layerprobe.lab.chains.figures import chain_scores, cka_with_reference, cka_with_start
 from layerprobe.lab.chains.toml import chain_to_toml
@@ -19,7 +18,7 @@ from layerprobe.results.values import Card, Figure, Page, Section
 
 def chain_page(result: ChainResult) -> Page:
     """Return the page of a chain."""
-    best = result.best
+    best, adaptations = result.best, [done.table for done in result.trail.adaptations]
     return Page(
         title=f"{result.chain.name}: a chain of trainings from {short_name(result.trail.model)}",
         overline="layerprobe · a chain of trainings",
@@ -33,13 +32,12 @@ def chain_page(result: ChainResult) -> Page:
             _scores(result),
             section("chain-layers", result.table.title, table_of(result.table), kind="dense"),
             section("cka", "CKA before and after", *_cka(result)),
-            _adaptations(result),
+            section("adaptations", "Adaptation", *(folded(t.title, table_of(t), opened=True) for t in adaptations)),
             section("notes", "How the data was understood", listed("ul", result.notes)),
         ),
         provenance=(_sources(result),),
         terms=("Layer", "Chain", "Adaptation", "The last step alone", "Effect", "CKA"),
-        data=to_json(result),
-        table=result.table,
+        result=result,
         stem="chain",
     )
 
@@ -138,11 +136,6 @@ def _cka(result: ChainResult) -> Iterator[Figure]:
         f"With {short_name(reference)}, {before}{after}.",
         "The grey curve is the start.",
     )
-
-
-def _adaptations(result: ChainResult) -> Section:
-    tables = [done.table for done in result.trail.adaptations]
-    return section("adaptations", "Adaptation", *(folded(each.title, table_of(each), opened=True) for each in tables))
 
 
 def _sources(result: ChainResult) -> Markup:

@@ -332,6 +332,7 @@ def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, .
                 *differences(first, second, items),
                 links=alone.items.links.get("test"),
                 unit=alone.items.unit,
+                metric=first[0].primary,
                 level=level,
                 n_layers=len(layers),
             )

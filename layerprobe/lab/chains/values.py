@@ -251,15 +251,16 @@ class ChainEffect:
         *,
         links: Links | None = None,
         unit: str = "item",
+        metric: str | None = None,
         level: float,
         n_layers: int,
     ) -> ChainEffect:
         """Return the effect at one of `n_layers` layers, from the differences by seed, at least one.
 
-        For influences, links and unit see `crossed`.
+        For influences, links, unit and metric see `crossed`.
         """
         error, joint = (
-            crossed(differences, influences, links=links, level=each, unit=unit)
+            crossed(differences, influences, links=links, level=each, unit=unit, metric=metric)
             for each in (level, 1 - (1 - level) / n_layers)
         )
         return cls(

@@ -44,14 +44,10 @@ def contest(
         if there:
             outcomes = [_outcome(*played[row]) for row in there]
             tasks = [models[row].entry.task for row in there]
-            fresh = all(_is_fresh(choice, model) for model, choices in played for choice in choices)
+            fresh = all(len(choice.seeds) < len(model.tuned.seeds) for model, choices in played for choice in choices)
             scored.append(_scores(strategy, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
         report("strategies", number + 1, len(strategies))
     return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
-
-
-def _is_fresh(choice: Choice, model: Recorded) -> bool:
-    return len(choice.seeds) < len(model.tuned.seeds)
 
 
 def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:

@@ -50,7 +50,8 @@ def detectors(
     """
     scored = []
     for name, (needs, unit, curve) in curves.items():
-        fallen = [_fall(curve(model), unit) for model in models]
+        by_model = [curve(model) for model in models]
+        fallen = [None if values is None else float(falls(values[1:], unit=unit)[-1]) for values in by_model]
         there = [row for row, fall in enumerate(fallen) if fall is not None]
         if there:
             known = np.array([fallen[row] for row in there], dtype=np.float64)
@@ -162,10 +163,6 @@ def _of_reading(name: str, reading: Reading) -> Curve:
         return None if known is None else (reading.direction or 1) * np.array(known.values)
 
     return curve
-
-
-def _fall(values: Array | None, unit: float | None) -> float | None:
-    return None if values is None else float(falls(values[1:], unit=unit)[-1])
 
 
 def _alike(name: str, values: Array | None, model: Recorded) -> float | None:

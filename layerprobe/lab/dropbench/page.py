@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.bench import shown_strategies
 from layerprobe.lab.dropbench.figures import regret_for_cost
 from layerprobe.lab.dropbench.tables import detection_tables, strategies_table
@@ -38,8 +37,7 @@ def bench_page(bench: Bench) -> Page:
             "Area",
             "CKA",
         ),
-        data=to_json(bench),
-        table=bench.table,
+        result=bench,
         stem="dropbench",
     )
 

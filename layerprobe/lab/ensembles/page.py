@@ -5,7 +5,6 @@ from statistics import fmean
 
 import plotly.graph_objects as go
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.lab.ensembles.values import Ensemble, EnsembleCost
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import listed
@@ -75,9 +74,8 @@ def ensemble_page(result: Ensemble) -> Page:
             ),
         ),
         terms=("Layer", "TMFT", "Scan", "Ensemble"),
-        data=to_json(result),
+        result=result,
         data_label="Ensemble",
-        table=result.table,
         stem="layerprobe-ensemble",
     )
 

@@ -37,7 +37,8 @@ from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influ
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 
@@ -164,7 +165,7 @@ class _Averages:
             whole.metrics[self.task.primary] - one.run.test[self.task.primary]
             for whole, one in zip(tested, single, strict=True)
         ]
-        return crossed(values, influences, links=links, level=level, unit=KINDS[kind].unit)
+        return crossed(values, influences, links=links, level=level, unit=KINDS[kind].unit, metric=self.task.primary)
 
     def _evaluated(
         self, weights: Array, replicate: int, split: ScoredSplit, threshold: float | None = None
@@ -240,7 +241,7 @@ def _task_of(runs: Sequence[_Run], task: Task | None) -> Task:
             task = load_task(origin.task)
         except LayerProbeError as error:
             raise DataError(f"expected the task of the runs, {origin.task}, give it by --task: {error}") from error
-    check_task(task)
+    task = checked_task(task)
     if task.digest != origin.task_digest:
         raise DataError(
             f"expected the task that the runs are of, {origin.task} as it was read then, got other texts or targets "

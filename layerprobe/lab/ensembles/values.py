@@ -128,7 +128,7 @@ class Ensemble(Shown):
 
     @property
     def sentence(self) -> str:
-        """What is gained, how surely, and for what cost."""
+        """What is gained, its interval, and what it costs."""
         title, single = metric_title(self.primary), self.single
         if len(self.used) == 1:
             return (

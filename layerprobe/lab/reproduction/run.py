@@ -293,7 +293,7 @@ def reproduced_score(
 ) -> ReproducedScore:
     """Set our runs at a layer next to the paper's figure; an outcome of None stands for one that was not run."""
     figure = getattr(paper, split).get(metric)
-    ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric])
+    ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric], metric=metric)
     difference = None if ours is None or figure is None else ours.mean - figure
     return ReproducedScore(
         model=paper.model,

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 
-from layerprobe.files.serialisation import to_json
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.values import OTHER_SEED, TWIN, ZooEntry
 from layerprobe.lab.studies.figures import cka_by_layer, drops, scores_by_layer
@@ -41,8 +40,7 @@ def lab_page(result: LabResult) -> Page:
         ),
         provenance=(_sources(result),),
         terms=("Layer", "MLM twin", "Drop", "Difference from the twin", "Noise floor", "CKA"),
-        data=to_json(result),
-        table=result.table,
+        result=result,
         stem="lab",
     )
 

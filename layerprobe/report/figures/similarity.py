@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 from layerprobe.comparison.values import Comparison
 from layerprobe.errors import DataError
 from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.readings.values import DIGITS
 from layerprobe.report import words
 from layerprobe.report.charts import area, line
 from layerprobe.results import numbers
@@ -115,7 +116,7 @@ def rule_readings(prediction: DropPrediction, marks: Marks = lambda values: []) 
     figure = make_subplots(rows=len(read), shared_xaxes=True, vertical_spacing=0.06)
     for row, (name, values) in enumerate(read.items(), start=1):
         errors = prediction.read_uncertainty.get(name)
-        texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
+        texts = [f"layer {layer}<br>{text(name)} {value:{DIGITS}}" for layer, value in enumerate(values)]
         own = from_layer(prediction.first_layer, values)
         drawn = _line(name, own, _value_texts(texts, errors), prediction.drop_layers)
         rings = marks(values)

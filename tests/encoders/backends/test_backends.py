@@ -20,7 +20,7 @@ from layerprobe.encoders.backends import choice, kept
 from layerprobe.encoders.backends.backend import BACKENDS, engines
 from layerprobe.encoders.backends.choice import graph_of, survey
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
-from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
+from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey, Speedup
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
@@ -241,7 +241,7 @@ def test_a_backend_that_is_not_installed_is_named_with_its_extra(
     for package in ("openvino", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     for name in ("openvino", "onnx"):
-        with pytest.raises(ModelError, match=rf"{name} is not installed: pip install 'layerprobe\[{name}\]'"):
+        with pytest.raises(ModelError, match=rf"the backend {name} needs .*: pip install 'layerprobe\[{name}\]'"):
             graph_of(encoder, checkpoint, options_of(tmp_path, name))
     assert graph_of(encoder, checkpoint, options_of(tmp_path, "auto")) is None
     found = survey(encoder, checkpoint, options_of(tmp_path, "auto"))
@@ -307,31 +307,89 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
     checkpoint, encoder = tiny("bert")
     surveys = []
 
-    def slow_torch(encoder: Encoder, graphs: dict[str, Graph], options: Options) -> dict[str, float]:
-        surveys.append(list(graphs))
-        return {"torch": 1.0, "openvino": 3.0, "onnx": 2.0}
+    seconds = {"torch": [3.0] * 7, "openvino": [1.0] * 7, "onnx": [2.0] * 7}
 
-    monkeypatch.setattr(choice, "_speeds", slow_torch)
+    def slow_torch(encoder: Encoder, graphs: dict[str, Graph], options: Options, texts: object) -> object:
+        surveys.append(texts)
+        return 100, dict(seconds)
+
+    monkeypatch.setattr(choice, "_rounds", slow_torch)
     for _ in range(2):
         graph = graph_of(encoder, checkpoint, options_of(store, "auto"))
         assert graph is not None
         assert graph.backend == "openvino"
-    assert surveys == [["openvino", "onnx"]]
+    assert surveys == [choice.USUAL_TEXTS]
+    # a later survey on other texts, as doctor makes it, is what auto then takes
+    seconds["openvino"] = [2.0, 4.0] * 4
+    seconds["torch"] = seconds["onnx"] = [3.0] * 8
+    found = survey(encoder, checkpoint, options_of(store, "auto"), TEXTS)
+    assert surveys[1:] == [TEXTS]
+    assert (found.chosen, found.threads) == ("torch", torch.get_num_threads())
+    assert graph_of(encoder, checkpoint, options_of(store, "auto")) is None
+
+
+def test_speeds_are_measured_in_turns_on_the_texts_that_are_given(
+    tiny: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, encoder = tiny("bert")
+    taken, batches = list[str](), list[Batch]()
+    graphs = {
+        name: Graph(backend=name, run=lambda batch, name=name: (taken.append(name), batches.append(batch)))
+        for name in ("openvino", "onnx")
+    }
+    monkeypatch.setattr(choice, "SECONDS", 0.0)  # the least number of rounds
+    options = options_of(tmp_path, "auto", batch_tokens=4096)
+    n_tokens, seconds = choice._rounds(encoder, graphs, options, ["a b c d e f", "a"])
+    least = choice.ROUNDS[0]
+    assert taken == (["openvino", "onnx", "onnx", "openvino"] * (1 + least))[: 2 * (1 + least)]
+    assert {name: len(each) for name, each in seconds.items()} == dict.fromkeys(("torch", "openvino", "onnx"), least)
+    lengths = set(batches[0]["attention_mask"].sum(dim=1).tolist())
+    assert lengths == set(encoder.tokenize(["a b c d e f", "a"]).lengths)
+    assert choice.MEASURED_TOKENS <= n_tokens < choice.MEASURED_TOKENS + max(lengths)
+    assert sum(int(batch["attention_mask"].sum()) for batch in batches) == n_tokens * len(taken)
+
+
+def test_a_speed_has_the_interval_of_its_median() -> None:
+    assert choice._speedup([2.0] * 7, [1.0, 1.0, 2.0, 1.0, 4.0, 1.0, 0.5]) == (2.0, 0.5, 4.0)
+    rng = np.random.default_rng(0)
+    held = []
+    for n in [7] * 300 + [12] * 300:
+        _, low, high = choice._speedup(np.exp(rng.standard_normal(n)).tolist(), [1.0] * n)
+        held.append(low <= 1 <= high)
+    assert 0.94 < np.mean(held) < 1
 
 
 @pytest.mark.parametrize(
-    ("speeds", "chosen", "reason"),
+    ("speedups", "chosen", "reason"),
     [
-        ({"torch": 2.0, "onnx": 3.0}, "onnx", "1.5 times as fast as torch"),
-        ({"torch": 2.0, "onnx": 3.0, "other": 5.0}, "other", "2.5 times as fast as torch"),
-        ({"torch": 4.0, "onnx": 2.0}, "torch", "2.0 times as fast as onnx"),
-        ({"torch": None}, "torch", "no other can be taken"),
+        ({"onnx": (1.5, 1.2, 1.6)}, "onnx", "1.50 times as fast as torch with 1 thread, 95% interval 1.20 to 1.60"),
+        (
+            {"onnx": (1.5, 1.4, 1.6), "other": (2.5, 2.0, 2.6)},
+            "other",
+            "2.50 times as fast as torch with 1 thread, 95% interval 2.00 to 2.60",
+        ),
+        (
+            {"onnx": (1.2, 1.1, 1.6), "other": (1.4, 0.9, 2.6)},
+            "onnx",
+            "1.20 times as fast as torch with 1 thread, 95% interval 1.10 to 1.60",
+        ),
+        (
+            {"onnx": (1.04, 0.97, 1.6)},
+            "torch",
+            "onnx is as fast (1.04 times as fast as torch with 1 thread, 95% interval 0.97 to 1.60)",
+        ),
+        (
+            {"onnx": (0.5, 0.4, 0.6)},
+            "torch",
+            "onnx is slower (0.50 times as fast as torch with 1 thread, 95% interval 0.40 to 0.60)",
+        ),
+        ({}, "torch", "no other can be taken"),
     ],
 )
-def test_the_fastest_is_chosen(speeds: dict[str, float | None], chosen: str, reason: str) -> None:
-    findings = tuple(BackendFinding(backend=name, tokens_per_second=speed) for name, speed in speeds.items())
-    refused = BackendFinding(backend="openvino", problem="differs", tokens_per_second=9.0)
-    found = BackendSurvey(findings=(*findings, refused))
+def test_what_is_faster_beyond_its_interval_is_chosen(speedups: dict[str, Speedup], chosen: str, reason: str) -> None:
+    findings = tuple(BackendFinding(backend=name, speedup=speedup) for name, speedup in speedups.items())
+    refused = BackendFinding(backend="openvino", problem="differs", speedup=(9.0, 8.0, 9.9))
+    found = BackendSurvey(findings=(BackendFinding(backend="torch"), *findings, refused))
     assert (found.chosen, found.reason) == (chosen, reason)
 
 

@@ -100,12 +100,18 @@ def test_files_beside_and_folders(tmp_path: Path) -> None:
     written(tmp_path / "more.json", squad_json(toy_questions(10, 9)))
     given = load_task(tmp_path / "train-v1.1.json", test=tmp_path / "more.json")
     assert (len(given.train), len(given.validation), len(given.test)) == (40, 20, 10)
-    twice = load_task(tmp_path / "more.json", validation=tmp_path / "more.json", test=tmp_path / "more.json")
-    assert [said.partition(" of the ")[2] for said in twice.warnings] == [
-        "test split are in the train split too (10 whole questions)",
-        "validation split are in the train split too (10 whole questions)",
-        "test split are in the validation split too (10 whole questions)",
-    ]
+    beside = load_task(tmp_path / "train-v1.1.json", test=tmp_path / "dev-v1.1.json")  # which is the dev split, too
+    assert len(beside.validation) + len(beside.train) == 40
+    assert beside.warnings[0].startswith("left out 20 of 20 questions of the validation split that are in the test ")
+    asked = squad_json(ANSWERED.take(range(40)))
+    for article in asked["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                question["question"] = f"Again: {question['question']}"
+                question["id"] = f"again {question['id']}"
+    shared = load_task(tmp_path / "train-v1.1.json", test=written(tmp_path / "again.json", asked))
+    assert len(shared.train) == 40
+    assert any(said.startswith("20 of 20 contexts of the test split are in the train ") for said in shared.warnings)
 
 
 def test_questions_of_one_context_are_linked() -> None:

@@ -67,16 +67,20 @@ def test_ids_are_of_the_bytes_and_not_of_the_paths(tmp_path: Path) -> None:
 
 
 def test_train_val_and_test_folders_are_the_splits(tmp_path: Path) -> None:
-    for split, n in (("train", 40), ("val", 12), ("test", 20)):
-        digit_folder(tmp_path / split, n, classes=(0, 1))
+    for split, n, first in (("train", 40, 0), ("val", 12, 400), ("test", 20, 800)):
+        digit_folder(tmp_path / split, n, classes=(0, 1), first=first)
     task = load_task(str(tmp_path))
     assert (len(task.train), len(task.validation), len(task.test)) == (40, 12, 20)
+    assert f"found in {tmp_path}: train as train, val as validation, test as test" in task.notes
+    copy = shutil.copy(next((tmp_path / "test" / "0").iterdir()), tmp_path / "train" / "1" / "another.png")
+    seen = load_task(str(tmp_path))
+    assert len(seen.train) == 40, f"{copy} is an image of the test split, whatever its name and class"
+    assert seen.warnings[0].startswith("left out 1 of 41 images of the train split that is in the test split too")
     digit_folder(tmp_path / "classes" / "a", 40, classes=(0,))
     (tmp_path / "classes" / "a" / "0").rename(tmp_path / "classes" / "train")  # the vehicle
     digit_folder(tmp_path / "classes", 40, classes=(1,))
     (tmp_path / "classes" / "a").rmdir()
     assert load_task(str(tmp_path / "classes")).labels == ("1", "train")
-    assert f"found in {tmp_path}: train as train, val as validation, test as test" in task.notes
 
 
 @pytest.mark.parametrize("names", [True, False])
@@ -222,7 +226,7 @@ def test_a_folder_has_no_columns(tmp_path: Path) -> None:
 def test_without_pillow_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = digit_folder(tmp_path, 20)
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
-    with pytest.raises(DataError, match=r"expected Pillow, .* pip install 'layerprobe\[images\]'"):
+    with pytest.raises(DataError, match=r"PIL, which is not installed: pip install 'layerprobe\[images\]'"):
         load_task(str(folder))
 
 

@@ -16,12 +16,12 @@ import pytest
 from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Options
-from layerprobe.errors import DataError, TaskError
+from layerprobe.errors import DataError, MisalignedSamplesError, TaskError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract, extract_items
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models, with_prompts
+from layerprobe.finetuning.tuning import finetune, saved_models, scan, with_prompts
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.kinds.retrieval.loading import load_retrieval
@@ -80,7 +80,7 @@ def test_a_folder_has_judgements_by_split(task: Task) -> None:
     assert train.relevance[1] == ((28, 1.0), (22, 1.0))
     assert "graded relevance, 1 to 2: the gains of nDCG; in training all count alike" in task.notes
     assert "judgements: dev.tsv as validation, test.tsv as test, train.tsv as train" in task.notes
-    assert not task.warnings
+    assert all("relevant documents" in said for said in task.warnings)  # which queries of all splits share
     assert from_json(Task, to_json(task)) == task
 
 
@@ -236,6 +236,27 @@ def with_copies(folder: Path) -> Path:
     return folder
 
 
+def with_prompts_of(model: str, folder: Path, **prompts: str) -> Path:
+    """A copy of a model whose sentence-transformers configuration has prompts."""
+    shutil.copytree(model, folder)
+    (folder / "modules.json").write_text("[]")
+    said = {"prompts": {**prompts, "other": "f "}, "default_prompt_name": "other"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(said))
+    return folder
+
+
+def test_models_with_other_prompts_are_compared_where_a_query_is_a_document(
+    tmp_path: Path, model: str, options: Options
+) -> None:
+    task = load_task(with_copies(tmp_path / "same"))
+    folders = [with_prompts_of(model, tmp_path / word, query=f"{word} ", document="b c ") for word in "ad"]
+    first, second = (extract(given(str(folder), options), task) for folder in folders)
+    (compared,) = compare_all(first, [second]).comparisons
+    assert compared.map.n_samples == len(first.texts) > len(task.split("all").texts)
+    with pytest.raises(MisalignedSamplesError, match="give the task prompts, which both models then have, or empty"):
+        compare_all(first, [extract(given(model, options), task)])
+
+
 PROMPTS = ({}, {"query_prompt": "a ", "document_prompt": "b c "}, {"query_prompt": "d "})
 
 
@@ -253,11 +274,8 @@ def test_score_and_retrieve_give_the_same_digits(
 
 
 def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, model: str, options: Options) -> None:
-    folder, configured = collection(tmp_path / "data"), tmp_path / "configured"
-    shutil.copytree(model, configured)
-    (configured / "modules.json").write_text("[]")
-    said = {"prompts": {"query": "a ", "document": "b c ", "other": "f "}, "default_prompt_name": "other"}
-    (configured / "config_sentence_transformers.json").write_text(json.dumps(said))
+    folder = collection(tmp_path / "data")
+    configured = with_prompts_of(model, tmp_path / "configured", query="a ", document="b c ")
     expected = same_digits(model, folder, options, PROMPTS[1])
     assert same_digits(str(configured), folder, options) == expected
     other = same_digits(str(configured), folder, options, {"query_prompt": "d "})
@@ -305,7 +323,7 @@ def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Op
     protocol = dataclasses.replace(SHORT, epochs=4)
     (found,) = scan(given(model, options), task, seeds=(0,), protocol=protocol, save_models=True)
     assert found.epochs[-1].train_loss[2] < found.epochs[0].train_loss[2]  # type: ignore[operator]
-    (directory,) = scan_models(given(model, options), [found], task)
+    (directory,) = saved_models(given(model, options), [found], task)
     outputs = read_outputs(directory)
     assert outputs is not None
     assert outputs.test.shape == (4, 10, 30, 2)

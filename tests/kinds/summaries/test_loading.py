@@ -48,8 +48,8 @@ def test_a_file_is_recognised_and_split(tmp_path: Path) -> None:
 
 def test_a_folder_has_its_splits_and_sentences_can_be_given(tmp_path: Path) -> None:
     listed = [{"text": each["document"].split("! "), "title": ["A cat sat.", each["summary"]]} for each in ROWS]
-    for split in ("train", "validation", "test"):
-        write(tmp_path / f"{split}.jsonl", listed[:10])
+    for number, split in enumerate(("train", "validation", "test")):
+        write(tmp_path / f"{split}.jsonl", listed[10 * number : 10 * number + 10])
     task = load_task(tmp_path, kind="summarization", columns="text,title")
     assert items(task).documents[0] == ("Cat 0 sat. It rained", "Dogs slept at 0?")
     assert items(task).keep == 2

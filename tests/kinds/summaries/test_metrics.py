@@ -62,8 +62,8 @@ def test_nothing_in_common_has_no_oracle() -> None:
 
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
     module._scorer.cache_clear()
-    with pytest.raises(DataError, match=r"summaries need rouge-score: pip install 'layerprobe\[summaries\]'"):
+    with pytest.raises(DataError, match=r"rouge_score, which is not installed: pip install 'layerprobe\[summaries\]'"):
         rouge(("not scored before",), ("by any other test",))
     module._scorer.cache_clear()

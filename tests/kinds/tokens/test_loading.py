@@ -17,8 +17,8 @@ from tests.toy_task import toy_task_of
 PART = [("Ann", "B-per"), ("Lee", "I-per"), ("saw", "O"), ("#rome", "B-loc")]
 
 
-def conll(path: Path, n: int = 60, *, mark: str = "\t", blank: str = "", between: str = "") -> Path:
-    sentences = [[(f"w{i}", "O"), *PART] for i in range(n)]
+def conll(path: Path, n: int = 60, *, word: str = "w", mark: str = "\t", blank: str = "", between: str = "") -> Path:
+    sentences = [[(f"{word}{i}", "O"), *PART] for i in range(n)]
     path.write_text(
         "\n".join("\n".join(f"{w}{mark}{between}{t}" for w, t in s) + f"\n{blank}" for s in sentences) + "\n"
     )
@@ -89,16 +89,15 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
 
 def test_splits_are_found_as_those_of_tables_are(tmp_path: Path) -> None:
     for name in ("wnut-train", "wnut-dev", "wnut-test"):
-        conll(tmp_path / f"{name}.conll", n=8)
+        conll(tmp_path / f"{name}.conll", n=8, word=name)
     task = load_task(tmp_path / "wnut-train.conll")
     assert [len(items) for items in (task.train, task.validation, task.test)] == [8, 8, 8]
     assert load_task(tmp_path).digest == task.digest
-    for splits in (
-        "test split are in the train",
-        "validation split are in the train",
-        "test split are in the validation",
-    ):
-        assert f"8 of 8 sentences of the {splits} split too" in task.warnings
+    conll(tmp_path / "wnut-train.conll", n=9, word="wnut-test")
+    with pytest.raises(TaskError, match="the train split has 1 sentences, expected at least 4"):
+        load_task(tmp_path)
+    kept = load_task(tmp_path, keep_overlaps=True)
+    assert "8 of 9 sentences of the train split are in the test split too and kept: scores are spoilt" in kept.warnings
 
 
 def test_parts_of_speech_of_universal_dependencies(tmp_path: Path) -> None:

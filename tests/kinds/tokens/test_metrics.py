@@ -90,6 +90,6 @@ def test_outputs_of_other_words_are_refused() -> None:
 
 def test_without_seqeval_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     get_entities.cache_clear()
-    monkeypatch.setitem(__import__("sys").modules, "seqeval.metrics.sequence_labeling", None)
-    with pytest.raises(DataError, match=r"expected seqeval to count entities, .*: pip install 'layerprobe\[tokens\]'"):
+    monkeypatch.setitem(__import__("sys").modules, "seqeval", None)
+    with pytest.raises(DataError, match=r"seqeval, which is not installed: pip install 'layerprobe\[tokens\]'"):
         words.get_entities()

@@ -16,7 +16,7 @@ from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
 from layerprobe.finetuning.results import ORIGIN
-from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
+from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.ensembles.run import ensemble
 from layerprobe.tasks.kind import KINDS as REGISTERED
@@ -45,7 +45,7 @@ def scans(model: Path, options: Options) -> dict[str, list[Path]]:
     for kind in KINDS:
         task = toy_task_of(kind)
         runs = scan(given(str(model), options), task, seeds=(0, 1), protocol=PROTOCOL)
-        found[kind] = scan_models(given(str(model), options), runs, task)
+        found[kind] = saved_models(given(str(model), options), runs, task)
     return found
 
 

@@ -161,7 +161,7 @@ def test_one_line_for_what_is_wrong(layerprobe: Layerprobe, pairs_file: Path, tm
 
 
 def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedScore:
-    scores = seed_scores(test)
+    scores = seed_scores(test, metric="spearman")
     ours = LayerOutcome(
         layer=3,
         parameters=10,

@@ -1,0 +1,322 @@
+"""An export of a sentence-transformers model encodes what that does with its blocks cut."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.model import Model
+from layerprobe.errors import ModelError
+from layerprobe.export.run import export_model
+from layerprobe.export.values import ExportResult
+from tests.models import HIDDEN, N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
+from tests.test_minilm import MODEL
+
+from .judges import layerprobe_embeddings, sentence_transformer
+from .test_runs import tuned
+
+SENTENCES = [*TEXTS, "CAPITALS and Others", "layers of a model " * 12]
+
+
+def modules() -> Any:
+    """The modules of sentence-transformers by name."""
+    from sentence_transformers.base import modules as base
+    from sentence_transformers.sentence_transformer import modules as own
+
+    return {**vars(own), **vars(base)}
+
+
+def built(folder: Path, *behind: Any, encoder: str = "bert", length: int | None = None, **said: Any) -> Path:
+    """Write a sentence-transformers model of tiny weights, as the installed version does."""
+    from sentence_transformers import SentenceTransformer
+
+    kinds = modules()
+    source = save_tiny(encoder, folder / "encoder", tokenizer=said.pop("tokenizer", None))
+    first = kinds["Transformer"](str(source), do_lower_case=said.pop("lower", False))
+    model = SentenceTransformer(modules=[first, *behind], device="cpu", **said)
+    if length is not None:
+        model.max_seq_length = length
+    model.save(str(folder / "model"), create_model_card=False)
+    return folder / "model"
+
+
+def mean(pooling: Any = "mean", **said: Any) -> Any:
+    return modules()["Pooling"](HIDDEN, pooling_mode=pooling, **said)
+
+
+def dense(width: int = 5, **said: Any) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return modules()["Dense"](HIDDEN, width, **said)
+
+
+def cut(folder: Path, layer: int, *, without: tuple[str, ...] = ()) -> Any:
+    """The source with its blocks cut, and without some of its modules."""
+    model = sentence_transformer(folder)
+    inner = model[0].auto_model
+    blocks = getattr(inner, "encoder", inner)
+    name = "layer" if hasattr(blocks, "layer") else "layers"
+    setattr(blocks, name, getattr(blocks, name)[:layer])
+    for i in reversed(range(len(model))):
+        if type(model[i]).__name__ in without:
+            del model[i]
+    return model
+
+
+def check(folder: Path, out: Path, layer: int, *, without: tuple[str, ...] = (), **options: Any) -> ExportResult:
+    """Export, and compare what both encode."""
+    done = export_model(Model(folder, **options), out, layer=layer)
+    assert done.compared_with == "source"
+    source, written = cut(folder, layer, without=without), sentence_transformer(out)
+    assert (written.prompts, written.default_prompt_name) == (source.prompts, source.default_prompt_name)
+    assert (written.max_seq_length, written.similarity_fn_name) == (source.max_seq_length, source.similarity_fn_name)
+    assert [type(each) for each in written] == [type(each) for each in source]
+    for name in (None, *source.prompts):
+        expected, found = (model.encode(SENTENCES, prompt_name=name) for model in (source, written))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(*(np.linalg.norm(each, axis=1) for each in (found, expected)), rtol=0, atol=1e-6)
+    return done
+
+
+LAYOUTS: dict[str, Any] = {
+    "mean": lambda path: built(path, mean()),
+    "cls": lambda path: built(path, mean("cls")),
+    "max, normalised, short": lambda path: built(path, mean("max"), modules()["Normalize"](), length=12),
+    "last": lambda path: built(path, mean("lasttoken"), encoder="llama", length=90),
+    "last, padded on the left": lambda path: built(
+        path, mean("lasttoken"), encoder="llama", tokenizer=tiny_tokenizer(padding_side="left")
+    ),
+    "weighted": lambda path: built(path, mean("weightedmean")),
+    "root": lambda path: built(path, mean("mean_sqrt_len_tokens")),
+    "two poolings": lambda path: built(path, mean(("mean", "cls")), modules()["Normalize"]()),
+    "prompts": lambda path: built(
+        path, mean(), prompts={"query": "a b ", "document": "c ", "other": "d e "}, default_prompt_name="other"
+    ),
+    "prompts that are not pooled": lambda path: built(
+        path, mean(include_prompt=False), prompts={"query": "a b "}, default_prompt_name="query"
+    ),
+    "dot product": lambda path: built(path, mean(), modules()["Dropout"](0.3), similarity_fn_name="dot"),
+}
+
+
+@pytest.mark.parametrize("layer", [1, N_BLOCKS])
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_an_export_encodes_what_its_source_does(name: str, layer: int, tmp_path: Path) -> None:
+    check(LAYOUTS[name](tmp_path), tmp_path / "out", layer)
+
+
+HEADS: dict[str, Any] = {
+    "Dense": lambda path: built(path, mean(), dense(), modules()["Normalize"]()),
+    "Dense without activation": lambda path: built(path, mean(), dense(activation_function=torch.nn.Identity())),
+    "LayerNorm": lambda path: built(path, mean(), modules()["LayerNorm"](HIDDEN)),
+}
+
+
+@pytest.mark.parametrize("name", list(HEADS))
+def test_a_head_of_the_last_layer_is_kept_there_and_left_out_before(name: str, tmp_path: Path) -> None:
+    folder, kind = HEADS[name](tmp_path), name.partition(" ")[0]
+    assert kind in check(folder, tmp_path / "whole", N_BLOCKS).modules
+    done = check(folder, tmp_path / "out", 2, without=(kind,))
+    assert kind not in done.modules
+    assert any(f"without its {kind}, trained behind its last layer, {N_BLOCKS}" in each for each in done.warnings)
+
+
+def test_lower_case_is_read_by_everything(tmp_path: Path) -> None:
+    from tokenizers import normalizers
+
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
+    folder = built(tmp_path, mean(), tokenizer=tokenizer)
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 30, "do_lower_case": true}')
+    done = check(folder, tmp_path / "out", 2)
+    assert done.max_length == 30
+    written = sentence_transformer(tmp_path / "out")
+    np.testing.assert_array_equal(written.encode(["LAYERS"]), written.encode(["layers"]))
+    encoder = load_encoder(resolve_checkpoint(str(folder)), device="cpu")
+    upper, lower = (encoder.tokenize([text]) for text in ("LAYERS", "layers"))
+    assert np.array_equal(upper.ids, lower.ids)  # type: ignore[union-attr]
+    # an export of the export is the same once more
+    check(tmp_path / "out", tmp_path / "again", 1)
+
+
+def old_layout(folder: Path) -> Path:
+    """Write a model as the first versions of sentence-transformers did: the encoder below, no settings."""
+    save_tiny("bert", folder / "0_Transformer")
+    (folder / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 20}')
+    (folder / "1_Pooling").mkdir()
+    modes = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": HIDDEN, **modes}))
+    names = [("0_Transformer", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    rows = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(names)
+    ]
+    (folder / "modules.json").write_text(json.dumps(rows))
+    return folder
+
+
+@pytest.mark.parametrize("layer", [2, N_BLOCKS])
+def test_an_encoder_in_a_folder_of_its_own(layer: int, tmp_path: Path) -> None:
+    done = check(old_layout(tmp_path / "model"), tmp_path / "out", layer)
+    assert (done.max_length, done.modules) == (20, ("Pooling", "Normalize"))
+
+
+@pytest.mark.parametrize("layer", [3, 6])
+def test_minilm(layer: int, tmp_path: Path) -> None:
+    done = check(MODEL, tmp_path / "out", layer)
+    assert (done.max_length, done.difference <= 1e-6) == (256, True)
+    norms = np.linalg.norm(sentence_transformer(tmp_path / "out").encode(SENTENCES), axis=1)
+    np.testing.assert_allclose(norms, 1, rtol=0, atol=1e-6)
+
+
+def test_a_model_that_was_given_loaded(tmp_path: Path) -> None:
+    folder = HEADS["Dense"](tmp_path)
+    model = sentence_transformer(folder)
+    model.max_seq_length = 9
+    done = export_model(model, tmp_path / "out", layer=N_BLOCKS)
+    assert (done.compared_with, done.max_length, done.modules) == ("source", 9, ("Pooling", "Dense", "Normalize"))
+    written = sentence_transformer(tmp_path / "out")
+    np.testing.assert_allclose(written.encode(SENTENCES), model.encode(SENTENCES), rtol=0, atol=1e-6)
+    assert len(model[0].auto_model.encoder.layer) == N_BLOCKS
+
+
+def test_what_is_asked_otherwise_takes_the_place_of_the_source(tmp_path: Path) -> None:
+    folder = built(tmp_path, mean(), modules()["Normalize"](), prompts={"q": "a "}, default_prompt_name="q")
+    done = export_model(Model(folder, pooling="cls", prompt="b ", max_length=7), tmp_path / "out", layer=2)
+    assert (done.pooling, done.prompt, done.max_length, done.compared_with) == ("cls", "b ", 7, "layer")
+    written, source = sentence_transformer(tmp_path / "out"), cut(folder, 2)
+    source[1].pooling_mode, source.max_seq_length = "cls", 7
+    found, expected = written.encode(SENTENCES), source.encode(SENTENCES, prompt="b ")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_without_sentence_transformers_the_layer_alone_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = LAYOUTS["max, normalised, short"](tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "sentence_transformers", None)
+        assert export_model(folder, tmp_path / "out", layer=2).compared_with == "layer"
+    expected = cut(folder, 2).encode(SENTENCES)
+    np.testing.assert_allclose(sentence_transformer(tmp_path / "out").encode(SENTENCES), expected, rtol=0, atol=1e-6)
+
+
+def test_an_export_that_encodes_something_else_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from layerprobe.export import checkpoint
+
+    folder, write = HEADS["Dense"](tmp_path), checkpoint.write_layout
+
+    def without_normalize(folder: Path, layout: Any) -> None:
+        write(folder, layout)
+        rows = json.loads((folder / "modules.json").read_text())
+        (folder / "modules.json").write_text(json.dumps(rows[:-1]))
+
+    monkeypatch.setattr(checkpoint, "write_layout", without_normalize)
+    with pytest.raises(ModelError, match="gives other embeddings than the model cut at that layer"):
+        export_model(folder, tmp_path / "out", layer=N_BLOCKS)
+    assert not (tmp_path / "out").exists()
+
+
+# ---- refused ------------------------------------------------------------------------------------------
+
+
+def test_static_embeddings_have_no_blocks(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    static = modules()["StaticEmbedding"](tiny_tokenizer().backend_tokenizer, embedding_dim=4)
+    SentenceTransformer(modules=[static], device="cpu").save(str(tmp_path / "model"), create_model_card=False)
+    with pytest.raises(ModelError, match="begins with a StaticEmbedding: expected a Transformer, with blocks to cut"):
+        export_model(tmp_path / "model", tmp_path / "out", layer=1)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "CNN"])
+def test_modules_before_the_pooling_that_change_its_width(kind: str, tmp_path: Path) -> None:
+    before = modules()["CNN"](HIDDEN, 4, [1, 3]) if kind == "CNN" else modules()["LSTM"](HIDDEN, 4)
+    with pytest.raises(ModelError, match=rf"is made of .*\.{kind}, of which an export cannot be made"):
+        export_model(built(tmp_path, before, modules()["Pooling"](8)), tmp_path / "out", layer=N_BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"type": "own_code.Head"}, r"is made of own_code\.Head, of which an export cannot be made: expected Transf"),
+        ({"path": "../../elsewhere"}, r"is made of .*Normalize, of which an export cannot be made"),
+    ],
+)
+def test_modules_that_cannot_be_kept(change: dict[str, str], words: str, tmp_path: Path) -> None:
+    folder = built(tmp_path, mean(), modules()["Normalize"]())
+    rows = json.loads((folder / "modules.json").read_text())
+    rows[-1] |= change
+    (folder / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(ModelError, match=words):
+        export_model(folder, tmp_path / "out", layer=1)
+    assert not (tmp_path / "out").exists()
+
+
+# ---- nothing is missing -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet", "deberta-v2", "nomic-bert", "modernbert", "t5", "fnet"])
+def test_no_weights_are_missing(name: str, tmp_path: Path) -> None:
+    from transformers import AutoModel, AutoModelForTextEncoding
+
+    out = tmp_path / "out"
+    export_model(save_tiny(name, tmp_path / "model"), out, layer=2)
+    loader: Any = AutoModelForTextEncoding if name == "t5" else AutoModel
+    model, info = loader.from_pretrained(out, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    poolers = [weight for key, weight in model.named_parameters() if "pooler" in key.split(".")]
+    assert not any(weight.any() for weight in poolers)
+
+
+def test_loading_prints_no_report(bert: Path, tmp_path: Path) -> None:
+    export_model(bert, tmp_path / "out", layer=2)
+    code = f"from transformers import AutoModel as A; A.from_pretrained({str(tmp_path / 'out')!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "MISSING" not in done.stdout + done.stderr
+    assert "pooler" not in done.stdout + done.stderr
+
+
+# ---- runs ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_the_length_of_embeddings_and_no_head(tmp_path: Path) -> None:
+    folder = HEADS["Dense"](tmp_path)
+    _, (directory,) = tuned(folder, tmp_path / "cache", layers=(2,))
+    done = export_model(directory, tmp_path / "out")
+    assert done.modules == ("Pooling", "Normalize")
+    assert "the run was trained without Dense of the model, and its export has none" in done.warnings
+    assert "16 features, with Normalize as in the base model; compared by cosine" in card_of(tmp_path / "out")
+    expected = layerprobe_embeddings(directory / "model", 2, texts=SENTENCES, max_length=128)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    found = sentence_transformer(tmp_path / "out").encode(SENTENCES)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def card_of(folder: Path) -> str:
+    return (folder / "README.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["max, normalised, short", "weighted", "prompts that are not pooled", "dot product"])
+def test_the_card_says_what_the_folder_does(name: str, tmp_path: Path) -> None:
+    folder, out = LAYOUTS[name](tmp_path), tmp_path / "out"
+    export_model(folder, out, layer=2)
+    text, source = card_of(out), cut(folder, 2)
+    codes = [code for code in text.split("```python\n")[1:] if "```" in code]
+    assert len(codes) == (1 if name.startswith(("weighted", "prompts")) else 2)
+    assert ("sentence-transformers makes embeddings of them" in text) == (len(codes) == 1)
+    assert f"compared by {source.similarity_fn_name}" in text
+    assert f"cut at {source.max_seq_length} tokens" in text
+    for code in codes:
+        values: dict[str, Any] = {}
+        exec(code.partition("```")[0].replace("path/to/this/folder", str(out)), values)
+        expected = source.encode(values["texts"])
+        np.testing.assert_allclose(np.asarray(values["embeddings"]), expected, rtol=0, atol=1e-6)

@@ -1,0 +1,124 @@
+"""A prediction reads as many texts as it needs, says how many, and embeds none of them again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import layerprobe as lp
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.errors import DataError
+from layerprobe.extraction import embeddings
+from layerprobe.extraction.embeddings import as_read, extract, extract_read
+from layerprobe.prediction.sentence import trusted
+from layerprobe.readings.values import Views
+from layerprobe.readings.views import text_views
+from layerprobe.study import predict as module
+from layerprobe.study.predict import numbers_of_texts
+from tests.cli.conftest import Layerprobe, layerprobe
+from tests.models import save_tiny
+
+__all__ = ["layerprobe"]
+
+TEXTS = lp.embedded_task(train=2, validation=2, test=150).texts("test")
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many texts each pass embeds."""
+    passes: Counter[int] = Counter()
+    embed = embeddings.embed_layers
+
+    def counted(encoder: Encoder, texts: Any, **how: Any) -> Any:
+        passes["texts"] += len(texts.lengths)
+        return embed(encoder, texts, **how)
+
+    monkeypatch.setattr(embeddings, "embed_layers", counted)
+    return passes
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> lp.Model:
+    return lp.Model(str(lp.embedded_model("rtd")), cache_dir=tmp_path / "cache")
+
+
+def test_few_texts_are_enough_where_they_settle_it(
+    model: lp.Model, embedded: Counter[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FEW_TEXTS", 64)
+    drop = lp.predict(model, TEXTS).drop
+    assert drop.n_texts == (64, len(TEXTS))
+    assert drop.same is not None
+    assert drop.same >= 0.99
+    assert embedded["texts"] <= 3 * 64
+    assert trusted(drop)[1].startswith(f"Read 64 of {len(TEXTS)} texts: the prediction is the same in ")
+    everything = lp.predict(model, TEXTS, n_texts="all").drop
+    assert everything.n_texts == (len(TEXTS), len(TEXTS))
+    assert trusted(everything)[1].startswith(f"Read all {len(TEXTS)} texts: the prediction is the same in ")
+    assert everything.recommended_layer == drop.recommended_layer
+    # the number is of as many competing texts
+    np.testing.assert_allclose(drop.read["InfoNCE"][:2], everything.read["InfoNCE"][:2], atol=0.3)
+
+
+def test_they_double_until_they_run_out_and_none_is_embedded_again(
+    model: lp.Model, embedded: Counter[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FEW_TEXTS", 16)
+    monkeypatch.setattr(module, "CERTAIN", 1.1)
+    drop = lp.predict(model, TEXTS).drop
+    copies = {copy for view in text_views(TEXTS, Views(n_texts=len(TEXTS), n_views=2)) for copy in view}
+    assert embedded["texts"] == len(TEXTS) + len(copies)
+    assert drop.n_texts == (len(TEXTS), len(TEXTS))
+    again = lp.predict(model, TEXTS, n_texts="all").drop
+    assert again == drop
+    assert embedded["texts"] == len(TEXTS) + len(copies)
+
+
+def test_what_is_in_the_store_is_not_embedded_again(model: lp.Model, embedded: Counter[int]) -> None:
+    whole = extract(model, TEXTS)
+    seen = embedded["texts"]
+    checkpoint = resolve_checkpoint(model)
+    few = extract_read(checkpoint, as_read(checkpoint, TEXTS).drawn(20))
+    assert embedded["texts"] == seen == len(TEXTS)
+    for layer in range(few.n_layers):
+        np.testing.assert_array_equal(few.layer(layer), whole.layer(layer)[whole.rows(few.texts)])
+
+
+def test_a_number_is_what_was_requested(model: lp.Model) -> None:
+    prediction = lp.predict(model, TEXTS, n_texts=50)
+    assert prediction.drop.n_texts == (50, len(TEXTS))
+    assert trusted(prediction.drop)[1].startswith(f"Read 50 of {len(TEXTS)} texts: the prediction is the same in ")
+    assert prediction.comparison.map.n_samples == 50
+
+
+@pytest.mark.parametrize("rule", ["fall of effective rank", "fall of LiDAR", "fall of mean cosine"])
+def test_a_rule_whose_numbers_depend_on_how_many_texts_there_are_reads_all(rule: str) -> None:
+    assert numbers_of_texts(rule, None, 5000) == (5000,)
+
+
+def test_how_many_are_read_next() -> None:
+    rule = "fall of InfoNCE"
+    assert numbers_of_texts(rule, None, 1000) == (128, 256, 512, 1000)
+    assert numbers_of_texts(rule, None, 128) == (128,)
+    assert numbers_of_texts(rule, "all", 1000) == (1000,)
+    assert numbers_of_texts(rule, 3000, 1000) == (1000,)
+    with pytest.raises(DataError, match="expected a number of texts, 4 or more, or 'all', got 3"):
+        numbers_of_texts(rule, 3, 1000)
+
+
+def test_the_command_line_fixes_the_number(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    letters = [f"{a} {b} {c}" for a in "abcdefgh" for b in "abcdefgh" for c in "abc"]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(letters))
+    model = save_tiny("bert", tmp_path / "bert")
+    ran = layerprobe("predict", model, "--texts", file, "--n-texts", 40)
+    assert "Read 40 of 192 texts: the prediction is the same in" in ran.out
+    every = layerprobe("predict", model, "--texts", file, "--n-texts", "all", "--json").json
+    assert every[0]["prediction"]["n_texts"] == [192, 192]
+    wrong = layerprobe("predict", model, "--texts", file, "--n-texts", "some")
+    assert "expected a number of texts, or all, got 'some'" in wrong.err
