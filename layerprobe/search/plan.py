@@ -36,7 +36,8 @@ def next_run(
     2. Others: a scan, where one is requested; without it, or where it tells nothing, the layer to begin with.
     3. The layer that seems the best, if it has had no run of its own.
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
-       of equals; beside pending runs, by how much more than these do.
+       of equals. Beside pending runs it is one at a layer without a run, if there is one, by how much more it promises
+       than they alone.
 
     It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
@@ -180,7 +181,8 @@ def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending:
         if gain_of_seeds(known) < LEAST_GAIN:
             return _over("gain", settings)
     beside = [run.layer for run in pending if not run.scan]
-    gains = {layer: gain_of_run(known, layer, beside) for layer in open_layers if layer + 1 <= left}
+    fresh = [layer for layer in open_layers if beside and not _seeds(evidence, layer, pending)]
+    gains = {layer: gain_of_run(known, layer, beside) for layer in fresh or open_layers if layer + 1 <= left}
     scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None, pending) < settings.seeds
     of_scan = gain_of_scan(known) if scanned and evidence.n_blocks + 1 <= left else 0.0
     if len(gains) < len(open_layers) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:

@@ -66,7 +66,7 @@ def sureness_sentence(answer: SearchAnswer) -> str:
         return f"The chance that it is the best layer is {chance}."
     if len(answer.candidates) == len(answer.layers) - answer.first_layer:
         return f"The chance that it is the best layer is {chance}; no other layer can be ruled out."
-    return f"{level} sure that the best layer is {either(answer.candidates)}."
+    return f"{level} sure that the best layer is {either(answer.candidates)}{without_runs(answer, answer.candidates)}."
 
 
 def spoilt_sentence(n: int) -> str:
@@ -76,6 +76,15 @@ def spoilt_sentence(n: int) -> str:
         f"Scores are spoilt by {examples} in two splits, so nothing is claimed: leave such examples out, without "
         "--keep-overlaps."
     )
+
+
+def without_runs(answer: SearchAnswer, layers: Sequence[int]) -> str:
+    """Return which of some layers had no run, the end of a sentence about these layers; empty where all had one."""
+    bare = [layer for layer in layers if not answer.layers[layer].runs]
+    if not bare:
+        return ""
+    were = "layer {} was" if len(bare) == 1 else "layers {} were"
+    return f"; {were.format(listed(bare))} not run, but inferred from the others"
 
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:

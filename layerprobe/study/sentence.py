@@ -2,7 +2,7 @@
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.sentence import layer_span
-from layerprobe.search.sentence import keep_phrase, percents, points
+from layerprobe.search.sentence import keep_phrase, percents, points, without_runs
 from layerprobe.study.values import Finding, Study
 
 
@@ -48,7 +48,7 @@ def found_drop_sentence(finding: Finding) -> str:
     if layers:
         they_are = "it is" if len(layers) == 1 else "they are"
         said = f"{sure} that {they_are} more than {far} below the best"
-        return f"On validation, scores drop at {layer_span(layers)}: {said}."
+        return f"On validation, scores drop at {layer_span(layers)}: {said}{without_runs(finding.answer, layers)}."
     if _no_drop(finding):
         return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
     return (

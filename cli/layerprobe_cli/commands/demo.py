@@ -35,7 +35,7 @@ def demo(
 
     The encoders come with layerprobe. Both were pretrained on the same synthetic sentences: one by masked language
     modelling, one as an ELECTRA discriminator by replaced token detection. The demo compares them, finds the layer of
-    the second one to keep, with a scan first, and writes the report.
+    the second one to keep, and writes the report.
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
@@ -61,7 +61,7 @@ def demo(
             layers=every_layer if full else (),
             reference_layers=every_layer if full else (),
             seeds=FULL_SEEDS if full else SEEDS,
-            scan=True,  # so that the plot shows what one is
+            jobs=None,
             protocol=DEMO_PROTOCOL,
             save_models=True,
             command=f"layerprobe demo{' --full' if full else ''}",
