@@ -28,3 +28,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands search with one run at a time where nothing is said: to begin a process takes longer than a run."""
+    from layerprobe.study import find
+
+    monkeypatch.setattr(find, "MOST_JOBS", 1)

@@ -22,9 +22,9 @@ from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.workers import SharedModel, workers_of
-from layerprobe.errors import LayerProbeError
+from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
@@ -132,36 +132,31 @@ def find(
         tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
     )
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
-    jobs, options = rare.get("jobs", 1), checkpoint.options
-    local = "here" if jobs == 1 or checkpoint.loaded is not None else "processes"
-    machines = workers_of(
-        options, Store(options.cache_dir).root, count=jobs and check_count(jobs), ray=rare.get("ray"), local=local
-    )
-    at_a_time = machines.count or jobs_at_a_time(machines)
+    at_a_time, options, ray = jobs_at_a_time(rare.get("jobs", 1), checkpoint), checkpoint.options, rare.get("ray")
+    local = "here" if at_a_time == 1 else "processes"
+    machines = workers_of(options, Store(options.cache_dir).root, count=at_a_time, ray=ray, local=local)
     shared = SharedModel(checkpoint, items=task.readable, workers=machines)
     folds = search_folds(task, seeds, rare.get("cross_validation"))
-    search = _Search(
-        shared,
-        folds,
-        task,
-        protocol,
-        start=rare.get("start"),
-        save_models=save_models,
-        workers=replace(machines, count=at_a_time),
-    )
+    search = _Search(shared, folds, task, protocol, start=rare.get("start"), save_models=save_models, workers=machines)
     with search.crew, contextlib.closing(search.outcomes), search.progress(settings, against_last):
         search.run(Schedule(settings, at_a_time), against_last=against_last)
         return search.finding(settings, against_last=against_last)
 
 
-def jobs_at_a_time(workers: Workers) -> int:
-    """Return how many runs a search makes at a time where it is not told: one a GPU, else one a core, four at most.
+def jobs_at_a_time(jobs: int | None, checkpoint: Checkpoint) -> int:
+    """Return how many runs a search makes at a time; where it is not told, one a GPU, else one a core, four at most.
 
-    Runs that begin beside others know less: with more of them, a search spends more to know as much.
+    Runs that begin beside others know less: with more of them, a search spends more to know as much. A model that was
+    given loaded stays in this process.
     """
-    if workers.executor == "here":
+    if jobs is not None:
+        if not isinstance(jobs, int) or jobs < 1:
+            raise DataError(f"expected how many runs are made at a time, such as 2, got {jobs!r}")
+        return jobs
+    if checkpoint.loaded is not None:
         return 1
-    return min(len(workers.devices) if workers.gpus else available_cores(), MOST_JOBS)
+    gpus = torch.cuda.device_count() if resolve_device(checkpoint.options.device).type == "cuda" else 0
+    return min(gpus or available_cores(), MOST_JOBS)
 
 
 def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -> Sequence[Task]:

@@ -8,10 +8,10 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import gain_of_run, gain_of_scan, gain_of_seeds, next_run
+from layerprobe.search.plan import Schedule, gain_of_run, gain_of_scan, gain_of_seeds, next_run
 from layerprobe.search.posterior import posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
-from tests.search.worlds import search, world
+from tests.search.worlds import World, search, world
 
 
 def scan_of(values: Sequence[float | None], seed: int = 0) -> tuple[Score, ...]:
@@ -254,3 +254,45 @@ def test_a_layer_that_is_left_out_is_neither_run_nor_chosen(n_blocks: int) -> No
     assert 0 not in (*found.candidates, found.smallest_sufficient, found.doubt.rival)
     # the same beliefs as of one that may be chosen, but for the choice
     np.testing.assert_array_equal(known.means, posterior(replace(evidence, first_layer=0)).means)
+
+
+# ---- several at a time ----------------------------------------------------------------------------------
+
+
+def played(schedule: Schedule, made: World) -> list[tuple[int, int]]:
+    """Runs in the order in which they end."""
+    names: list[tuple[bool, int, int]] = []
+    while True:
+        list(schedule.begin(made.evidence(names)))
+        assert len(schedule.pending) <= schedule.at_a_time
+        run = schedule.end()
+        if run is None:
+            return [(layer, seed) for _, layer, seed in names]
+        names.append((False, run.layer, run.seed))
+
+
+def test_one_at_a_time_is_the_search_itself() -> None:
+    made, settings = world(np.random.default_rng(3), 8), SearchSettings(budget=0.3)
+    alone = [(score.layer, score.seed) for score in search(made, settings)[0].scores]
+    assert played(Schedule(settings), made) == alone
+
+
+@pytest.mark.parametrize("at_a_time", [2, 3])
+def test_several_at_a_time_keep_to_the_budget_and_make_no_run_twice(at_a_time: int) -> None:
+    made, settings = world(np.random.default_rng(3), 8), SearchSettings(budget=0.3)
+    runs = played(Schedule(settings, at_a_time), made)
+    assert len(set(runs)) == len(runs)
+    assert sum(layer + 1 for layer, _ in runs) <= settings.block_steps(8)
+    assert played(Schedule(settings, at_a_time), made) == runs
+    assert len({layer for layer, _ in runs[:at_a_time]}) == at_a_time, "expected other layers beside the first one"
+
+
+def test_a_run_beside_others_promises_what_these_do_not() -> None:
+    known = posterior(Evidence(n_blocks=8, scores=runs_of((2, 60.0), (6, 66.0))))
+    assert gain_of_run(known, 5, [5]) < gain_of_run(known, 5)
+    noise = np.random.default_rng(0).standard_normal((200_000, 2))
+    layers = [3, 7]
+    root = np.linalg.cholesky(known.run.seen[np.ix_(layers, layers)] + known.run_variance * np.eye(2))
+    moves = noise @ np.linalg.solve(root, known.run.cross[:, layers].T)
+    both = (known.means + moves).max(axis=1).mean() - known.means.max()
+    assert gain_of_run(known, 7, [3]) == pytest.approx(both - gain_of_run(known, 3), abs=0.05)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Options
@@ -167,6 +168,19 @@ def test_a_killed_search_goes_on_to_the_same_finding(
     again = found(six, tmp_path, budget=0.3, scan=True, against_last=2)
     assert numbers(again) == numbers(finding)
     assert len(made) == len(set(made)) + 1
+
+
+def test_several_at_a_time_are_the_same_search_whoever_is_faster(six: Path, tmp_path: Path) -> None:
+    """Two processes, then this one alone with their runs: the order of runs depends on scores, not on speed."""
+    reported: list[float] = []
+    with settings(progress=lambda task, done, total: reported.append(done / total)):
+        finding = found(six, tmp_path, budget=0.25, jobs=2, against_last=1)
+    again = found(six, tmp_path, budget=0.25, jobs=2, against_last=1)
+    assert numbers(again) == numbers(finding)
+    assert max(reported) == 1
+    assert finding.answer.spent - finding.proof_cost <= 0.25 * finding.answer.full_sweep
+    with pytest.raises(DataError, match="how many runs are made at a time, such as 2, got 0"):
+        found(six, tmp_path, jobs=0)
 
 
 def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding: Finding) -> None:
