@@ -28,24 +28,24 @@ class Metric:
     """What it is at most, x 100."""
 
 
-SPEARMAN = Metric(title="Spearman", low=-100, high=100)
-PEARSON = Metric(title="Pearson", low=-100, high=100)
-F1 = Metric(title="F1", low=0, high=100)
-AVERAGE_PRECISION = Metric(title="average precision", low=0, high=100)
-ACCURACY = Metric(title="accuracy", low=0, high=100)
-MACRO_F1 = Metric(title="macro F1", low=0, high=100)
-R2 = Metric(title="R2", high=100)
-ENTITY_F1 = Metric(title="entity F1", low=0, high=100)
-ENTITY_PRECISION = Metric(title="entity precision", low=0, high=100)
-ENTITY_RECALL = Metric(title="entity recall", low=0, high=100)
-EXACT_MATCH = Metric(title="exact match", low=0, high=100)
-NDCG_10 = Metric(title="nDCG@10", low=0, high=100)
-MRR = Metric(title="MRR", low=0, high=100)
-MRR_10 = Metric(title="MRR@10", low=0, high=100)
-RECALL_10 = Metric(title="recall@10", low=0, high=100)
-ROUGE_1 = Metric(title="ROUGE-1", low=0, high=100)
-ROUGE_2 = Metric(title="ROUGE-2", low=0, high=100)
-ROUGE_L = Metric(title="ROUGE-L", low=0, high=100)
+SPEARMAN = Metric(title="Spearman", low=-100.0, high=100.0)
+PEARSON = Metric(title="Pearson", low=-100.0, high=100.0)
+F1 = Metric(title="F1", low=0.0, high=100.0)
+AVERAGE_PRECISION = Metric(title="average precision", low=0.0, high=100.0)
+ACCURACY = Metric(title="accuracy", low=0.0, high=100.0)
+MACRO_F1 = Metric(title="macro F1", low=0.0, high=100.0)
+R2 = Metric(title="R2", high=100.0)
+ENTITY_F1 = Metric(title="entity F1", low=0.0, high=100.0)
+ENTITY_PRECISION = Metric(title="entity precision", low=0.0, high=100.0)
+ENTITY_RECALL = Metric(title="entity recall", low=0.0, high=100.0)
+EXACT_MATCH = Metric(title="exact match", low=0.0, high=100.0)
+NDCG_10 = Metric(title="nDCG@10", low=0.0, high=100.0)
+MRR = Metric(title="MRR", low=0.0, high=100.0)
+MRR_10 = Metric(title="MRR@10", low=0.0, high=100.0)
+RECALL_10 = Metric(title="recall@10", low=0.0, high=100.0)
+ROUGE_1 = Metric(title="ROUGE-1", low=0.0, high=100.0)
+ROUGE_2 = Metric(title="ROUGE-2", low=0.0, high=100.0)
+ROUGE_L = Metric(title="ROUGE-L", low=0.0, high=100.0)
 
 METRICS: Registry[Metric] = Registry(
     "layerprobe.metrics",
@@ -95,7 +95,7 @@ def bounded(metric: str, ends: tuple[float, float], *, difference: bool = False)
 
     Examples:
         >>> bounded("accuracy", (95.0, 103.0)), bounded("spearman", (-230.0, 3.0), difference=True)
-        ((95.0, 100), (-200, 3.0))
+        ((95.0, 100.0), (-200.0, 3.0))
     """
     low, high = METRICS[metric].low, METRICS[metric].high
     if difference:

@@ -428,7 +428,7 @@ def test_what_is_odd_about_data_is_said_before_the_work(
     def refuse(*args: object, **kwargs: object) -> None:
         raise DataError("work has begun")
 
-    monkeypatch.setattr("layerprobe.study.predict.extract", refuse)
+    monkeypatch.setattr("layerprobe.study.predict.extract_read", refuse)
     done = layerprobe("predict", pair[0], "-t", path)
     assert done.code == 1
     lines = done.err.splitlines()
