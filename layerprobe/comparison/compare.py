@@ -403,7 +403,8 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
     if len(digests) == 1 or model.bare == reference.bare:
         return
     few, many = sorted((model, reference), key=lambda each: len(each.texts))
-    if {text.removeprefix("query: ").removeprefix("document: ") for text in many.bare} == set(few.bare):
+    bare = {text.removeprefix("query: ").removeprefix("document: ") for text in many.bare}
+    if len(many.bare) > len(few.bare) and bare == set(few.bare):
         raise MisalignedSamplesError(
             f"{many.model.name} has prompts for queries and documents and {few.model.name} has none, so that a query "
             "which is also a document is two texts for one model and one for the other: give the task prompts, which "

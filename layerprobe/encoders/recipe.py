@@ -154,7 +154,7 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
         rows=rows,
         pooling={} if folder is None else said(f"{folder}/config.json"),
         settings=said(SETTINGS),
-        reading=said(f"{rows[0]['path']}/{INPUT}".lstrip("/")),
+        reading=said(f"{rows[0]['path']}/{INPUT}".lstrip("/")) if rows else {},
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -201,12 +201,11 @@ class RunSet:
         return run
 
     def _trained(self, job: RunJob, directory: Path, encoder: Encoder) -> tuple[Run, RunOutputs]:
-        options, kinds, layer = self.model.options, self.model.checkpoint.recipe.kinds, None if job.scan else job.layer
-        saving = (
-            saving_model(directory, encoder, layer=layer, task=self.task, prompt=options.prompt, modules=kinds)
-            if self.save_models
-            else nullcontext()
-        )
+        options = self.model.options
+        saving: AbstractContextManager[Path | None] = nullcontext()
+        if self.save_models:
+            layer, kinds = None if job.scan else job.layer, self.model.checkpoint.recipe.kinds
+            saving = saving_model(directory, encoder, layer=layer, task=self.task, prompt=options.prompt, modules=kinds)
         with saving as save_to:
             common: dict[str, Any] = {
                 "protocol": self.protocol,

@@ -91,7 +91,7 @@ def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
     """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
     near, level = points(answer.settings.tolerance), f"{answer.settings.level:.0%}"
     if answer.smallest_sufficient == answer.best_layer:
-        return f"No smaller layer is within {near} of it, {level} sure." if answer.best_layer else ""
+        return f"No smaller layer is {level} sure to be within {near} of it." if answer.best_layer else ""
     if answer.smallest_sufficient is not None:
         smallest = f"{answer.smallest_sufficient}{gains and f' ({gains})'}"
         return f"The smallest layer that is within {near} of the best, {level} sure: {smallest}."

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Settled
+from layerprobe.encoders.recipe import Recipe
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.finetuning.runs import (
     Run,
@@ -51,6 +53,7 @@ class Loaded(SharedModel):
 
     def __init__(self, load: Callable[[], Encoder]) -> None:
         self.load, self.options = load, Settled(device="cpu")
+        self.__dict__["checkpoint"] = SimpleNamespace(recipe=Recipe())
 
     def take_over(self, share: Share) -> None:
         pass

@@ -234,7 +234,7 @@ def found(
     )
     tested = tested and answered.best_layer != last
     proof = AgainstLast(layer=answered.best_layer, last=last, primary="spearman", difference=difference)
-    seconds = {answered.best_layer: 0.6, last: 0.9, answered.smallest_sufficient: 0.5}
+    seconds = {answered.smallest_sufficient: 0.5, answered.best_layer: 0.6, last: 0.9}
     return dataclasses.replace(
         plain,
         zero_shot=zero_shot(described.n_layers, 46.0),

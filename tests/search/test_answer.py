@@ -107,13 +107,14 @@ def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
         decision=replace(result.decision, run=None, stop="settled", why="it is settled"),
     )
     said = search_sentence(settled)
-    assert "95% sure that the best layer is 4, 5 or 6. " in said
+    assert "95% sure that the best layer is 4, 5 or 6; layer 5 was not run, but inferred from the others. " in said
     assert "The smallest layer that is within 0.5 points of the best, 95% sure: 4." in said
     assert said.endswith(" The search stopped because it is settled.")
     alone = search_sentence(replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None))
     assert "The chance that it is the best layer is over 99%." in alone
     assert "The chance that layer 5 is within 0.5 points of the best is " in alone
-    assert "No smaller layer is within 0.5 points of it" in search_sentence(replace(settled, smallest_sufficient=5))
+    none_smaller = search_sentence(replace(settled, smallest_sufficient=5))
+    assert "No smaller layer is 95% sure to be within 0.5 points of it" in none_smaller
     assert "smaller" not in search_sentence(replace(settled, best_layer=0, smallest_sufficient=0))
     whole = search_sentence(replace(settled, best_layer=8))
     assert whole.startswith("Keep all 8 layers: ")

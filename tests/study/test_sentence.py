@@ -35,7 +35,8 @@ def with_last(finding: Finding, chance_within: float) -> Finding:
         dataclasses.replace(each, chance_within=max(each.chance_within, chance_within))
         for each in finding.answer.layers
     ]
-    return dataclasses.replace(finding, answer=dataclasses.replace(finding.answer, layers=tuple(layers)))
+    worse = finding.answer.worse if chance_within <= 1 - finding.answer.settings.level else ()
+    return dataclasses.replace(finding, answer=dataclasses.replace(finding.answer, layers=tuple(layers), worse=worse))
 
 
 # ---- what was found -------------------------------------------------------------------------------------
@@ -50,7 +51,7 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
         "Keep layer 9 of 12: 78.1 (Spearman x 100 on test), 7.5 points above the full model (95% interval 5.4 to "
         "9.6), a fifth smaller, 1.5 times as fast."
     )
-    assert finding.sentence == " ".join((finding.kept, finding.certainty, finding.spent, finding.doubt))
+    assert (finding.sentence, finding.doubt) == (" ".join((finding.kept, finding.certainty, finding.spent)), "")
     unmeasured = dataclasses.replace(finding, seconds_by_layer=(None,) * 13)
     assert unmeasured.kept.endswith(", a fifth smaller.")
 
@@ -108,9 +109,8 @@ def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:
     assert finding.answer.smallest_sufficient == 8
     assert "within 1 point of the best, 95% sure: 8 (a quarter smaller, 1.8 times as fast)." in finding.certainty
     itself = dataclasses.replace(finding.answer, smallest_sufficient=9)
-    assert (
-        "No smaller layer is within 1 point of it, 95% sure." in dataclasses.replace(finding, answer=itself).certainty
-    )
+    certainty = dataclasses.replace(finding, answer=itself).certainty
+    assert "No smaller layer is 95% sure to be within 1 point of it." in certainty
 
 
 def test_the_whole_model_saves_nothing() -> None:

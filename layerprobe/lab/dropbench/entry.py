@@ -20,6 +20,7 @@ from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.values import Matrix
+from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Task
 
 TEXTS = 2000
@@ -56,6 +57,7 @@ def zoo_entry(
         DataError: If a reference is the model itself.
         LayerProbeError: If any stage cannot be done; see the stages.
     """
+    task = checked_task(task)
     checkpoint = resolve_checkpoint(model, items=task.readable)
     options = checkpoint.options
     n_blocks = count_blocks(checkpoint.config)
@@ -122,6 +124,7 @@ def tuned_layers(
     Raises:
         LayerProbeError: As `finetune` and `scan`.
     """
+    task = checked_task(task)
     checkpoint = resolve_checkpoint(model, items=task.readable)
     layers = range(count_blocks(checkpoint.config) + 1)
     joint = [
