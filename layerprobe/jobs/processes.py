@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from layerprobe.context import settings
@@ -105,12 +106,18 @@ class _Process(Worker):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         alive, self.alive = context.Pipe(duplex=False)
-        arguments = (theirs, alive, begin, setting, share)
-        self.process: BaseProcess = context.Process(target=_serve, args=arguments, daemon=True)
+        work = ForkingPickler.dumps((begin, setting, share))
+        self.process: BaseProcess = context.Process(target=_serve, args=(theirs, alive), daemon=True)
         with _sigint_ignored():  # which a new process inherits: Ctrl-C is for the parent, which ends the others
             self.process.start()
         theirs.close()
         alive.close()
+        # a pipe takes little before the process has begun, which takes seconds: processes begin side by side
+        threading.Thread(target=self._send, args=(work,), daemon=True).start()
+
+    def _send(self, work: Any) -> None:
+        with contextlib.suppress(OSError):  # the process is gone: reading says so
+            self.pipe.send_bytes(work)
 
     def end(self) -> int:
         """End the process and return its exit code."""
@@ -139,7 +146,7 @@ def _sigint_ignored() -> Iterator[None]:
 # ---- in the process -----------------------------------------------------------------------------------
 
 
-def _serve(pipe: Connection, alive: Connection, begin: Begin, setting: Any, share: Share) -> None:
+def _serve(pipe: Connection, alive: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
 
@@ -150,6 +157,7 @@ def _serve(pipe: Connection, alive: Connection, begin: Begin, setting: Any, shar
     forward_logs(send)
     # what a job raises is sent, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
     with contextlib.suppress(EOFError, BrokenPipeError):
+        begin, setting, share = pipe.recv()
         kind, value = attempt(begin, setting, share)
         if kind != "answer":
             pipe.send((kind, value))

@@ -21,7 +21,7 @@ def demo(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="Fine-tune both models at every layer, with three seeds; takes half an hour on two cores."
+            "--full", help="Fine-tune both models at every layer, with three seeds; takes six minutes on two cores."
         ),
     ] = False,
     files: Annotated[
@@ -39,7 +39,14 @@ def demo(
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
-    from layerprobe.embedded.pair import DEMO_PROTOCOL, N_BLOCKS, embedded_model, embedded_task, write_embedded
+    from layerprobe.embedded.pair import (
+        DEMO_PROTOCOL,
+        DEMO_SIZES,
+        N_BLOCKS,
+        embedded_model,
+        embedded_task,
+        write_embedded,
+    )
     from layerprobe.search.values import SEEDS
     from layerprobe.study.run import run
     from layerprobe_cli.commands.run import errors_of_output, make_output_folder, save_study
@@ -57,7 +64,7 @@ def demo(
         study = run(
             Model(model, cache_dir=cache_dir),
             reference=str(reference),
-            task=embedded_task(),
+            task=embedded_task(**DEMO_SIZES),
             layers=every_layer if full else (),
             reference_layers=every_layer if full else (),
             seeds=FULL_SEEDS if full else SEEDS,
