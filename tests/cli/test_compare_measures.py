@@ -61,6 +61,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     MEASURES.reload()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_a_measure_of_another_package(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
     def layerprobe(*arguments: str | Path) -> str:

@@ -87,6 +87,7 @@ def test_a_broken_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     READINGS.reload()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_the_command_line_shows_it(tmp_path: Path) -> None:
     model = save_tiny("bert", tmp_path / "bert")

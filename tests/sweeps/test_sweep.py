@@ -140,6 +140,7 @@ def test_the_time_left_is_told(inputs: Path, cache: Path) -> None:
 # ---- what happens to a sweep --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
     """kill -9: what was finished is not made again, and nothing is left half-written."""
     with sweep_process(inputs, tmp_path, 2) as process:
@@ -159,6 +160,7 @@ def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, in
     assert half_written(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_two_sweeps_on_one_folder_share_the_work(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
     cache, made = tmp_path / "cache", tmp_path / "made"
     made.mkdir()

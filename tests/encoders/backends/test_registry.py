@@ -47,6 +47,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     BACKENDS.reload()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_one_from_another_package(toy: None, tmp_path: Path) -> None:
     checkpoint = resolve_checkpoint(save_tiny("bert", tmp_path / "model"))

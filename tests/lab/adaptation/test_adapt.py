@@ -146,6 +146,7 @@ def test_bfloat16_is_autocast_over_float32_weights(folder: Path, tmp_path: Path,
 # ---- interrupted --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(folder: Path, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
     out = tmp_path / "out"
     with subprocess.Popen(

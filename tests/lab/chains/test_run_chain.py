@@ -226,6 +226,7 @@ def uninterrupted(model: Path, data: Path, tmp_path_factory: pytest.TempPathFact
     return run_here(whole_chain(model, data), tmp_path_factory.mktemp("cache"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills with SIGKILL")
 def test_a_chain_killed_again_and_again_gives_the_same(
     model: Path, data: Path, tmp_path: Path, uninterrupted: ChainResult
@@ -243,6 +244,7 @@ def test_a_chain_killed_again_and_again_gives_the_same(
     assert numbers(run_here(chain, tmp_path)) == numbers(uninterrupted)
 
 
+@pytest.mark.slow
 def test_a_second_process_waits_for_the_first(
     model: Path, data: Path, tmp_path: Path, uninterrupted: ChainResult
 ) -> None:

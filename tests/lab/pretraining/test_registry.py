@@ -120,6 +120,7 @@ def test_an_unknown_objective_is_refused_with_the_nearest() -> None:
         PretrainingProtocol(objective="replace-mln")
 
 
+@pytest.mark.slow
 def test_an_objective_of_another_package(shuffled: None, tmp_path: Path) -> None:
     assert "all-tokens-mlm, electric, random, shuffled" in layerprobe(tmp_path, "lab", "pretrain", "--help")
     shape = ("--blocks", "2", "--hidden-size", "8", "--heads", "2", "--steps", "2", "--batch-size", "8")
@@ -135,6 +136,7 @@ def test_an_objective_of_another_package(shuffled: None, tmp_path: Path) -> None
     assert not (tmp_path / "shuffled" / "generator").exists()
 
 
+@pytest.mark.slow
 def test_a_lab_study_of_it(shuffled: None, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
     result = json.loads(layerprobe(tmp_path, "lab", "study", "study.toml", "--device", "cpu", "--json", "--quiet"))

@@ -238,6 +238,7 @@ def corpus(tmp_path: Path) -> Path:
 WORDS = list(itertools.combinations(("cab", "bead", "fade", "cage", "face", "head", "bad", "edge"), 2))
 
 
+@pytest.mark.slow
 def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
     layerprobe: Layerprobe,  # noqa: F811
     pairs_file: Path,  # noqa: F811

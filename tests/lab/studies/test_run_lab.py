@@ -95,6 +95,7 @@ def test_more_budgets_keep_the_models(result: LabResult, folder: Path, monkeypat
     }
 
 
+@pytest.mark.slow
 def test_after_an_interruption_only_what_is_missing_is_made(
     result: LabResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
