@@ -36,7 +36,7 @@ notebooks: $(READY)
 # ---- longer things --------------------------------------------------------------------------------------
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 # Zero silent, zero tracebacks; two at a time.
 attack: $(READY)

@@ -120,7 +120,7 @@ def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: st
 
 
 def _gains(logits: Array, competing: int) -> tuple[Array, Array]:
-    """Return what is told of each text less log K, the mean of both directions, and the pseudo-values of that mean."""
+    """Return the information about each text less log K, the mean of both directions, and that mean's pseudo-values."""
     n = len(logits)
     own, others, gains, without = np.exp(np.diag(logits))[:, None], np.exp(logits), np.zeros(n), np.zeros(n)
     np.fill_diagonal(others, 0.0)
