@@ -151,7 +151,7 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     moved = max((quantile + 2) * error.standard_error - value, 0.0)
     root = math.sqrt((value + moved) / (1 + moved))
     centre, half = math.atanh(root), half / (2 * root * (1 - value))
-    lower, upper = ((1 + moved) * math.tanh(end) ** 2 - moved for end in (max(centre - half, 0.0), centre + half))
+    lower, upper = (1 - (1 + moved) * (1 - math.tanh(end) ** 2) for end in (max(centre - half, 0.0), centre + half))
     below, above = _ratio_ends(error, quantile)
     # By rounding the upper end can exceed 1.
     return max(min(lower, value + below), -1.0), min(max(upper, value + above), 1.0)

@@ -205,6 +205,7 @@ def some_spread(error: float, *, freedom: float = 50.0) -> Spread:
 
 @given(value=st.floats(-0.999, 0.999), error=st.floats(1e-5, 1), freedom=st.floats(3, 1e4), level=st.floats(0.5, 0.99))
 @example(value=0.9646363847544879, error=1.0, freedom=3, level=0.9375)
+@example(value=0.96875, error=0.962890625, freedom=454.25, level=0.962890625)
 @quick
 def test_an_interval_holds_the_value_and_grows_with_the_level(
     value: float, error: float, freedom: float, level: float
