@@ -6,7 +6,7 @@ Knows configurations; loads no weights.
 import contextlib
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -128,6 +128,39 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
         yield shorter
     if not n_made:
         raise errors[0]
+
+
+def in_order(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
+    """Return the configuration with what it says of some blocks, from 1, before what it says of the others.
+
+    Truncated at as many layers, it is that of the model of these blocks.
+    """
+    n_blocks = count_blocks(config)
+    order = [block - 1 for block in blocks]
+    order += sorted(set(range(n_blocks)) - set(order))
+    moved = {name: _reordered(value, order) for name, value in config.to_dict().items()}
+    moved = {name: value for name, value in moved.items() if value is not None}
+    if not moved:
+        return config
+    changed = type(config).from_dict({**config.to_dict(), **moved})
+    changed._attn_implementation = config._attn_implementation
+    if hasattr(config, "use_cache"):
+        changed.use_cache = config.use_cache
+    return changed
+
+
+def _reordered(value: Any, order: Sequence[int]) -> Any:
+    """Return a setting with an entry a block in another order; None where it has no such form, see `_first_blocks`."""
+    match value:
+        case [*entries] if len(entries) == len(order):
+            return [entries[i] for i in order]
+        case [[[*_], int()], *_]:
+            entries = [entry for pattern, times in value for entry in pattern * times]
+            return [[[entries[i] for i in order], 1]] if len(entries) == len(order) else None
+        case dict() if value and all(str(key).isdigit() and isinstance(value[key], dict) for key in value):
+            by_block = {int(key): entry for key, entry in value.items()}
+            return {str(place): by_block[i] for place, i in enumerate(order) if i in by_block}
+    return None
 
 
 def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
@@ -259,13 +292,22 @@ def count_weights(model: nn.Module) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if "pooler" not in name.split("."))
 
 
-def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
-    """Return the parameters of every block; zeros where all blocks share their weights, as in ALBERT."""
-    sizes = [0] * n_blocks
+def block_lists(model: nn.Module, n_blocks: int) -> list[str]:
+    """Return the names of the lists with a module a block; none where all blocks share their weights, as in ALBERT."""
+    names = []
     seen: set[nn.Module] = set()
-    for blocks in model.modules():
+    for name, blocks in model.named_modules():
         # the outermost lists only: a block of T5 is itself a list; XLM has one list for every part of a block
         if isinstance(blocks, nn.ModuleList) and len(blocks) == n_blocks and blocks not in seen:
             seen.update(blocks.modules())
-            sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, blocks, strict=True)]
+            names.append(name)
+    return names
+
+
+def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
+    """Return the parameters of every block; zeros where all blocks share their weights."""
+    sizes = [0] * n_blocks
+    for name in block_lists(model, n_blocks):
+        blocks = model.get_submodule(name).children()
+        sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, blocks, strict=True)]
     return sizes

@@ -174,6 +174,8 @@ def weight_files(checkpoint: Checkpoint) -> dict[str, Path]:
         raise ModelError(
             f"{checkpoint.label} has no file of weights to read block by block: expected a folder or a hub id"
         )
+    if checkpoint.blocks is not None:
+        raise _refusal(checkpoint.label, "that is for models with all their blocks")
     if checkpoint.modality == "image" or checkpoint.towers:
         raise _refusal(checkpoint.label, "that is for models of texts, of one tower")
     source, options = checkpoint.source, {"revision": checkpoint.pinned["revision"]}

@@ -57,6 +57,8 @@ def check_masked_lm(checkpoint: Checkpoint) -> None:
     reason = None
     if checkpoint.loaded is not None:
         reason = "it was given loaded, without its head; save it and give the folder"
+    elif checkpoint.blocks is not None:
+        reason = "some of its blocks are taken out; export it and give the folder"
     elif type(config).__module__.startswith("transformers_modules"):
         reason = "it needs code of its own, which the folder that is written does not hold"
     elif type(config) not in MODEL_FOR_MASKED_LM_MAPPING:

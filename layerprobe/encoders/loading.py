@@ -37,10 +37,11 @@ from layerprobe.encoders.architecture import (
     towers_of,
 )
 from layerprobe.encoders.batching import Prepared, collate
+from layerprobe.encoders.blocks import check_blocks, config_of_blocks, of_blocks
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled, labelled
 from layerprobe.encoders.recipe import (
     Recipe,
     SentenceModel,
@@ -117,6 +118,10 @@ class Checkpoint:
     """What the towers of the model read, of which this is one; empty for a model of one tower."""
     end_token: bool | None = None
     """Whether it was asked that the end token is appended."""
+    blocks: tuple[int, ...] | None = None
+    """The blocks that are kept, ascending, from 1; None: all."""
+    whole: PreTrainedConfig | None = None
+    """The configuration with all blocks, where some are taken out."""
     recipe: Recipe = field(default_factory=Recipe)
     """How texts become embeddings where nobody says."""
 
@@ -125,7 +130,7 @@ class Checkpoint:
         """What it is called: as was requested, or by its name, with the seed where weights are random."""
         if self.display_name is not None:
             return self.display_name
-        return self.name if self.random_init is None else f"{self.name} (random init {self.random_init})"
+        return labelled(self.name, self.random_init, self.blocks)
 
     @property
     def settled(self) -> Settled:
@@ -148,7 +153,11 @@ class Checkpoint:
     def spec(self) -> ModelSpec:
         """It as it was requested."""
         return ModelSpec(
-            self.name, random_init=self.random_init, display_name=self.display_name, end_token=self.end_token
+            self.name,
+            random_init=self.random_init,
+            display_name=self.display_name,
+            end_token=self.end_token,
+            blocks=self.blocks,
         )
 
     @property
@@ -165,7 +174,18 @@ class Checkpoint:
             "random_init": self.random_init,
             # a checkpoint's own code and that of transformers can differ
             "trust_remote_code": self.pinned["trust_remote_code"],
+            **({} if self.blocks is None else {"blocks": self.blocks}),
         }
+
+    def of_blocks(self, blocks: tuple[int, ...] | None) -> "Checkpoint":
+        """Return it with some of its blocks alone; ModelError if it has no such blocks."""
+        whole = self.whole or self.config
+        if blocks is None:
+            return replace(self, config=whole, blocks=None, whole=None)
+        check_blocks(whole, blocks, name=self.name)
+        if len(blocks) == count_blocks(whole):
+            return self.of_blocks(None)
+        return replace(self, config=config_of_blocks(whole, blocks), blocks=tuple(blocks), whole=whole)
 
 
 ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint | LoadedModel
@@ -197,6 +217,8 @@ def resolve_checkpoint(
     if not isinstance(model, Checkpoint):
         model = Model.of(model, like)
     checkpoint = _resolved(model, items)
+    if isinstance(model, Model) and model.blocks is not None:
+        checkpoint = checkpoint.of_blocks(model.blocks)
     if items not in (None, "captioned", checkpoint.modality):
         other = "an image encoder, such as ViT, DINOv2 or CLIP" if items == "image" else "a text encoder, such as BERT"
         raise DataError(
@@ -216,7 +238,7 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
     if isinstance(model, Checkpoint):
         if wanted in (None, model.modality) or wanted not in model.towers:
             return model
-        model = Model.of(model.spec, model.options)
+        return resolve_checkpoint(Model.of(model.spec, model.options), items=items)
     if is_loaded(given := model.name):
         said = None if isinstance(given, tuple) else loaded_recipe(given)
         return replace(_loaded_checkpoint(*parts_of(given), said=said), options=model.options)
@@ -379,7 +401,7 @@ def load_encoder(
     place = resolve_device(device)
     autocast = autocast_dtype(dtype, place)
     checkpoint = resolve_checkpoint(checkpoint)
-    config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
+    config, tokenizer = copy.deepcopy(checkpoint.whole or checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
         _say_if_it_does_not_fit(checkpoint, parameters[-1])
@@ -401,6 +423,11 @@ def load_encoder(
         with model_errors(checkpoint.label, "tokenizing"):
             probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(probe)), place)
+    if checkpoint.blocks is not None:
+        with model_errors(checkpoint.label, "taking blocks out"):
+            model = of_blocks(model, checkpoint.blocks, together, name=checkpoint.name)
+        config = model.config
+        parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     alone = [collate(probe, [row], place) for row in range(len(probe))]
     with model_errors(checkpoint.label, "a forward pass"):
         rewritten = is_rewritten_by(model, alone[0])  # before all else is looked at

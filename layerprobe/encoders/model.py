@@ -32,6 +32,9 @@ class ModelSpec:
     end_token: bool | None = field(default=None, metadata=RARE)
     """Whether its end token is appended to every text; by default where it reads from left to right, its tokenizer
     appends none, and no configuration of sentence-transformers lies next to it."""
+    blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
+    """The blocks that are kept, ascending, from 1; all by default. The others are taken out: the model is one of fewer
+    blocks, whose layers are counted anew."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", os.fspath(self.name))
@@ -54,7 +57,19 @@ class ModelSpec:
         """What it is called: as was requested, or by its name with revision and seed."""
         if self.display_name is not None:
             return self.display_name
-        return self.full_name if self.random_init is None else f"{self.full_name} (random init {self.random_init})"
+        return labelled(self.full_name, self.random_init, self.blocks)
+
+
+def labelled(name: str, random_init: int | None, blocks: tuple[int, ...] | None) -> str:
+    """Return what a model is called that is not as its name says: one with random weights, or without some blocks.
+
+    Examples:
+        >>> labelled("bert", None, (1, 6))
+        'bert (blocks 1, 6)'
+    """
+    said = [] if random_init is None else [f"random init {random_init}"]
+    said += [] if blocks is None else [f"blocks {', '.join(map(str, blocks))}"]
+    return f"{name} ({'; '.join(said)})" if said else name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +162,8 @@ class Model(Options, ModelSpec):
             raise ModelError(
                 f"expected no {taken[0]} for a model that is given loaded, got {getattr(self, taken[0])!r}"
             )
+        if self.blocks is not None:
+            object.__setattr__(self, "blocks", tuple(self.blocks))
         Options.__post_init__(self)
 
     @classmethod

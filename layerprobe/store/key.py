@@ -42,6 +42,8 @@ class StoreKey:
     """Of the distinct texts in their order, by `texts_digest`."""
     store_dtype: StoreDtype = field(default="float32", metadata=RARE)
     """What the embeddings are kept in."""
+    blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
+    """The blocks that were kept; None: all."""
 
     @property
     def fingerprint(self) -> str:
