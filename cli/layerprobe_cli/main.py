@@ -34,6 +34,7 @@ from layerprobe_cli.commands import (
     reproduce,
     run,
     score,
+    shrink,
     study,
     sweep,
 )
@@ -98,7 +99,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
 PANELS = {
     "Find the layer": (demo, find, run, predict, doctor),
     "Look closer": (score, compare, readings, confirm, profile),
-    "Make": (extract, finetune, export, report),
+    "Make": (shrink, extract, finetune, export, report),
     "Research": (study, bench, sweep, chain, adapt, pretrain, ensemble, reproduce),
 }
 """The commands in the order in which a user needs them; the last ones are those of `layerprobe lab`."""

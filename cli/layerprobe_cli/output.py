@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from layerprobe.lab.pretraining.values import PretrainingPlan
     from layerprobe.progress import Progress
     from layerprobe.results.table import Table
+    from layerprobe.shrinking.values import ShrinkingPlan
     from layerprobe.tasks.values import Task
     from layerprobe_cli.options import LoadedTexts
 
@@ -49,7 +50,9 @@ class Output:
         for part in parts:
             typer.echo(part if isinstance(part, str) else part.text())
 
-    def plan(self, plan: TuningPlan | AdaptationPlan | PretrainingPlan | ExtractionPlan, *, dry_run: bool) -> None:
+    def plan(
+        self, plan: TuningPlan | AdaptationPlan | PretrainingPlan | ExtractionPlan | ShrinkingPlan, *, dry_run: bool
+    ) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
         if dry_run:
             self.result(plan, plan.sentence)

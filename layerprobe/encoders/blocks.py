@@ -23,7 +23,7 @@ from layerprobe.encoders.stack import find_stack, first_tensor
 from layerprobe.errors import LayerProbeError, ModelError
 
 TOLERANCE = 1e-4
-"""Largest difference from the whole model whose other blocks hand on what they read, as a share of the largest state."""
+"""Largest difference from the whole model with its other blocks passed by, as a share of the largest state."""
 
 
 def check_blocks(config: PreTrainedConfig, blocks: Sequence[int], *, name: str) -> None:
@@ -103,7 +103,8 @@ def _of_config(
     smaller.load_state_dict(own, assign=True)
     smaller.tie_weights()
     nn.Module.to(smaller, model.device, model.dtype)
-    return smaller.train(False)
+    smaller.train(False)
+    return smaller
 
 
 def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str:

@@ -68,6 +68,7 @@ def card(
     zero_pooler: bool = False,
     training: TrainingSummary | None = None,
     study: Study | None = None,
+    made: str = "",
 ) -> str:
     """Return the model card of `model` truncated at `layer`: YAML front matter and Markdown.
 
@@ -80,6 +81,7 @@ def card(
         zero_pooler: Whether transformers makes a pooler, whose weights are zeros.
         training: How it was fine-tuned, where it was.
         study: Evidence for the choice of the layer.
+        made: How it was made and what was measured of it.
     """
     called = _called(model if study is None else study.comparison.model)
     parts = (
@@ -89,7 +91,7 @@ def card(
         _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
         if layout.n_extra is None
         else _use_images(layout, loader=loader),
-        None if training is None else _training(training),
+        f"## How it was made\n\n{escaped(made)}" if made else None if training is None else _training(training),
         None if study is None else _evidence(study, layer),
         f"Written by layerprobe {__version__}.",
     )
@@ -135,7 +137,13 @@ def _is_on_hub(model: ModelDescription) -> bool:
 
 
 def _front_matter(model: ModelDescription, *, images: bool) -> str:
-    hub_id = (model.source or model.name).partition(" (random init")[0].removesuffix(":image").removesuffix(":text")
+    hub_id = (
+        (model.source or model.name)
+        .partition(" (random init")[0]
+        .partition(" (blocks ")[0]
+        .removesuffix(":image")
+        .removesuffix(":text")
+    )
     hub_id = hub_id.partition("@")[0]
     library, task = ("transformers", "image-feature-extraction") if images else _FOR_TEXTS
     data = ModelCardData(

@@ -36,6 +36,7 @@ def export_model(
     *,
     layer: object = None,
     study: Study | None = None,
+    made: str = "",
     overwrite: bool = False,
 ) -> ExportResult:
     """Write a model truncated at a layer as a folder for transformers and sentence-transformers.
@@ -55,6 +56,7 @@ def export_model(
         layer: Blocks kept, 0 .. n_blocks, or a result that chooses a layer, such as a prediction or a finding; a run of
             TMFT has its own.
         study: Evidence for the card, of the same model.
+        made: How the model was made and what was measured of it, for the card.
         overwrite: Whether an earlier export at `out` is replaced.
 
     Returns:
@@ -142,6 +144,7 @@ def export_model(
             zero_pooler=bool(pooler_option(type(encoder.model))),
             training=None if saved is None else _training(saved),
             study=study,
+            made=made,
         )
         difference, by_both = write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
     return ExportResult(

@@ -127,7 +127,7 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
         )
         rows = np.arange(len(examples))[: (1 + STEPS) * protocol.batch_size]
         batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
-        model.train()
+        model.train(protocol.dropout)
         taken = [
             _seconds(functools.partial(tuner.update, examples, batch), encoder.device) / len(batch) for batch in batches
         ]

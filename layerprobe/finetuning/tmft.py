@@ -208,11 +208,12 @@ def train_layers(
         scored = functools.partial(evaluate, encoder, model, protocol=protocol, criteria=criteria, limit=limit)
         epochs = Epochs(tuner, parts, limit, primary=task.primary, began=began, folder=unfinished)
         for epoch in range(protocol.epochs):
-            order = rng.permutation(len(train))
-            if epoch < len(epochs):
-                continue  # it was done before the run was interrupted
-            losses = tuner.epoch(train, order, task=what)
-            epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
+            parts_of_epoch = _parts(rng.permutation(len(train)), protocol)
+            for number, order in enumerate(parts_of_epoch, epoch * len(parts_of_epoch)):
+                if number < len(epochs):
+                    continue  # it was done before the run was interrupted
+                losses = tuner.epoch(train, order, task=what)
+                epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
         epochs.restore_best()
         thresholds = [None if each is None else each.threshold for each in epochs.best]
         test_outputs, tested = scored(test, kind=task.kind, failures=tuner.failures, thresholds=thresholds)
@@ -230,6 +231,13 @@ def train_layers(
         seconds=epochs.seconds,
         peak_memory=_peak_memory(encoder.device),
     )
+
+
+def _parts(order: NDArray[np.int64], protocol: Protocol) -> list[NDArray[np.int64]]:
+    """Return the examples of an epoch in parts of whole steps, one for each evaluation, as far as there are steps."""
+    steps = math.ceil(len(order) / protocol.batch_size)
+    ends = [protocol.batch_size * (i * steps // protocol.evaluations) for i in range(1, protocol.evaluations)]
+    return [part for part in np.split(order, ends) if len(part)]
 
 
 def _check_splits(task: Task) -> None:
@@ -296,7 +304,9 @@ class FineTuner:
         self.step = 0
         self._losses: list[Tensor] = []
         self.tables = TableGradients(model) if on_cpu else None
-        self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+        self.drops = protocol.dropout and any(
+            isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules()
+        )
         self.trained = [p for part in (model, *criteria) for p in part.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, protocol, fused=True)
         self.share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
@@ -304,7 +314,7 @@ class FineTuner:
 
     def epoch(self, examples: PreparedItems, order: NDArray[np.int64], *, task: str) -> list[float]:
         """Train once on every example in this order; return the mean loss of every layer."""
-        self.model.train()
+        self.model.train(self.protocol.dropout)
         total = torch.zeros(len(self.criteria), dtype=torch.float64, device=self.encoder.device)
         for start in range(0, len(order), self.protocol.batch_size):
             rows = order[start : start + self.protocol.batch_size]

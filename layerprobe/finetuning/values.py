@@ -53,6 +53,10 @@ class Protocol:
     """Names of linear modules that get adapters, such as query; all of the blocks where there are none."""
     gradient_checkpointing: bool = field(default=False, metadata=RARE)
     """Whether what blocks compute inside is computed again in the backward pass: less memory, more time."""
+    dropout: bool = field(default=True, metadata=RARE)
+    """Whether what the model's configuration says is dropped out; gradient checkpointing needs it."""
+    evaluations: int = field(default=1, metadata=RARE)
+    """Times an epoch that the validation split is scored: the best of them is kept, and a run goes on from the last."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
@@ -60,6 +64,8 @@ class Protocol:
             object.__setattr__(self, name, float(getattr(self, name)))
         own = {
             "at least one epoch": self.epochs >= 1,
+            "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,
+            "at least one evaluation an epoch": self.evaluations >= 1,
             "room for at least two tokens": self.max_length >= 2,
             "a rank of 0 or more": self.lora >= 0,
             "an alpha of at least 1": self.lora_alpha is None or self.lora_alpha >= 1,
@@ -90,7 +96,7 @@ class EpochMetrics:
     """What one epoch of fine-tuning left."""
 
     epoch: int
-    """From 1."""
+    """From 1; of a protocol with several evaluations an epoch, which of them."""
     train_loss: float
     """Mean over the epoch of the loss of the task's kind."""
     validation: dict[str, float]

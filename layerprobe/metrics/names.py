@@ -46,6 +46,8 @@ RECALL_10 = Metric(title="recall@10", low=0.0, high=100.0)
 ROUGE_1 = Metric(title="ROUGE-1", low=0.0, high=100.0)
 ROUGE_2 = Metric(title="ROUGE-2", low=0.0, high=100.0)
 ROUGE_L = Metric(title="ROUGE-L", low=0.0, high=100.0)
+AGREEMENT = Metric(title="agreement", low=-100.0, high=100.0)
+NEIGHBOURS = Metric(title="shared neighbours", low=0.0, high=100.0)
 
 METRICS: Registry[Metric] = Registry(
     "layerprobe.metrics",
@@ -70,6 +72,8 @@ METRICS: Registry[Metric] = Registry(
         "rouge-1": "layerprobe.metrics.names:ROUGE_1",
         "rouge-2": "layerprobe.metrics.names:ROUGE_2",
         "rouge-l": "layerprobe.metrics.names:ROUGE_L",
+        "agreement": "layerprobe.metrics.names:AGREEMENT",
+        "neighbours": "layerprobe.metrics.names:NEIGHBOURS",
     },
 )
 

@@ -1,4 +1,4 @@
-"""A model of some blocks is what taking the other modules out of the list gives, for every architecture that has one."""
+"""A model of some blocks is what taking the other modules out of the list gives, whatever its architecture."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_it_is_saved_as_any_other(name: str, checkpoint: Any, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", NO_LIST)
 def test_models_without_a_list_of_blocks_are_refused(name: str, checkpoint: Any) -> None:
-    with pytest.raises(UnsupportedArchitectureError, match="are no list of modules|depends on which others there are"):
+    with pytest.raises(UnsupportedArchitectureError, match=r"are no list of modules|depends on which others there are"):
         load_encoder(Model(checkpoint(name), blocks=(1, 3)))
 
 

@@ -1,0 +1,155 @@
+"""By how much a smaller model is worse than the whole one on a task, as it is and after fine-tuning both.
+
+Knows resolved models and a task; knows nothing of how the smaller one was made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.encoder import TruncatedEncoder
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import load
+from layerprobe.extraction.embeddings import extract_split
+from layerprobe.finetuning.items import ScoredSplit
+from layerprobe.finetuning.losses import Criterion, criterion_of
+from layerprobe.finetuning.tmft import evaluate
+from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.metrics.crossed import crossed
+from layerprobe.scoring.probes import Probe
+from layerprobe.shrinking.values import ONE_SIDED, Loss
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.values import Examples, Task
+
+Array = NDArray[np.float64]
+Scored = tuple[Evaluation, Array]
+"""What outputs score, and what each item adds to the primary metric."""
+
+
+def has_untrained_outputs(kind: str) -> bool:
+    """Return whether items of a kind have outputs without fine-tuning: of a loss without a head, or of a probe."""
+    return not _has_head(kind) or (KINDS[kind].zero_shot == "probe" and KINDS[kind].probe is not None)
+
+
+def _has_head(kind: str) -> bool:
+    criterion: Criterion = KINDS[kind].load("loss")(width=1, n_labels=2)
+    return any(True for _ in criterion.parameters())
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Compared:
+    """A whole model on a task, with which smaller ones are compared."""
+
+    checkpoint: Checkpoint
+    """The whole model."""
+    task: Task
+    tuning: Protocol | None
+    """How both are fine-tuned; None: they are not."""
+    margin: float
+    known: dict[str, Scored] = field(default_factory=dict)
+    """The whole model without fine-tuning, by split."""
+
+    def some_texts(self, n: int) -> tuple[str, ...]:
+        """Return some texts of the test split."""
+        texts = self.task.texts("test")
+        return texts[:: max(1, len(texts) // n)][:n]
+
+    def untrained_cosines(self) -> float | None:
+        """Return the whole model's correlation on the validation split, x 100; None for other metrics."""
+        if KINDS[self.task.kind].zero_shot != "cosine" or self.task.primary != "spearman":
+            return None
+        return self._of_whole("validation")[0].metrics[self.task.primary]
+
+    def losses(self, models: Sequence[Checkpoint], seeds: Sequence[int], split: str) -> tuple[Loss | None, Loss | None]:
+        """Return the loss of smaller models, one a seed, as they are and after fine-tuning both."""
+        split = cast(ScoredSplit, split)
+        as_it_is = None
+        if has_untrained_outputs(self.task.kind):
+            whole, small = self._of_whole(split), [self._untrained(model, split) for model in models]
+            as_it_is = self._loss([whole], small, split)
+        if self.tuning is None:
+            return as_it_is, None
+        return as_it_is, self._after_tuning(models, seeds, split)
+
+    def _of_whole(self, split: ScoredSplit) -> Scored:
+        if split not in self.known:
+            self.known[split] = self._untrained(self.checkpoint, split)
+        return self.known[split]
+
+    def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> Loss:
+        primary, items = self.task.primary, self.task.split(split)
+        scores, smaller = ([each.metrics[primary] for each, _ in scored] for scored in (whole, small))
+        of_whole = [*whole] * (len(small) if len(whole) == 1 else 1)
+        influences = np.stack([a - b for (_, a), (_, b) in zip(of_whole, small, strict=True)])
+        values = [a.metrics[primary] - b.metrics[primary] for (a, _), (b, _) in zip(of_whole, small, strict=True)]
+        links = links_of(items)
+        alone = len(items) < 2 or (links is not None and links.units <= 1)
+        level, unit = 2 * ONE_SIDED - 1, KINDS[self.task.kind].unit
+        return Loss(
+            metric=primary,
+            whole=tuple(scores),
+            small=tuple(smaller),
+            error=None if alone else crossed(values, influences, links=links, level=level, unit=unit, metric=primary),
+            margin=self.margin,
+        )
+
+    def _after_tuning(self, models: Sequence[Checkpoint], seeds: Sequence[int], split: ScoredSplit) -> Loss:
+        whole = [self._tuned(self.checkpoint, seed, split) for seed in seeds]
+        small = [self._tuned(model, seed, split) for model, seed in zip(models, seeds, strict=True)]
+        return self._loss(whole, small, split)
+
+    def _tuned(self, model: Checkpoint, seed: int, split: ScoredSplit) -> Scored:
+        task, last = self._task(model), count_blocks(model.config)
+        run: FineTuningRun = finetune(model, task, [last], seeds=[seed], protocol=self.tuning)[0]
+        influences = items_of(model, [run], task).influences[split][last, seed]
+        return Evaluation(metrics=getattr(run, split), threshold=run.threshold), influences
+
+    def _task(self, model: Checkpoint) -> Task:
+        """Return the task with the whole model's prompts, which the folder of a smaller one does not say."""
+        if model is self.checkpoint or self.task.train.prompts is None:
+            return self.task
+        options = self.checkpoint.settled
+        train, validation, test = (
+            each.with_prompts(options.query_prompt, options.document_prompt)
+            for each in (self.task.train, self.task.validation, self.task.test)
+        )
+        return replace(self.task, train=train, validation=validation, test=test)
+
+    def _untrained(self, model: Checkpoint, split: ScoredSplit) -> Scored:
+        task, kind, threshold = self._task(model), KINDS[self.task.kind], None
+        outputs = self._probed if _has_head(self.task.kind) else self._outputs
+        if kind.fitted_on == "validation" and split != "validation":
+            threshold = self._untrained(model, "validation")[0].threshold
+        found, gold = outputs(model, task, split), task.split(split).gold
+        scored = evaluate_outputs(self.task.kind, found, gold, threshold=threshold)
+        return scored, item_influences(self.task.kind, found, gold, threshold=scored.threshold)
+
+    def _outputs(self, model: Checkpoint, task: Task, split: ScoredSplit) -> Array:
+        """Return what the loss of the kind makes of the embeddings: cosines, distances or rankings."""
+        encoder, options = load(model), model.settled
+        items = with_prompts(task, options).split(split)
+        criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
+        protocol = Protocol(pooling=options.pooling, max_length=encoder.limit(options.max_length))
+        prepared = criterion.prepare(encoder, items, max_length=protocol.max_length)
+        truncated = TruncatedEncoder(encoder, encoder.n_layers - 1, share=True)
+        found, _ = evaluate(encoder, truncated, prepared, protocol=protocol, criteria=[criterion], kind=task.kind)
+        outputs: Array = found[0]
+        return outputs
+
+    def _probed(self, model: Checkpoint, task: Task, split: ScoredSplit) -> Array:
+        """Return what the probe of the kind, fitted on the train split, makes of the last layer's embeddings."""
+        probe: Probe = KINDS[task.kind].load("probe")
+        features = []
+        for each in ("train", split):
+            examples, stored = cast(Examples, task.split(each)), extract_split(model, task, each)
+            values = stored.measured(stored.n_layers - 1)
+            u, *v = (values[stored.rows(side)] for side in examples.sides)
+            features.append(probe.features(u, v[0] if v else None))
+        return probe.fit(features[0], np.asarray(task.train.gold), features[1])

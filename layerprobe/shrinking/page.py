@@ -1,0 +1,109 @@
+"""A smaller model as a page: which blocks go, what each costs, and what the smaller model loses. Knows its results."""
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from layerprobe.report.charts import bars, line
+from layerprobe.results import numbers
+from layerprobe.results.markup import element
+from layerprobe.results.parts import section, table_of
+from layerprobe.results.style import CHOSEN, FURTHER, MODEL, REFERENCE, styled
+from layerprobe.results.values import Card, Figure, Page
+from layerprobe.shrinking.values import Removal, Shrunk, Smaller
+
+
+def shrunk_page(result: Shrunk) -> Page:
+    """Return the page of a model made smaller."""
+    small, loss = result.smaller, result.smaller.loss
+    cards = [
+        Card("Blocks", f"{len(small.blocks)} of {result.model.n_blocks}", ", ".join(map(str, small.blocks))),
+        Card("Parameters", numbers.millions(small.parameters), f"of {numbers.millions(result.model.parameters[-1])}"),
+    ]
+    if small.speed is not None:
+        cards.append(Card("Times as fast", f"{small.speed:.1f}", "32 texts of 32 tokens"))
+    if loss is not None:
+        most = "" if loss.error is None else f"95 %: at most {loss.most:.2f}, allowed {loss.margin:g}"
+        cards.append(Card("Loss", f"{loss.value:.2f}", most))
+    drawn = [
+        Figure(
+            "order",
+            _agreement(result.removals, result.tried),
+            _order_words(result.removals),
+            "Agreement is that of the similarities between texts with those of the whole model, without training but "
+            "for the diamonds.",
+        )
+    ]
+    return Page(
+        title=f"{numbers.label(result.model.name)} made smaller",
+        overline="layerprobe · a smaller model",
+        heading=f"{numbers.label(result.model.name)}, smaller",
+        lead=(result.sentence,),
+        cards={"": tuple(cards)},
+        warnings=result.warnings,
+        sections=(
+            section("order", result.order.title, *(drawn if result.removals else ()), table_of(result.order)),
+            section("sizes", result.table.title, *_losses(result), table_of(result.table)),
+        ),
+        provenance=(element("p", result.account),),
+        terms=("TMFT", "Zero-shot"),
+        result=result,
+        stem="smaller",
+    )
+
+
+def _agreement(removals: Sequence[Removal], tried: Sequence[Smaller]) -> go.Figure:
+    """Return agreement with the whole model by blocks left: of those chosen, of others, and after training."""
+    left = [len(each.kept) for each in removals]
+    figure = go.Figure()
+    for name, values, colour, dash in (
+        ("chosen", [each.agreement for each in removals], MODEL, "solid"),
+        ("evenly spaced", [each.evenly for each in removals], FURTHER[0][0], "dash"),
+        ("first blocks", [each.first for each in removals], REFERENCE, "dot"),
+    ):
+        texts = [f"{name}: {', '.join(map(str, each.kept))}" if name == "chosen" else name for each in removals]
+        marker = {"size": 7, "color": colour}
+        figure.add_trace(line(values, name=name, colour=colour, x=left, dash=dash, marker=marker, texts=texts))
+    figure.add_trace(
+        go.Scatter(
+            x=[len(each.blocks) for each in tried],
+            y=[sum(each.agreement) / len(each.agreement) for each in tried],
+            name="trained",
+            mode="markers",
+            marker={"size": 11, "color": CHOSEN, "symbol": "diamond"},
+        )
+    )
+    figure.update_xaxes(title="Blocks left", dtick=1, autorange="reversed")
+    figure.update_yaxes(title="Agreement with the whole model × 100")
+    return styled(figure)
+
+
+def _order_words(removals: Sequence[Removal]) -> str:
+    if not removals:
+        return ""
+    gone = ", ".join(str(each.block) for each in removals)
+    return f"Blocks go in the order {gone}; what agrees most is kept."
+
+
+def _losses(result: Shrunk) -> list[Figure]:
+    """Return the loss by size, with what was allowed."""
+    rows = [(each, each.loss or each.chosen_by) for each in result.tried]
+    known = [(len(each.blocks), loss) for each, loss in rows if loss is not None]
+    if not known:
+        return []
+    ends = [(loss.value, *(loss.error.interval if loss.error else (loss.value,) * 2)) for _, loss in known]
+    figure = go.Figure(
+        go.Scatter(
+            x=[left for left, _ in known],
+            y=[loss.value for _, loss in known],
+            mode="markers",
+            marker={"size": 9, "color": MODEL},
+            error_y=bars(ends, MODEL),
+            name="loss",
+        )
+    )
+    figure.add_hline(y=result.within, line={"dash": "dot", "color": REFERENCE})
+    figure.update_xaxes(title="Blocks kept", dtick=1)
+    figure.update_yaxes(title="Points below the whole model")
+    reading = "Bars end where the loss is with 95 % each; the dotted line is what was allowed."
+    return [Figure("losses", styled(figure), result.sentence, reading)]

@@ -1,0 +1,403 @@
+"""A model and texts, and perhaps a task -> a smaller model that agrees with it, and whether it is not worse."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.checks import Seeds, check_seeds
+from layerprobe.context import part
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.blocks import check_blocks
+from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, Encoder
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.options import computed_on, load
+from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import distinct_texts, extract
+from layerprobe.files.images import readable_as
+from layerprobe.finetuning.plan import seconds_of_run
+from layerprobe.finetuning.results import directory_name
+from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
+from layerprobe.finetuning.saved import MODEL
+from layerprobe.finetuning.tuning import agreed, run_set
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.execute import results
+from layerprobe.jobs.plan import HERE, Workers
+from layerprobe.profiling.measuring import profile_layers
+from layerprobe.profiling.values import ProfileSettings
+from layerprobe.shrinking.losses import Compared, has_untrained_outputs
+from layerprobe.shrinking.order import N_TEXTS, Subsets, removal_order
+from layerprobe.shrinking.teacher import Taught, agreement
+from layerprobe.shrinking.values import TRAINING, WITHIN, Loss, Removal, ShrinkingPlan, Shrunk, Smaller
+from layerprobe.store.store import Store
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task
+
+logger = logging.getLogger(__name__)
+
+HELD_OUT = 500
+"""Texts at most to choose the best state by, and as many to measure agreement on."""
+FAR = 5.0
+"""Points of agreement that the texts of a task may be behind the held-out ones without a warning."""
+NO_TEACHER = 5.0
+"""A correlation x 100 of the whole model's untrained cosines up to which its embeddings teach nothing of the task."""
+TIMED = ProfileSettings(lengths=(32,), batch_sizes=(32,), rounds=3, max_seconds=0.5)
+IMAGES = replace(TIMED, lengths=None)
+
+
+def shrink(
+    model: ModelLike,
+    texts: Sequence[str],
+    task: Task | None = None,
+    *,
+    blocks: int | Sequence[int] | None = None,
+    size: float | None = None,
+    speed: float | None = None,
+    within: float = WITHIN,
+    tune: Protocol | bool = False,
+    seeds: Seeds = 1,
+    protocol: Protocol | None = None,
+    name: str = "the texts",
+    ray: str | None = None,
+    workers: int | None = None,
+) -> Shrunk:
+    """Take blocks out of a model, train the rest to agree with it, and measure by how much it is worse on a task.
+
+    Which blocks go is seen by forward passes: each time the one without which the similarities between some of the
+    texts agree most with the whole model's. The rest is trained on the whole model's embeddings of the texts, without
+    a label, see `LikeTeacher`. Of a task, the loss is measured on its test split, with an interval over items and
+    seeds; without one there is the agreement on held-out texts, which is no task. Finished runs are not repeated.
+
+    How many blocks are kept is given by one of `blocks`, `size` and `speed`. Where none is, the fewest that lose no
+    more than `within` on the validation split are sought by halving, and without a task, half of them are kept.
+
+    Args:
+        model: A name, a folder or a `Model`; its last layer is the teacher. Where an earlier one is better after
+            fine-tuning, find and export that first.
+        texts: To train on, at least a few thousand, alike those that the model is for; their labels are not needed.
+        task: What the smaller model must still do.
+        blocks: How many are kept, or which, from 1.
+        size: Share of the parameters that is kept at most, above 0, below 1.
+        speed: Times as fast as the whole model at least, measured on texts of 32 tokens in batches of 32.
+        within: Points of the task's primary metric x 100 that it may be worse by.
+        tune: Also fine-tune both on the task: by the paper's protocol, or the one given. That is what then counts.
+        seeds: How many, or which, of the training.
+        protocol: Of the training on the embeddings; pooling and length are the model's.
+        name: What the texts are called.
+        ray: Address of a Ray cluster, on whose nodes the seeds are trained.
+        workers: Processes on it at most.
+
+    Raises:
+        ModelError: If the model cannot be loaded or has no such blocks.
+        UnsupportedArchitectureError: If its blocks cannot be taken out.
+        DataError: If there are too few texts, a size cannot be reached, or the whole model is no good on the task.
+        TrainingError: If a run fails.
+        StoreError: If a result cannot be written.
+    """
+    work = _Work.of(
+        model, texts, task, seeds=seeds, protocol=protocol, tune=tune, within=within, ray=ray, count=workers
+    )
+    n_blocks, wanted = work.n_blocks, _wanted(work, blocks, size=size, speed=speed)
+    work.check_teacher()
+    removals: tuple[Removal, ...] = ()
+    if not isinstance(blocks, Sequence):
+        with part(start=0, share=1, whole=10):
+            removals = removal_order(work.subsets(work.taught.validation.texts[:N_TEXTS]))
+        work.kept = {len(each.kept): each.kept for each in removals}
+    elif len(blocks) < n_blocks:
+        work.kept = {len(blocks): tuple(blocks)}
+    with part(start=1, share=9, whole=10):
+        chosen = wanted if wanted is not None else _sought(work)
+        if chosen not in work.kept:
+            sizes = ", ".join(map(str, sorted(work.kept)))
+            raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
+        best = work.measured(chosen)
+    tried = [best if k == chosen else each for k, each in sorted({**work.tried, chosen: best}.items())]
+    return Shrunk(
+        model=work.whole.description,
+        texts=name,
+        n_texts=len(work.taught.train),
+        n_held_out=len(work.taught.test),
+        task=None if task is None else task.name,
+        within=within,
+        seeds=work.seeds,
+        protocol=work.protocol,
+        removals=removals,
+        tried=tuple(tried),
+        chosen=tried.index(best),
+        warnings=tuple(work.warnings(best)),
+    )
+
+
+def plan_shrinking(
+    model: ModelLike,
+    texts: Sequence[str],
+    task: Task | None = None,
+    *,
+    sought: bool = False,
+    tune: Protocol | bool = False,
+    seeds: Seeds = 1,
+    protocol: Protocol | None = None,
+) -> ShrinkingPlan:
+    """Time a few steps, and say what `shrink` takes at most; `sought` says that no number of blocks is given.
+
+    Raises:
+        LayerProbeError: As `shrink`, before its first pass.
+    """
+    checkpoint, distinct, seeds, protocol = _agreed(model, texts, seeds, protocol)
+    encoder, n_blocks = load(checkpoint), count_blocks(checkpoint.config)
+    some = distinct[:: max(1, len(distinct) // 400)][:400]
+    rng = np.random.default_rng(0)
+    timed = _split(some, rng.normal(size=(len(some), encoder.description.hidden_size)).astype(np.float32), "timed")
+    run = seconds_of_run(encoder, timed, protocol) * len(distinct) / len(timed.train)
+    pass_ = run / protocol.epochs / 3  # a step is about a forward and two backward passes
+    sizes = max(1, math.ceil(math.log2(n_blocks))) if sought and task is not None else 1
+    seconds = pass_ + pass_ * N_TEXTS / len(distinct) * n_blocks**2 / 3 + run * (sizes + len(seeds) - 1)
+    if task is not None and tune:
+        one = seconds_of_run(encoder, task, agreed(tune if tune is not True else None, checkpoint)[0])
+        seconds += 2 * one * (sizes + len(seeds) - 1)
+    return ShrinkingPlan(
+        model=checkpoint.label,
+        n_texts=len(distinct),
+        sizes=sizes,
+        seeds=len(seeds),
+        seconds=seconds,
+        computed_on=computed_on(checkpoint.options),
+    )
+
+
+def _agreed(
+    model: ModelLike, texts: Sequence[str], seeds: Seeds, protocol: Protocol | None
+) -> tuple[Checkpoint, Sequence[str], tuple[int, ...], Protocol]:
+    """Return the model, the texts, seeds and the protocol, checked; the model reads and pools as the protocol."""
+    distinct = tuple(distinct_texts(texts))
+    checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
+    protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
+    protocol = replace(protocol, max_length=checkpoint.settled.max_length or DEFAULT_MAX_LENGTH)
+    if count_blocks(checkpoint.config) < 2:
+        raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
+    least = protocol.batch_size + 2 * _held_out(len(distinct))
+    if len(distinct) < least:
+        raise DataError(
+            f"expected at least {least} different texts, a step of {protocol.batch_size} and as many to measure on, "
+            f"got {len(distinct)}: give more texts, a few thousand at least, or a smaller batch"
+        )
+    return checkpoint, distinct, tuple(check_seeds(seeds)), protocol
+
+
+def _held_out(n: int) -> int:
+    return min(HELD_OUT, max(8, n // 10))
+
+
+def _split(texts: Sequence[str], embeddings: NDArray[np.float32], name: str) -> Task:
+    """Return texts with their embeddings as a task, drawn at random into the splits."""
+    order, held_out = np.random.default_rng(0).permutation(len(texts)), _held_out(len(texts))
+    validation, test, train = (
+        Taught.of([texts[i] for i in rows], embeddings[rows]) for rows in np.split(order, [held_out, 2 * held_out])
+    )
+    return Task(name=name, kind="teacher", train=train, validation=validation, test=test, keep_overlaps=True)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Work:
+    """What all sizes of one model have in common, and what was tried."""
+
+    checkpoint: Checkpoint
+    whole: Encoder
+    taught: Task
+    """The texts with the whole model's embeddings."""
+    compared: Compared | None
+    """On the task; None without one."""
+    seeds: tuple[int, ...]
+    protocol: Protocol
+    workers: Workers
+    kept: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Blocks by their number."""
+    tried: dict[int, Smaller] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelLike,
+        texts: Sequence[str],
+        task: Task | None,
+        *,
+        seeds: Seeds,
+        protocol: Protocol | None,
+        tune: Protocol | bool,
+        within: float,
+        ray: str | None,
+        count: int | None,
+    ) -> "_Work":
+        """Check all arguments, and embed the texts."""
+        if not 0 < within < math.inf:
+            raise DataError(f"expected points above 0 that the smaller model may be worse by, got {within}")
+        if tune and task is None:
+            raise DataError("expected a task to fine-tune on, got none")
+        checkpoint, distinct, seeds, protocol = _agreed(model, texts, seeds, protocol)
+        compared = None
+        if task is not None:
+            task = checked_task(task)
+            tuning = agreed(None if tune is True else tune, checkpoint)[0] if tune else None
+            if tuning is None and not has_untrained_outputs(task.kind):
+                raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
+            compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=within)
+        options = checkpoint.options
+        machines = HERE if ray is None else workers_of(options, Store(options.cache_dir).root, count=count, ray=ray)
+        with part(start=0, share=1, whole=10):
+            stored = extract(checkpoint.with_options(max_length=protocol.max_length), distinct)
+        last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)[stored.rows(distinct)]
+        return cls(
+            checkpoint=checkpoint,
+            whole=load(checkpoint),
+            taught=_split(distinct, last, "texts"),
+            compared=compared,
+            seeds=seeds,
+            protocol=protocol,
+            workers=machines,
+        )
+
+    @property
+    def n_blocks(self) -> int:
+        return self.whole.description.n_blocks
+
+    def subsets(self, texts: Sequence[str]) -> Subsets:
+        options = self.checkpoint.settled
+        return Subsets(
+            encoder=self.whole,
+            texts=texts,
+            pooling=options.pooling,
+            prompt=options.prompt,
+            batch_tokens=options.batch_tokens,
+        )
+
+    def check_teacher(self) -> None:
+        """Raise DataError where the whole model's embeddings say nothing of the task."""
+        score = None if self.compared is None else self.compared.untrained_cosines()
+        if score is not None and score <= NO_TEACHER:
+            raise DataError(
+                f"the embeddings of {self.checkpoint.label} score {score:.1f} on the task without fine-tuning, so they "
+                "teach nothing of it: expected a sentence encoder; fine-tune it first, with `layerprobe find "
+                "--save-models`, export that, and make the export smaller"
+            )
+
+    def trained(self, k: int, seeds: Sequence[int]) -> list[tuple[FineTuningRun, Path]]:
+        """Return the runs of the model of `k` blocks, made where they are not there, and their directories."""
+        cut = self.checkpoint.of_blocks(self.kept[k])
+        runs = run_set(SharedModel(cut, workers=self.workers), self.taught, self.protocol, save_models=True)
+        jobs = {RunJob(k, seed): 1.0 for seed in seeds}
+        with crew_of(RunWorker, (runs,), self.workers, most=len(jobs)) as crew:
+            made = cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
+        return [(run, runs.folder.path / directory_name(run)) for run in made]
+
+    def model_of(self, directory: Path, k: int) -> Checkpoint:
+        """Return a trained model as it is read: as the whole one, whose configuration its folder does not have."""
+        options = self.checkpoint.settled
+        said = {"pooling": options.pooling, "prompt": options.prompt, "max_length": options.max_length}
+        label = self.checkpoint.of_blocks(self.kept[k]).label
+        spec = ModelSpec(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
+        return resolve_checkpoint(Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], said))))
+
+    def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, list[Checkpoint]]:
+        """Return the model of `k` blocks, trained with some seeds, and the loss on a split where there is a task."""
+        made = self.trained(k, seeds)
+        models = [self.model_of(directory, k) for _, directory in made]
+        losses: dict[str, Loss | None] = {}
+        if self.compared is not None:
+            as_it_is, tuned = self.compared.losses(models, seeds, split)
+            losses = {"as_it_is": as_it_is, "tuned": tuned}
+            if split == "validation":
+                losses = {"chosen_by": tuned or as_it_is}
+        small = Smaller(
+            blocks=self.kept[k],
+            parameters=load(models[0]).description.parameters[-1],
+            speed=None,
+            folders=tuple(str(directory) for _, directory in made),
+            agreement=tuple(run.test["agreement"] for run, _ in made),
+            neighbours=tuple(run.test["neighbours"] for run, _ in made),
+            on_task=None,
+            **{"chosen_by": None, **losses},
+        )
+        return small, models
+
+    def measured(self, k: int) -> Smaller:
+        """Return the model of `k` blocks with all that is said of the chosen one."""
+        small, models = self.at(k, "test", self.seeds)
+        on_task = None
+        if self.compared is not None:
+            texts = self.compared.some_texts(N_TEXTS)
+            own = replace(self.subsets(texts), encoder=load(models[0])).embeddings(range(1, k + 1))
+            on_task = 100 * agreement(own, self.subsets(texts).embeddings(range(1, self.n_blocks + 1)))
+        chosen_by = self.tried[k].chosen_by if k in self.tried else None
+        return replace(small, speed=self.speed(k), on_task=on_task, chosen_by=chosen_by)
+
+    def speed(self, k: int) -> float:
+        """Return how many times as fast as the whole model one of `k` blocks is; which ones they are is the same."""
+        settings = TIMED if self.whole.reader is None else IMAGES
+        fast, slow = profile_layers(self.whole, (k, self.n_blocks), settings, pooling=self.protocol.pooling)
+        return slow.costs[0].seconds / fast.costs[0].seconds
+
+    def warnings(self, small: Smaller) -> list[str]:
+        """Return what a reader should know."""
+        if small.on_task is None or min(small.agreement) - small.on_task <= FAR:
+            return []
+        return [
+            f"on the task's texts the smaller model agrees with the whole one by {small.on_task:.1f}, on held-out "
+            f"texts by {min(small.agreement):.1f}: these are unlike; train on texts of the task's domain and language"
+        ]
+
+
+def _wanted(work: _Work, blocks: int | Sequence[int] | None, *, size: float | None, speed: float | None) -> int | None:
+    """Return how many blocks were requested; None where they are to be sought."""
+    n_blocks, name = work.n_blocks, work.checkpoint.label
+    if sum(each is not None for each in (blocks, size, speed)) > 1:
+        raise DataError("expected one of blocks, size and speed, got several")
+    if isinstance(blocks, Sequence):
+        check_blocks(work.whole.model.config, blocks, name=name)
+        if len(blocks) == n_blocks:
+            raise DataError(f"expected fewer than the {n_blocks} blocks of {name}, got all of them")
+        return len(blocks)
+    if blocks is not None:
+        if not 1 <= blocks < n_blocks:
+            raise DataError(f"expected 1 to {n_blocks - 1} blocks of {name} to keep, got {blocks}")
+        return blocks
+    if size is not None:
+        shares = [n / work.whole.description.parameters[-1] for n in work.whole.description.parameters]
+        return _largest(range(1, n_blocks), lambda k: shares[k] <= size, f"{size:.0%} of the parameters", shares[1])
+    if speed is not None:
+        speeds = {k: work.speed(k) for k in range(1, n_blocks)}
+        return _largest(speeds, lambda k: speeds[k] >= speed, f"{speed:g} times as fast", speeds[1])
+    return None if work.compared is not None else n_blocks // 2
+
+
+def _largest(sizes: Iterable[int], fits: Callable[[int], bool], asked: str, least: float) -> int:
+    found = [k for k in sizes if fits(k)]
+    if not found:
+        raise DataError(f"expected a size that can be reached, got {asked}: a model of one block has {least:.2f}")
+    return max(found)
+
+
+def _sought(work: _Work) -> int:
+    """Return the fewest blocks whose loss is shown to be within the margin on the validation split, by halving.
+
+    Where that holds for none that was tried, the largest.
+    """
+    low, high = 0, max(work.kept) + 1
+    while high - low > 1:
+        k = (low + high) // 2
+        if k not in work.kept:
+            low = k
+            continue
+        work.tried[k], _ = work.at(k, "validation", work.seeds[:1])
+        loss = work.tried[k].chosen_by
+        logger.info("%d of %d blocks: %s on the validation split", k, work.n_blocks, "" if loss is None else loss.said)
+        low, high = (low, k) if loss is not None and loss.verdict == "within" else (k, high)
+    return high if high in work.kept else max(work.kept)

@@ -1,0 +1,154 @@
+"""Texts with the embeddings that another model has of them, as a task. Knows arrays, no models."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.influence import mean_influences
+from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.values import Items
+
+Array = NDArray[np.float64]
+
+NEAREST = 10
+"""Neighbours of a text whose agreement is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taught(Items):
+    """Texts, each with the embedding that it is to have."""
+
+    listed: tuple[str, ...]
+    """The texts."""
+    width: int
+    """Features of an embedding."""
+    embeddings: str
+    """Base64 of the (text, feature) float32 embeddings."""
+
+    @classmethod
+    def of(cls, texts: Sequence[str], embeddings: NDArray[np.float32]) -> "Taught":
+        """Return texts with their (text, feature) embeddings."""
+        return cls(listed=tuple(texts), width=embeddings.shape[1], embeddings=_written(embeddings))
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+    def __repr__(self) -> str:
+        return f"<Taught: {len(self):,} texts>"
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """The texts."""
+        return (self.listed,)
+
+    @property
+    def gold(self) -> Any:
+        """(text, feature) float32."""
+        return np.frombuffer(base64.b64decode(self.embeddings), dtype="<f4").reshape(-1, self.width)
+
+    def take(self, rows: Sequence[int]) -> "Taught":
+        """Return the texts of these numbers, in this order."""
+        return Taught.of([self.listed[i] for i in rows], self.gold[list(rows)])
+
+    def join(self, other: "Taught") -> "Taught":
+        """Return these texts and then the others."""
+        return Taught.of(self.listed + other.listed, np.concatenate([self.gold, other.gold]))
+
+    def prompted(self, prompt: str) -> "Taught":
+        """Return them with the prompt before every text."""
+        return replace(self, listed=tuple(prompt + text for text in self.listed))
+
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError unless there is a finite embedding for every text."""
+        if self.gold.shape != (len(self), self.width) or not np.isfinite(self.gold).all():
+            raise DataError(f"expected a finite embedding for each of {len(self)} texts of the {split} split")
+
+
+def _written(embeddings: NDArray[np.float32]) -> str:
+    return base64.b64encode(np.ascontiguousarray(embeddings, dtype="<f4").tobytes()).decode()
+
+
+def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
+    """Return for each text how the similarities to all others in two models go together: Pearson's correlation.
+
+    Args:
+        outputs: (n, width) embeddings of at least four texts.
+        gold: (n, other width) embeddings of the same texts by the other model.
+
+    Returns:
+        (n,) from -1 to 1; 0 where all similarities of a text are equal.
+
+    Raises:
+        DataError: If an embedding has no direction, or there are too few texts.
+    """
+    if len(outputs) < 4:
+        raise DataError(f"expected at least four texts to compare similarities of, got {len(outputs)}")
+    ours, theirs = (_without_self(_similarities(each)) for each in (outputs, gold))
+    ours, theirs = (each - each.mean(axis=1, keepdims=True) for each in (ours, theirs))
+    scale = np.sqrt((ours**2).sum(axis=1) * (theirs**2).sum(axis=1))
+    by_text: Array = np.divide((ours * theirs).sum(axis=1), scale, out=np.zeros(len(scale)), where=scale > 0)
+    return by_text
+
+
+def agreement(outputs: NDArray[Any], gold: NDArray[Any]) -> float:
+    """Return the mean of `agreement_by_text`."""
+    return float(agreement_by_text(outputs, gold).mean())
+
+
+def shared_neighbours(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
+    """Return for each text the share, 0 to 1, of its `NEAREST` nearest texts in one model that are so in the other."""
+    k = min(NEAREST, len(outputs) - 1)
+    ours, theirs = (_nearest(_similarities(each), k) for each in (outputs, gold))
+    return np.array([len(np.intersect1d(a, b)) / k for a, b in zip(ours, theirs, strict=True)])
+
+
+def _similarities(embeddings: NDArray[Any]) -> Array:
+    values = np.asarray(embeddings, dtype=np.float64)
+    norms = np.linalg.norm(values, axis=1, keepdims=True)
+    if not (norms > 0).all():
+        raise DataError("expected embeddings with a direction, got one of zeros")
+    values = values / norms
+    similarities: Array = values @ values.T
+    return similarities
+
+
+def _without_self(matrix: Array) -> Array:
+    n = len(matrix)
+    return matrix[~np.eye(n, dtype=bool)].reshape(n, n - 1)
+
+
+def _nearest(similarities: Array, k: int) -> NDArray[np.intp]:
+    np.fill_diagonal(similarities, -np.inf)
+    nearest: NDArray[np.intp] = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
+    return nearest
+
+
+def _scores(outputs: Array, gold: NDArray[Any]) -> dict[str, float]:
+    return {"agreement": agreement(outputs, gold), "neighbours": float(shared_neighbours(outputs, gold).mean())}
+
+
+def _influences(outputs: Array, gold: NDArray[Any]) -> dict[str, Array]:
+    by_text = agreement_by_text(outputs, gold), shared_neighbours(outputs, gold)
+    return dict(zip(("agreement", "neighbours"), map(mean_influences, by_text), strict=True))
+
+
+TEACHER = Kind(
+    name="teacher",
+    pairs=False,
+    labelled=False,
+    metrics=("agreement", "neighbours"),
+    score=_scores,
+    influences=_influences,
+    loss="layerprobe.shrinking.loss:LikeTeacher",
+    zero_shot="own",
+    items="layerprobe.shrinking.teacher:Taught",
+    one_target=True,
+)
+"""How a smaller model learns to give the whole one's embeddings; agreement chooses, and is no score of any task."""
+# Nobody loads a file of it, so that those who have the registry do not know it: whoever has such items does.
+KINDS.add({TEACHER.name: "layerprobe.shrinking.teacher:TEACHER"})

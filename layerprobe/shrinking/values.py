@@ -1,0 +1,286 @@
+"""What making a model smaller showed. Values only."""
+
+import math
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import short_name
+from layerprobe.progress import duration
+from layerprobe.results.numbers import counted
+from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table, columns_of, millions
+
+TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
+"""How a smaller model is trained to agree with the whole one, where nobody says."""
+WITHIN = 1.0
+"""Points of the primary metric x 100 that the smaller model may be worse by, where nobody says."""
+ONE_SIDED = 0.95
+"""How sure it is that the loss is at most the upper end of its interval, whose level is 0.90."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """A block that was taken out, and what is left."""
+
+    block: int
+    """From 1."""
+    kept: tuple[int, ...]
+    """The blocks that are left."""
+    agreement: float
+    """Of the model of these with the whole one, without training, -100 to 100."""
+    evenly: float | None
+    """The same of as many blocks at equal distances, the last one among them; None where there is no such model."""
+    first: float | None
+    """The same of as many first blocks: of the model truncated there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """By how much the smaller model is worse on a split of the task."""
+
+    metric: str
+    """The task's primary one."""
+    whole: tuple[float, ...]
+    """Scores of the whole model, x 100, by seed of fine-tuning; one without."""
+    small: tuple[float, ...]
+    """Scores of the smaller model by seed of its training."""
+    error: CrossedInterval | None
+    """Of whole less small, x 100, at a level of 0.90: its upper end is not exceeded with 95 %. None where items have
+    no error."""
+    margin: float
+    """What it may be at most."""
+
+    @property
+    def value(self) -> float:
+        """Whole less small, the means."""
+        return fmean(self.whole) - fmean(self.small)
+
+    @property
+    def most(self) -> float:
+        """What it is at most, with 95 %; infinity where that is not known."""
+        return math.inf if self.error is None else self.error.interval[1]
+
+    @property
+    def verdict(self) -> Literal["within", "not shown", "worse"]:
+        """Whether the loss is shown to be within the margin, shown to be above it, or neither."""
+        if self.most <= self.margin:
+            return "within"
+        return "worse" if self.error is not None and self.error.interval[0] > self.margin else "not shown"
+
+    @property
+    def said(self) -> str:
+        """How large it is, in words."""
+        title, gone = metric_title(self.metric), abs(self.value)
+        where = "below" if self.value >= 0 else "above"
+        most = "" if self.error is None else f" (95 % at most {self.most:.1f})"
+        return f"{gone:.1f} points of {title} {where} the whole model{most}"
+
+    @property
+    def needed(self) -> str:
+        """What would show it, where it is not shown and may hold."""
+        if self.verdict != "not shown" or self.error is None or not self.error.n_items or self.value >= self.margin:
+            return ""
+        half = self.most - self.value
+        n_items = math.ceil(self.error.n_items * (half / (self.margin - self.value)) ** 2)
+        return f"about {counted(n_items, self.error.unit)} would show it if the loss is what it seems"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smaller:
+    """A model of some blocks, trained to agree with the whole one."""
+
+    blocks: tuple[int, ...]
+    """That were kept, from 1."""
+    parameters: int
+    """Without the pooler."""
+    speed: float | None
+    """Times as fast as the whole model, texts of 32 tokens in batches of 32; None where it was not measured."""
+    folders: tuple[str, ...]
+    """Of the runs, by seed: `export_model` takes such a directory."""
+    agreement: tuple[float, ...]
+    """With the whole model on held-out texts, by seed, -100 to 100."""
+    neighbours: tuple[float, ...]
+    """Share of the ten nearest held-out texts that are so in the whole model, 0 to 100, by seed."""
+    on_task: float | None
+    """Agreement on the texts of the task; None without a task."""
+    chosen_by: Loss | None
+    """On the validation split, by which a size was chosen; None where it was given."""
+    as_it_is: Loss | None = None
+    """On the test split, without fine-tuning; None where it was not measured, or the kind needs fine-tuning."""
+    tuned: Loss | None = None
+    """On the test split, both fine-tuned."""
+
+    @property
+    def loss(self) -> Loss | None:
+        """What counts: after fine-tuning where there was any."""
+        return self.tuned or self.as_it_is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Shrunk(Shown):
+    """A model made smaller: which blocks were kept, what it agrees on, and whether it is not worse on a task."""
+
+    model: ModelDescription
+    """The whole one."""
+    texts: str
+    """Name of the texts that the smaller one was trained on."""
+    n_texts: int
+    """Of training, without those held out."""
+    n_held_out: int
+    """On which agreement is measured."""
+    task: str | None
+    """Name of the task."""
+    within: float
+    """Points that the smaller model may be worse by."""
+    seeds: tuple[int, ...]
+    protocol: Protocol
+    """Of its training."""
+    removals: tuple[Removal, ...]
+    """In the order in which blocks go; empty where the blocks were given."""
+    tried: tuple[Smaller, ...]
+    """By number of blocks."""
+    chosen: int
+    """Which of them it is about."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def smaller(self) -> Smaller:
+        """The model that was chosen."""
+        return self.tried[self.chosen]
+
+    @property
+    def folder(self) -> str:
+        """The directory of its run with the first seed, for `export_model`."""
+        return self.smaller.folders[0]
+
+    @property
+    def size(self) -> str:
+        """Which blocks are kept and what that saves, in words."""
+        small = self.smaller
+        fewer = 1 - small.parameters / self.model.parameters[-1]
+        fast = "" if small.speed is None else f", {small.speed:.1f} times as fast"
+        kept = ", ".join(map(str, small.blocks))
+        return f"{len(small.blocks)} of {self.model.n_blocks} blocks ({kept}), {fewer:.0%} fewer parameters{fast}"
+
+    @property
+    def sentence(self) -> str:
+        """What it says, for a user."""
+        small, loss = self.smaller, self.smaller.loss
+        agreed = (
+            f"its similarities of held-out texts agree with the whole model's by {fmean(small.agreement):.1f} of 100, "
+            f"and it shares {fmean(small.neighbours):.0f} % of their ten nearest neighbours"
+        )
+        if loss is None or self.task is None:
+            return f"{self.size}: {agreed}. That is no task: give one to know what it costs there."
+        after = " after fine-tuning both" if small.tuned else ""
+        about = f"{self.size}: {loss.said} on {short_name(self.task)}{after}"
+        if loss.verdict == "within":
+            return f"{about}: within the {self.within:g} that you allowed."
+        if loss.verdict == "worse":
+            return f"{about}: more than the {self.within:g} that you allowed; keep more blocks, or train on more texts."
+        more = loss.needed or "keep a block more, or train on more texts"
+        return f"{about}: not shown to be within {self.within:g}; {more}."
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{short_name(self.model.name)} made smaller: {self.sentence}"
+
+    @property
+    def table(self) -> Table:
+        """A row for each size that was tried, and the whole model."""
+        column = columns_of((*self.tried, None))
+        whole = self.model
+
+        def scores(name: str, loss: str, title: str) -> tuple[Column, ...]:
+            rows = [getattr(each, loss) for each in self.tried]
+            known = [each for each in rows if each is not None]
+            of_whole = fmean(known[0].whole) if known else None
+            ends = [None if each is None or each.error is None else each.error.interval for each in rows]
+            return (
+                Column(name, [*(each and fmean(each.small) for each in rows), of_whole], title, ".2f"),
+                Column(f"{name}_loss", [*(each and each.value for each in rows), None], "loss", ".2f"),
+                Column(f"{name}_loss_interval", [*ends, None], "90 %", ".2f", interval=True),
+            )
+
+        metric = next((metric_title(each.loss.metric) for each in self.tried if each.loss), "score")
+        notes = ["Agreement is that of similarities between held-out texts with the whole model's, and is no task."]
+        if any(each.loss for each in self.tried):
+            notes.append("The upper end of a loss's interval is not exceeded with 95 %.")
+        return Table(
+            columns=(
+                Column("blocks", [*(each.blocks for each in self.tried), tuple(range(1, whole.n_blocks + 1))]),
+                Column("parameters", [*(e.parameters for e in self.tried), whole.parameters[-1]], form=millions),
+                column("speed", form=".2f", meaning="Times as fast as the whole model."),
+                Column("untrained", [*map(self._before, self.tried), None], "agreement before", ".1f"),
+                column("agreement", lambda each: fmean(each.agreement), form=".1f"),
+                column("neighbours", lambda each: fmean(each.neighbours), title="shared neighbours", form=".1f"),
+                *scores("as_it_is", "as_it_is", metric),
+                *scores("tuned", "tuned", f"TMFT {metric}"),
+            ),
+            title="Sizes",
+            notes=tuple(notes),
+            marks=tuple("chosen" if i == self.chosen else None for i in range(len(self.tried) + 1)),
+        )
+
+    def _before(self, small: Smaller) -> float | None:
+        return next((each.agreement for each in self.removals if each.kept == small.blocks), None)
+
+    @property
+    def order(self) -> Table:
+        """A row for each block that goes: what is left, and how much that agrees with the whole model untrained."""
+        column = columns_of(self.removals)
+        return Table(
+            columns=(
+                Column("left", [len(each.kept) for each in self.removals], "blocks left"),
+                column("block", title="goes"),
+                column("kept"),
+                column("agreement", form=".1f"),
+                column("evenly", title="evenly spaced", form=".1f"),
+                column("first", title="first blocks", form=".1f"),
+            ),
+            title="In which order blocks go",
+            notes=("Agreement of similarities with the whole model's, without training.",),
+        )
+
+    @property
+    def account(self) -> str:
+        """How it was made and measured, for a model card."""
+        small, kept = self.smaller, ", ".join(map(str, self.smaller.blocks))
+        gone = f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {kept} were kept."
+        trained = (
+            f"The model of these was trained to give the whole model's normalised embeddings of "
+            f"{counted(self.n_texts, 'text')} of {short_name(self.texts)}, {counted(self.protocol.epochs, 'pass')}, "
+            f"without labels."
+        )
+        losses = {"as it is": small.as_it_is, "after fine-tuning both": small.tuned}
+        measured = [f"On {short_name(self.task or '')}, {how}: {each.said}." for how, each in losses.items() if each]
+        return " ".join((gone, trained, *measured, f"{self.sentence}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShrinkingPlan:
+    """What making a model smaller will take, before it begins."""
+
+    model: str
+    n_texts: int
+    sizes: int
+    """Models that are trained, at most, with one seed; further seeds are of the chosen one alone."""
+    seeds: int
+    seconds: float
+    """Estimated for all of it, at most."""
+    computed_on: str
+
+    @property
+    def sentence(self) -> str:
+        """What is about to be done and how long that takes."""
+        return (
+            f"Making {short_name(self.model)} smaller takes at most about {duration(self.seconds)} on "
+            f"{self.computed_on}: {counted(self.n_texts, 'text')} are embedded once, blocks are chosen, and "
+            f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}."
+        )
