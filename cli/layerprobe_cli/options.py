@@ -233,30 +233,51 @@ class Loading:
             show_default="for decoders whose tokenizer appends none, without a sentence-transformers configuration",
         ),
     ] = None
+    keep_blocks: Annotated[
+        str | None,
+        option(
+            "Model",
+            metavar="BLOCKS",
+            help="Take out all other blocks of the model before anything else, such as 1,5,6.",
+            show_default="all blocks",
+        ),
+    ] = None
 
     def resolve(self, model: str) -> Checkpoint:
         """Return the model's checkpoint, its weights not yet loaded."""
         names = () if self.name is None else (self.name,)
-        return self.resolve_all([model], random_init=self.random_init, names=names)[0]
+        kept = None if self.keep_blocks is None else integers(self.keep_blocks, "--keep-blocks")
+        return self.resolve_all([model], random_init=self.random_init, names=names, blocks=kept)[0]
 
     def resolve_all(
-        self, models: Sequence[str], *, random_init: int | None = None, names: Sequence[str] = ()
+        self,
+        models: Sequence[str],
+        *,
+        random_init: int | None = None,
+        names: Sequence[str] = (),
+        blocks: tuple[int, ...] | None = None,
     ) -> list[Checkpoint]:
-        """Return the checkpoints of models, the first ones called by names, the first with random weights of a seed."""
+        """Return the checkpoints of models, the first ones called by names, the first with a seed and some blocks."""
         from layerprobe.encoders.loading import resolve_checkpoint, resolve_device
 
         options = self.options()
         if options.device != "auto":
             resolve_device(options.device)  # before data are looked at
         specs = [
-            ModelSpec(model, random_init=None if number else random_init, display_name=name, end_token=self.end_token)
+            ModelSpec(
+                model,
+                random_init=None if number else random_init,
+                display_name=name,
+                end_token=self.end_token,
+                blocks=None if number else blocks,
+            )
             for number, (model, name) in enumerate(itertools.zip_longest(models, names))
         ]
         return [resolve_checkpoint(spec, like=options) for spec in specs]
 
     def without_name(self) -> Self:
-        """Return the same for a further model, which --name is not about."""
-        return dataclasses.replace(self, name=None)
+        """Return the same for a further model, which --name and --keep-blocks are not about."""
+        return dataclasses.replace(self, name=None, keep_blocks=None)
 
     def options(self) -> Options:
         """Return the options that the library takes."""

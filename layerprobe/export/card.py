@@ -86,7 +86,7 @@ def card(
     called = _called(model if study is None else study.comparison.model)
     parts = (
         _front_matter(model, images=layout.n_extra is not None),
-        f"# {escaped(short_name(called))}, truncated at layer {layer}",
+        f"# {escaped(short_name(called))}, {'made smaller' if made else f'truncated at layer {layer}'}",
         _summary(model, layer, layout, tuned=training is not None),
         _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
         if layout.n_extra is None

@@ -18,6 +18,7 @@ from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, Encoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
 from layerprobe.encoders.options import computed_on, load
+from layerprobe.encoders.recipe import SentenceModel
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
@@ -181,7 +182,11 @@ def _agreed(
     distinct = tuple(distinct_texts(texts))
     checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
     protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
-    protocol = replace(protocol, max_length=checkpoint.settled.max_length or DEFAULT_MAX_LENGTH)
+    # the whole model, the smaller one and what is exported of it cut texts alike
+    source = checkpoint.recipe.source
+    own = source.reading.get("max_seq_length") if isinstance(source, SentenceModel) else None
+    length = checkpoint.settled.max_length or min(own or DEFAULT_MAX_LENGTH, DEFAULT_MAX_LENGTH)
+    protocol, checkpoint = replace(protocol, max_length=length), checkpoint.with_options(max_length=length)
     if count_blocks(checkpoint.config) < 2:
         raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
     least = protocol.batch_size + 2 * _held_out(len(distinct))
@@ -253,7 +258,7 @@ class _Work:
         options = checkpoint.options
         machines = HERE if ray is None else workers_of(options, Store(options.cache_dir).root, count=count, ray=ray)
         with part(start=0, share=1, whole=10):
-            stored = extract(checkpoint.with_options(max_length=protocol.max_length), distinct)
+            stored = extract(checkpoint, distinct)
         last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)[stored.rows(distinct)]
         return cls(
             checkpoint=checkpoint,

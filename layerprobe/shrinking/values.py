@@ -9,7 +9,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import short_name
+from layerprobe.names import plural, short_name
 from layerprobe.progress import duration
 from layerprobe.results.numbers import counted
 from layerprobe.results.shown import Shown
@@ -86,8 +86,8 @@ class Loss:
         if self.verdict != "not shown" or self.error is None or not self.error.n_items or self.value >= self.margin:
             return ""
         half = self.most - self.value
-        n_items = math.ceil(self.error.n_items * (half / (self.margin - self.value)) ** 2)
-        return f"about {counted(n_items, self.error.unit)} would show it if the loss is what it seems"
+        n_items = float(f"{self.error.n_items * (half / (self.margin - self.value)) ** 2:.2g}")
+        return f"about {n_items:,.0f} {plural(self.error.unit)} would show it if the loss is what it seems"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,15 +168,19 @@ class Shrunk(Shown):
         return f"{len(small.blocks)} of {self.model.n_blocks} blocks ({kept}), {fewer:.0%} fewer parameters{fast}"
 
     @property
+    def _agreed(self) -> str:
+        alike, shared = fmean(self.smaller.agreement), fmean(self.smaller.neighbours)
+        return (
+            f"its similarities of held-out texts agree with the whole model's by {alike:.1f} of 100, and it shares "
+            f"{shared:.0f}% of their ten nearest neighbours"
+        )
+
+    @property
     def sentence(self) -> str:
         """What it says, for a user."""
         small, loss = self.smaller, self.smaller.loss
-        agreed = (
-            f"its similarities of held-out texts agree with the whole model's by {fmean(small.agreement):.1f} of 100, "
-            f"and it shares {fmean(small.neighbours):.0f} % of their ten nearest neighbours"
-        )
         if loss is None or self.task is None:
-            return f"{self.size}: {agreed}. That is no task: give one to know what it costs there."
+            return f"{self.size}: {self._agreed}. That is no task: give one to know what it costs there."
         after = " after fine-tuning both" if small.tuned else ""
         about = f"{self.size}: {loss.said} on {short_name(self.task)}{after}"
         if loss.verdict == "within":
@@ -252,15 +256,18 @@ class Shrunk(Shown):
     def account(self) -> str:
         """How it was made and measured, for a model card."""
         small, kept = self.smaller, ", ".join(map(str, self.smaller.blocks))
-        gone = f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {kept} were kept."
-        trained = (
-            f"The model of these was trained to give the whole model's normalised embeddings of "
-            f"{counted(self.n_texts, 'text')} of {short_name(self.texts)}, {counted(self.protocol.epochs, 'pass')}, "
-            f"without labels."
-        )
+        parts = [
+            f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {kept} were kept.",
+            f"The model of these was trained, without labels, to give the whole model's normalised embeddings of "
+            f"{counted(self.n_texts, 'text')} of {short_name(self.texts)} (passes: {self.protocol.epochs}).",
+        ]
         losses = {"as it is": small.as_it_is, "after fine-tuning both": small.tuned}
-        measured = [f"On {short_name(self.task or '')}, {how}: {each.said}." for how, each in losses.items() if each]
-        return " ".join((gone, trained, *measured, f"{self.sentence}"))
+        parts += [f"On {short_name(self.task or '')}, {how}: {each.said}." for how, each in losses.items() if each]
+        if small.loss is None:
+            parts.append(f"{self._agreed.capitalize()}.")
+        elif small.loss.verdict == "within":
+            parts.append(f"That is shown to be within {self.within:g}.")
+        return " ".join(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

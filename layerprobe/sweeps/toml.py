@@ -22,6 +22,7 @@ def load_sweep(path: str | Path) -> Sweep:
         layers = [0, 12]                 # or "all", instead of those above; random_init = 0 for random weights
         name = "ELECTRA"                 # what to call it, by default its id
         end_token = false                # whether its end token is appended, by default as for one model
+        blocks = [1, 5, 6]               # which blocks are kept, by default all
 
         [[tasks]]
         source = "stsb"                  # also columns, kind, merge, score_range, validation, test, split_seed
@@ -65,7 +66,7 @@ def load_sweep(path: str | Path) -> Sweep:
 
 def _model(keys: Keys) -> SweepModel:
     own = {"name": keys.take("id", model_reader(keys)), "display_name": keys.take("name", str, default=None)}
-    spec = keys.fields(ModelSpec, own, only=("random_init", "end_token"))
+    spec = keys.fields(ModelSpec, own, only=("random_init", "end_token", "blocks"))
     return keys.whole(SweepModel, {"model": spec}, readers={"layers": LAYERS})
 
 
@@ -105,8 +106,8 @@ def sweep_toml(sweep: Sweep) -> str:
 def _model_values(model: SweepModel) -> dict[str, object]:
     name = source_from(Path.cwd(), model.model.full_name)
     spec = model.model
-    own = {"name": spec.display_name, "random_init": spec.random_init, "end_token": spec.end_token}
-    return {"id": name, **own, "layers": model.layers}
+    own = {key: getattr(spec, key) for key in ("random_init", "end_token", "blocks")}
+    return {"id": name, "name": spec.display_name, **own, "layers": model.layers}
 
 
 def _task_values(task: TaskSettings) -> dict[str, object]:

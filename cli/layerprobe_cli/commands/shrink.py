@@ -69,7 +69,7 @@ def shrink(
         int | None,
         option("Size", min=1, help="How many blocks are kept.", show_default="the fewest that are --within; half"),
     ] = None,
-    keep: Annotated[
+    which: Annotated[
         str | None, option("Size", metavar="BLOCKS", help="Which blocks are kept, from 1, such as 1,5,6.")
     ] = None,
     size: Annotated[
@@ -102,10 +102,10 @@ def shrink(
 
     Example:  [bold]layerprobe shrink sentence-transformers/all-MiniLM-L6-v2 --texts corpus.txt -t stsb -o small[/bold]
     """
-    given = {"--blocks": blocks, "--keep": keep, "--size": size, "--latency": latency}
+    given = {"--blocks": blocks, "--which": which, "--size": size, "--latency": latency}
     if len(said := [name for name, value in given.items() if value is not None]) > 1:
         raise typer.BadParameter(f"expected one of {', '.join(given)}, got {' and '.join(said)}")
-    which = None if keep is None else integers(keep, "--keep")
+    kept = None if which is None else integers(which, "--which")
     share, speed, listed = _share(size), _times(latency), integers(seeds, "--seeds")
     task = source.load() if source.task else None
     if task is None and not texts:
@@ -136,7 +136,7 @@ def shrink(
             checkpoint,
             trained_on,
             task,
-            blocks=which or blocks,
+            blocks=kept or blocks,
             size=share,
             speed=speed,
             within=within,

@@ -1,0 +1,305 @@
+"""Shrinking from a model and texts to a verdict: on tiny models, whose numbers are those of other ways to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DataError, ModelError
+from layerprobe.export.run import export_model
+from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import from_json
+from layerprobe.finetuning import epochs
+from layerprobe.finetuning.saved import MODEL
+from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.scoring.across import score
+from layerprobe.shrinking import run as shrinking
+from layerprobe.shrinking.run import plan_shrinking, shrink
+from layerprobe.shrinking.teacher import agreement
+from layerprobe.shrinking.values import Loss, Shrunk
+from layerprobe.tasks.values import Task
+from tests.models import save_tiny
+from tests.toy_task import toy_task_of
+
+WORDS = ("fox", "dog", "cat", "bird", "cow", "ant", "bee")
+TEXTS = [f"{' '.join(words)} run." for words in itertools.permutations(WORDS, 3)]
+PROTOCOL = Protocol(learning_rate=2e-3, epochs=2, batch_size=16, dropout=False, evaluations=3)
+TUNING = Protocol(learning_rate=1e-3, epochs=1, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny("bert", tmp_path_factory.mktemp("model"), num_hidden_layers=4))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERPROBE_CACHE", str(tmp_path_factory.mktemp("store")))
+        patch.setattr(shrinking, "NO_TEACHER", -100.0)  # random weights
+        yield
+
+
+def shrunk(folder: str, task: Task | None = None, **how: Any) -> Shrunk:
+    return shrink(folder, TEXTS, task, **{"protocol": PROTOCOL, **how})
+
+
+def last_layer(model: Any) -> np.ndarray:
+    stored = extract(model, TEXTS)
+    return np.asarray(stored.layer(stored.n_layers - 1))
+
+
+def test_training_makes_it_agree(folder: str) -> None:
+    protocol = dataclasses.replace(PROTOCOL, learning_rate=1e-2, epochs=5)
+    small = shrunk(folder, blocks=[4], protocol=protocol).smaller
+    whole, before = last_layer(folder), last_layer(Model(folder, blocks=(4,)))
+    after = last_layer(f"{small.folders[0]}/{MODEL}")
+    assert agreement(after, whole) > agreement(before, whole) + 0.01
+    cosines = [cosine_scores(each, whole).mean() for each in (before, after)]
+    assert cosines[1] > cosines[0] + 0.1
+
+
+def test_what_is_said_of_it(folder: str) -> None:
+    result = shrunk(folder, blocks=2)
+    assert (result.n_texts, result.n_held_out) == (len(TEXTS) - 2 * 21, 21)
+    assert [len(each.kept) for each in result.removals] == [3, 2, 1]
+    assert "That is no task" in result.sentence
+    assert result.sentence.startswith(f"2 of 4 blocks ({', '.join(map(str, result.smaller.blocks))})")
+    assert len(result.table) == 2
+    assert from_json(Shrunk, result.to_json()) == result
+
+
+def test_it_is_exported_as_any_other_run(folder: str, tmp_path: Path) -> None:
+    result = shrunk(folder, blocks=2)
+    exported = export_model(result.folder, tmp_path / "small", made=result.account)
+    assert exported.layer == exported.n_blocks == 2
+    theirs = SentenceTransformer(str(tmp_path / "small"), device="cpu").encode(TEXTS[:4], convert_to_numpy=True)
+    ours = extract(f"{result.folder}/{MODEL}", TEXTS[:4]).layer(2)
+    np.testing.assert_allclose(theirs, ours, atol=1e-5)
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "blocks of" in card
+    assert "without labels" in card
+    assert f"{result.n_texts} texts" in card
+
+
+def test_the_loss_is_that_of_scores(folder: str) -> None:
+    task = toy_task_of("sts")
+    result = shrunk(folder, task, blocks=2, seeds=2)
+    loss = result.smaller.as_it_is
+    assert loss is not None
+    assert loss.whole == pytest.approx((score(folder, task).scores[-1],))
+    small = [score(Model(f"{each}/{MODEL}"), task).scores[-1] for each in result.smaller.folders]
+    assert loss.small == pytest.approx(small)
+    assert loss.error is not None
+    assert loss.error.n_seeds == 2
+    assert loss.error.level == pytest.approx(0.9)
+    assert loss.value == pytest.approx(loss.error.value)
+    assert result.smaller.tuned is None
+
+
+@pytest.mark.parametrize("kind", ["paraphrase", "classification", "retrieval"])
+def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: str) -> None:
+    task = toy_task_of(kind)
+    loss = shrunk(folder, task, blocks=2).smaller.as_it_is
+    assert loss is not None
+    assert loss.metric == task.primary
+    assert loss.whole == pytest.approx((score(folder, task).scores[-1],), abs=0.01)
+
+
+def test_after_fine_tuning_both(folder: str) -> None:
+    task = toy_task_of("sts")
+    result = shrunk(folder, task, blocks=2, tune=TUNING, seeds=2)
+    loss = result.smaller.tuned
+    assert loss is result.smaller.loss
+    assert loss is not None
+    whole = finetune(Model(folder, max_length=512), task, [4], seeds=2, protocol=TUNING)
+    assert loss.whole == pytest.approx([run.test["spearman"] for run in whole])
+    small = [
+        finetune(Model(f"{each}/{MODEL}", end_token=False), task, [2], seeds=[seed], protocol=TUNING)[0]
+        for seed, each in enumerate(result.smaller.folders)
+    ]
+    assert loss.small == pytest.approx([run.test["spearman"] for run in small])
+    assert "after fine-tuning both" in result.sentence
+
+
+def test_a_kind_that_needs_fine_tuning(folder: str) -> None:
+    with pytest.raises(DataError, match="scored after fine-tuning alone: expected tune"):
+        shrunk(folder, toy_task_of("entities"), blocks=2)
+    loss = shrunk(folder, toy_task_of("entities"), blocks=2, tune=TUNING).smaller
+    assert loss.as_it_is is None
+    assert loss.tuned is not None
+
+
+def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, asked = toy_task_of("sts"), []
+    at = shrinking._Work.at
+
+    def known(work: Any, k: int, split: str, seeds: Any) -> Any:
+        asked.append((k, split))
+        small, models = at(work, k, split, seeds)
+        if split == "validation":
+            error = dataclasses.replace(small.chosen_by.error, interval=(0.0, 3.0 if k < 3 else 0.5))
+            small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, error=error))
+        return small, models
+
+    monkeypatch.setattr(shrinking._Work, "at", known)
+    result = shrunk(folder, task, within=1.0)
+    assert asked == [(2, "validation"), (3, "validation"), (3, "test")]
+    assert len(result.smaller.blocks) == 3
+    assert result.smaller.chosen_by is not None
+    assert [len(each.blocks) for each in result.tried] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("size", "speed", "blocks"), [(0.8, None, 2), (None, 1.01, 3)], ids=["share of parameters", "speed"]
+)
+def test_a_size_leads_to_the_most_blocks_that_fit(
+    folder: str, monkeypatch: pytest.MonkeyPatch, size: float | None, speed: float | None, blocks: int
+) -> None:
+    monkeypatch.setattr(shrinking._Work, "speed", lambda work, k: work.n_blocks / k)
+    result = shrunk(folder, size=size, speed=speed)
+    assert len(result.smaller.blocks) == blocks
+    if size:
+        assert result.smaller.parameters <= size * result.model.parameters[-1] < result.model.parameters[blocks + 1]
+
+
+def test_blocks_that_are_named_are_kept(folder: str) -> None:
+    result = shrunk(folder, blocks=[1, 4])
+    assert result.smaller.blocks == (1, 4)
+    assert result.removals == ()
+
+
+def test_half_of_the_blocks_without_a_task(folder: str) -> None:
+    assert len(shrunk(folder).smaller.blocks) == 2
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), blocks=2)  # type: ignore[arg-type]
+    monkeypatch.setattr(epochs, "SAVE_AFTER", 0.0)
+    killed = Model(folder, cache_dir=tmp_path / "killed")
+    begun: list[int] = []
+    epoch = FineTuner.epoch
+
+    def dying(tuner: FineTuner, *arguments: Any, **options: Any) -> list[float]:
+        begun.append(tuner.step)
+        if len(begun) in (3, 5):
+            raise KeyboardInterrupt
+        return epoch(tuner, *arguments, **options)
+
+    monkeypatch.setattr(FineTuner, "epoch", dying)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            shrunk(killed, blocks=2)  # type: ignore[arg-type]
+    result = shrunk(killed, blocks=2)  # type: ignore[arg-type]
+    steps = math.ceil(result.n_texts / PROTOCOL.batch_size)
+    parts = [steps // 3, 2 * steps // 3, steps, steps + steps // 3, steps + 2 * steps // 3]
+    assert begun == [0, parts[0], parts[1], parts[1], parts[2], parts[2], parts[3], parts[4]]
+    files = [Path(each.folder) / MODEL / "model.safetensors" for each in (whole, result)]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert result.smaller.agreement == whole.smaller.agreement
+
+
+def test_texts_unlike_those_of_the_task_are_warned_of(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "FAR", -200.0)
+    (warning,) = shrunk(folder, toy_task_of("sts"), blocks=2).warnings
+    assert "train on texts of the task's domain and language" in warning
+
+
+def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "NO_TEACHER", 100.0)
+    with pytest.raises(DataError, match="they teach nothing of it: expected a sentence encoder"):
+        shrunk(folder, toy_task_of("sts"), blocks=2)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"blocks": 4}, "expected 1 to 3 blocks of .* to keep, got 4"),
+        ({"blocks": 0}, "expected 1 to 3 blocks of .* to keep, got 0"),
+        ({"blocks": [1, 2, 3, 4]}, "expected fewer than the 4 blocks"),
+        ({"blocks": 2, "size": 0.5}, "expected one of blocks, size and speed"),
+        ({"size": 0.01}, "expected a size that can be reached, got 1% of the parameters"),
+        ({"speed": 1000.0}, "expected a size that can be reached, got 1000 times as fast"),
+        ({"within": 0.0}, "expected points above 0"),
+        ({"tune": True}, "expected a task to fine-tune on"),
+        ({"protocol": Protocol(batch_size=500)}, "expected at least 542 different texts"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be(folder: str, how: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        shrunk(folder, **how)
+
+
+@pytest.mark.parametrize("blocks", [[0, 1], [2, 5], [2, 1], []], ids=str)
+def test_blocks_that_do_not_exist(folder: str, blocks: list[int]) -> None:
+    with pytest.raises(ModelError, match="ascending, from 1 to 4"):
+        shrunk(folder, blocks=blocks)
+
+
+def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path) -> None:
+    model = Model(folder, cache_dir=tmp_path)
+    plan = plan_shrinking(model, TEXTS, toy_task_of("sts"), sought=True, tune=TUNING, seeds=3, protocol=PROTOCOL)
+    assert (plan.n_texts, plan.sizes, plan.seeds) == (len(TEXTS), 2, 3)
+    assert plan.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
+    assert "210 texts are embedded once" in plan.sentence
+    assert not list(tmp_path.glob("runs/*"))
+    assert not list(tmp_path.glob("embeddings/*"))
+
+
+# ---- what is said ----------------------------------------------------------------------------------------
+
+
+def loss(value: float, half: float, *, margin: float = 1.0) -> Loss:
+    error = CrossedInterval(
+        value=value,
+        standard_error=half / 1.65,
+        items_error=half / 1.65,
+        seeds_error=None,
+        freedom=1000,
+        interval=(value - half, value + half),
+        level=0.9,
+        n_items=1000,
+        n_seeds=1,
+        unit="pair",
+    )
+    return Loss(metric="spearman", whole=(82.0,), small=(82.0 - value,), error=error, margin=margin)
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "verdict"), [(0.4, 0.5, "within"), (0.4, 0.9, "not shown"), (3.0, 0.5, "worse")]
+)
+def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float, verdict: str) -> None:
+    found = loss(value, half)
+    assert found.verdict == verdict
+    plain = shrunk(folder, blocks=2)
+    small = dataclasses.replace(plain.smaller, as_it_is=found)
+    said = dataclasses.replace(plain, task="stsb", tried=(small,)).sentence
+    assert f"{value:.1f} points of Spearman below the whole model (95 % at most {value + half:.1f}) on stsb" in said
+    ends = {
+        "within": "within the 1 that you allowed.",
+        "not shown": "not shown to be within 1; about 2,300 pairs would show it if the loss is what it seems.",
+        "worse": "more than the 1 that you allowed; keep more blocks, or train on more texts.",
+    }
+    assert said.endswith(ends[verdict])
+
+
+def test_a_page_shows_order_sizes_and_losses(folder: str, tmp_path: Path) -> None:
+    result = shrunk(folder, toy_task_of("sts"), blocks=2)
+    page = result.save_html(tmp_path / "small.html", plotly="cdn").read_text()
+    assert result.order.title in page
+    assert "evenly spaced" in page
+    assert "plot-losses" in page
+    assert "without labels" in page
