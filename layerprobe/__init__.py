@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.results.shown import write_report as write_report
     from layerprobe.scoring.across import score as score
+    from layerprobe.shrinking.run import shrink as shrink
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
     from layerprobe.study.confirmation import confirm as confirm
@@ -54,6 +55,7 @@ _MODULES = {
     "results.shown": "write_report",
     "scoring.across": "score",
     "files.serialisation": "from_json to_json",
+    "shrinking.run": "shrink",
     "similarity.cka": "cka_interval linear_cka",
     "study.confirmation": "confirm",
     "study.find": "find",

@@ -29,7 +29,7 @@ from .conftest import QUICK, Layerprobe
 PANELS = {
     "Find the layer": ("demo", "find", "run", "predict", "doctor"),
     "Look closer": ("score", "compare", "readings", "confirm", "profile"),
-    "Make": ("extract", "finetune", "export", "report", "cache"),
+    "Make": ("shrink", "extract", "finetune", "export", "report", "cache"),
     "Research": ("lab",),
 }
 GROUPS = {

@@ -25,6 +25,7 @@ id = "google/electra-base-discriminator@main"
 random_init = 7
 name = "ELECTRA"
 end_token = false
+blocks = [1, 6]
 layers = [12]
 
 [[models]]
@@ -85,7 +86,11 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
         models=(
             SweepModel(
                 model=ModelSpec(
-                    "google/electra-base-discriminator@main", random_init=7, display_name="ELECTRA", end_token=False
+                    "google/electra-base-discriminator@main",
+                    random_init=7,
+                    display_name="ELECTRA",
+                    end_token=False,
+                    blocks=(1, 6),
                 ),
                 layers=(12,),
             ),

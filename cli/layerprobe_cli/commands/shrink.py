@@ -37,6 +37,10 @@ def _share(text: str | None) -> float | None:
     return _number(text.removesuffix("%"), "--size", "50%", least=0.0, most=100.0) / 100
 
 
+def _folder(out: Path | None) -> Path | None:
+    return None if out is None else new_folder(out)
+
+
 def _number(text: str, name: str, example: str, *, least: float, most: float = 1e6) -> float:
     try:
         value = float(text)
@@ -88,17 +92,18 @@ def shrink(
     ] = TRAINING.learning_rate,
     batch_size: Annotated[int, option("Training", min=2, help="Texts a step.")] = TRAINING.batch_size,
     out: Annotated[
-        Path | None, option("Report", "--out", "-o", callback=new_folder, help="Also export the model to this folder.")
+        Path | None, option("Report", "--out", "-o", callback=_folder, help="Also export the model to this folder.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at --out.")] = False,
     ray: Ray = None,
     workers: Workers = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Make a model smaller that is good as a whole: take blocks out, and train the rest to agree with it.
+    """Take blocks out of a model that is good as a whole.
 
-    Which blocks go is seen by forward passes. The rest learns the whole model's embeddings of texts without labels. On
-    a task it reports by how much the smaller model is worse, and whether that is shown to be within what you allow.
+    Which blocks go is seen by forward passes. The rest is trained on the whole model's embeddings of texts, without
+    labels. On a task it reports by how much the smaller model is worse, and whether that is shown to be within what you
+    allow.
 
     Example:  [bold]layerprobe shrink sentence-transformers/all-MiniLM-L6-v2 --texts corpus.txt -t stsb -o small[/bold]
     """

@@ -1,0 +1,104 @@
+"""layerprobe shrink, and --keep-blocks of every command."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from .conftest import Layerprobe
+
+TRAINING = ("--epochs", "1", "--batch-size", "16", "--learning-rate", "1e-3")
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = random.Random(0)
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join({" ".join(rng.choices("abcdefgh", k=5)) for _ in range(200)}) + "\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def random_weights_teach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.shrinking.run.NO_TEACHER", -100.0)
+
+
+def test_shrink_chooses_trains_measures_and_exports(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, texts: Path, tmp_path: Path
+) -> None:
+    out, page = tmp_path / "small", tmp_path / "small.html"
+    how = ("--texts", texts, "-t", pairs_file, "--blocks", "2", *TRAINING)
+    done = layerprobe("shrink", pair[1], *how, "--out", out, "--report", page)
+    assert done.code == 0, done.err
+    assert "In which order" not in done.out  # a title is the page's
+    assert "evenly spaced" in done.out
+    assert "2 of 3 blocks" in done.out
+    assert f"Folder: {out}" in done.out
+    assert "takes at most about" in done.err
+    assert (out / "model.safetensors").is_file()
+    assert "without labels" in (out / "README.md").read_text()
+    assert "made smaller" in page.read_text()
+    again = layerprobe("shrink", pair[1], *how, "--json")
+    assert again.json["task"] == str(pairs_file)
+    assert again.json["tried"][0]["folders"][0].startswith(str(tmp_path))
+    assert again.json["removals"][0]["block"] in (1, 2, 3)
+
+
+def test_the_texts_of_the_task_serve_where_there_are_no_others(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    done = layerprobe("shrink", pair[1], "-t", pairs_file, "--which", "1,3", "--epochs", "1", "--batch-size", "8")
+    assert done.code == 0, done.err
+    assert "2 of 3 blocks (1, 3)" in done.out
+    assert "To write it as a folder: layerprobe export" in done.out
+
+
+def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path) -> None:
+    done = layerprobe("shrink", pair[1], "--texts", texts, *TRAINING, "--dry-run")
+    assert done.out.startswith("Making ")
+    assert not (tmp_path / "cache" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--texts", "TEXTS", "--blocks", "2", "--size", "50%"), "got --blocks and --size"),
+        (("--texts", "TEXTS", "--size", "half"), "expected --size such as 50%, got 'half'"),
+        (("--texts", "TEXTS", "--latency", "0.5x"), "expected --latency such as 2x, got '0.5'"),
+        (("--texts", "TEXTS", "--tune"), "expected a task with --tune"),
+        ((), "expected texts to train on"),
+    ],
+    ids=lambda value: "-".join(value)[:20] if isinstance(value, tuple) else "",
+)
+def test_wrong_options_are_one_line(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, options: tuple[str, ...], said: str
+) -> None:
+    done = layerprobe("shrink", pair[1], *(str(texts) if word == "TEXTS" else word for word in options))
+    assert done.code == 2
+    assert said in " ".join(done.err.replace("│", " ").split())
+
+
+def test_too_few_texts_and_blocks_that_do_not_exist(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path
+) -> None:
+    few = tmp_path / "few.txt"
+    few.write_text("a b\nc d\ne f\n")
+    assert "expected at least 80 different texts" in layerprobe("shrink", pair[1], "--texts", few).error
+    done = layerprobe("shrink", pair[1], "--texts", texts, "--which", "1,4", *TRAINING)
+    assert "ascending, from 1 to 3, got 1, 4" in done.error
+
+
+def test_every_command_takes_a_model_without_some_blocks(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    whole, cut = (
+        layerprobe("score", pair[1], "-t", pairs_file, "--json", *extra).json
+        for extra in ((), ("--keep-blocks", "1,3"))
+    )
+    assert len(whole["scores"]["metrics"]["spearman"]) == 4
+    assert len(cut["scores"]["metrics"]["spearman"]) == 3
+    assert cut["scores"]["metrics"]["spearman"][:2] == pytest.approx(whole["scores"]["metrics"]["spearman"][:2])
+    refused = layerprobe("score", pair[1], "-t", pairs_file, "--keep-blocks", "2,9")
+    assert "expected blocks of" in refused.error
