@@ -27,6 +27,7 @@ TINY = {
     "bench_ray": "8 --processes 1",
     "bench_retrieval": "--shape tiny --layer 1 --rounds 1 --steps 1 --curve 1 --max-length 16",
     "bench_scale": "--tiny --tokens 128 --sizes 60",
+    "bench_shrinking": "--rounds 1 --steps 1",
     "bench_similarity": "--samples 120 --features 8 --layers 2 --rounds 1 --permutations 5",
     "bench_tables": "--rounds 1",
 }
@@ -40,6 +41,7 @@ SAYS = {
     "bench_ray": r"^Ray +[\d.]+ ms a job",
     "bench_retrieval": r"^peer, cached .* largest difference of a loss \d",
     "bench_scale": r"^MiniLM and random, n = 60: width",
+    "bench_shrinking": r"^peer takes \d",
     "bench_similarity": r"^rbf +one by one +takes",
     "bench_tables": r"^to_pandas: ",
 }

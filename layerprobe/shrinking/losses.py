@@ -20,7 +20,7 @@ from layerprobe.finetuning.losses import Criterion, criterion_of
 from layerprobe.finetuning.tmft import evaluate
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.crossed import crossed, skewed_ends
 from layerprobe.scoring.probes import Probe
 from layerprobe.shrinking.values import ONE_SIDED, Loss
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
@@ -92,11 +92,13 @@ class Compared:
         links = links_of(items)
         alone = len(items) < 2 or (links is not None and links.units <= 1)
         level, unit = 2 * ONE_SIDED - 1, KINDS[self.task.kind].unit
+        error = None if alone else crossed(values, influences, links=links, level=level, unit=unit, metric=primary)
         return Loss(
             metric=primary,
             whole=tuple(scores),
             small=tuple(smaller),
-            error=None if alone else crossed(values, influences, links=links, level=level, unit=unit, metric=primary),
+            error=error,
+            interval=None if error is None else skewed_ends(error, influences, metric=primary),
             margin=self.margin,
         )
 

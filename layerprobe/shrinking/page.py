@@ -23,7 +23,7 @@ def shrunk_page(result: Shrunk) -> Page:
     if small.speed is not None:
         cards.append(Card("Times as fast", f"{small.speed:.1f}", "32 texts of 32 tokens"))
     if loss is not None:
-        most = "" if loss.error is None else f"95 %: at most {loss.most:.2f}, allowed {loss.margin:g}"
+        most = "" if loss.interval is None else f"95 %: at most {loss.most:.2f}, allowed {loss.margin:g}"
         cards.append(Card("Loss", f"{loss.value:.2f}", most))
     drawn = [
         Figure(
@@ -91,7 +91,7 @@ def _losses(result: Shrunk) -> list[Figure]:
     known = [(len(each.blocks), loss) for each, loss in rows if loss is not None]
     if not known:
         return []
-    ends = [(loss.value, *(loss.error.interval if loss.error else (loss.value,) * 2)) for _, loss in known]
+    ends = [(loss.value, *(loss.interval or (loss.value,) * 2)) for _, loss in known]
     figure = go.Figure(
         go.Scatter(
             x=[left for left, _ in known],

@@ -50,8 +50,9 @@ class Loss:
     small: tuple[float, ...]
     """Scores of the smaller model by seed of its training."""
     error: CrossedInterval | None
-    """Of whole less small, x 100, at a level of 0.90: its upper end is not exceeded with 95 %. None where items have
-    no error."""
+    """Of whole less small, x 100, at a level of 0.90. None where items have no error."""
+    interval: tuple[float, float] | None
+    """Of whole less small; each end is not passed with 95 %, see `skewed_ends`."""
     margin: float
     """What it may be at most."""
 
@@ -63,21 +64,21 @@ class Loss:
     @property
     def most(self) -> float:
         """What it is at most, with 95 %; infinity where that is not known."""
-        return math.inf if self.error is None else self.error.interval[1]
+        return math.inf if self.interval is None else self.interval[1]
 
     @property
     def verdict(self) -> Literal["within", "not shown", "worse"]:
         """Whether the loss is shown to be within the margin, shown to be above it, or neither."""
         if self.most <= self.margin:
             return "within"
-        return "worse" if self.error is not None and self.error.interval[0] > self.margin else "not shown"
+        return "worse" if self.interval is not None and self.interval[0] > self.margin else "not shown"
 
     @property
     def said(self) -> str:
         """How large it is, in words."""
         title, gone = metric_title(self.metric), abs(self.value)
         where = "below" if self.value >= 0 else "above"
-        most = "" if self.error is None else f" (95 % at most {self.most:.1f})"
+        most = "" if self.interval is None else f" (95 % at most {self.most:.1f})"
         return f"{gone:.1f} points of {title} {where} the whole model{most}"
 
     @property
@@ -205,7 +206,7 @@ class Shrunk(Shown):
             rows = [getattr(each, loss) for each in self.tried]
             known = [each for each in rows if each is not None]
             of_whole = fmean(known[0].whole) if known else None
-            ends = [None if each is None or each.error is None else each.error.interval for each in rows]
+            ends = [None if each is None else each.interval for each in rows]
             return (
                 Column(name, [*(each and fmean(each.small) for each in rows), of_whole], title, ".2f"),
                 Column(f"{name}_loss", [*(each and each.value for each in rows), None], "loss", ".2f"),
@@ -259,7 +260,7 @@ class Shrunk(Shown):
         parts = [
             f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {kept} were kept.",
             f"The model of these was trained, without labels, to give the whole model's normalised embeddings of "
-            f"{counted(self.n_texts, 'text')} of {short_name(self.texts)} (passes: {self.protocol.epochs}).",
+            f"{self.n_texts:,} texts of {short_name(self.texts)} (passes: {self.protocol.epochs}).",
         ]
         losses = {"as it is": small.as_it_is, "after fine-tuning both": small.tuned}
         parts += [f"On {short_name(self.task or '')}, {how}: {each.said}." for how, each in losses.items() if each]
@@ -288,6 +289,6 @@ class ShrinkingPlan:
         """What is about to be done and how long that takes."""
         return (
             f"Making {short_name(self.model)} smaller takes at most about {duration(self.seconds)} on "
-            f"{self.computed_on}: {counted(self.n_texts, 'text')} are embedded once, blocks are chosen, and "
+            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, blocks are chosen, and "
             f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}."
         )

@@ -150,8 +150,8 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
         asked.append((k, split))
         small, models = at(work, k, split, seeds)
         if split == "validation":
-            error = dataclasses.replace(small.chosen_by.error, interval=(0.0, 3.0 if k < 3 else 0.5))
-            small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, error=error))
+            interval = (0.0, 3.0 if k < 3 else 0.5)
+            small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, interval=interval))
         return small, models
 
     monkeypatch.setattr(shrinking._Work, "at", known)
@@ -275,7 +275,14 @@ def loss(value: float, half: float, *, margin: float = 1.0) -> Loss:
         n_seeds=1,
         unit="pair",
     )
-    return Loss(metric="spearman", whole=(82.0,), small=(82.0 - value,), error=error, margin=margin)
+    return Loss(
+        metric="spearman",
+        whole=(82.0,),
+        small=(82.0 - value,),
+        error=error,
+        interval=(value - half, value + half),
+        margin=margin,
+    )
 
 
 @pytest.mark.parametrize(
