@@ -21,8 +21,6 @@ from layerprobe.metrics.names import bounded
 from layerprobe.metrics.values import CrossedInterval
 
 Array = NDArray[np.float64]
-TINY = 1e-6
-"""Less skewness moves no end."""
 
 
 def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
@@ -154,36 +152,6 @@ def crossed(
         n_seeds=n_seeds,
         unit=unit,
     )
-
-
-def skewed_ends(error: CrossedInterval, influences: ArrayLike, *, metric: str | None = None) -> tuple[float, float]:
-    """Return the ends of the interval of a difference with the skewness of its items taken into account.
-
-    Where few items make most of a difference, samples in which it is small have a small error, too, so that Student's
-    upper end is exceeded too often: by 7 to 9 % in the place of 5 % for Spearman's correlation on 60 to 1,400 pairs with
-    heavy tails (tests/shrinking/test_coverage.py). Each end is right by itself to the second order.
-
-    Args:
-        error: As `crossed` returns it.
-        influences: That it was computed from.
-        metric: As of `crossed`.
-
-    Source: Hall 1992 (Journal of the Royal Statistical Society B 54), a monotone transformation that takes it away.
-    """
-    from scipy import stats
-
-    psi = np.asarray(influences, dtype=np.float64).mean(axis=0)
-    spread = float(np.mean(psi**2))
-    skewness = float(np.mean(psi**3)) / spread**1.5 / math.sqrt(len(psi)) if spread > 0 else 0.0
-    quantile = float(stats.t.isf((1 - error.level) / 2, error.freedom))
-
-    def studentised(at: float) -> float:
-        if abs(skewness) < TINY:
-            return at
-        return 3 / skewness * (float(np.cbrt(1 + skewness * (at - skewness / 6))) - 1)
-
-    low, high = (error.value - error.standard_error * studentised(at) for at in (quantile, -quantile))
-    return (low, high) if metric is None else bounded(metric, (low, high), difference=True)
 
 
 def _common(covariance: Array) -> float:

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint
@@ -20,9 +21,9 @@ from layerprobe.finetuning.losses import Criterion, criterion_of
 from layerprobe.finetuning.tmft import evaluate
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.metrics.crossed import crossed, skewed_ends
+from layerprobe.metrics.crossed import crossed
 from layerprobe.scoring.probes import Probe
-from layerprobe.shrinking.values import ONE_SIDED, Loss
+from layerprobe.shrinking.values import Loss
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -91,14 +92,12 @@ class Compared:
         values = [a.metrics[primary] - b.metrics[primary] for (a, _), (b, _) in zip(of_whole, small, strict=True)]
         links = links_of(items)
         alone = len(items) < 2 or (links is not None and links.units <= 1)
-        level, unit = 2 * ONE_SIDED - 1, KINDS[self.task.kind].unit
-        error = None if alone else crossed(values, influences, links=links, level=level, unit=unit, metric=primary)
+        unit = KINDS[self.task.kind].unit
         return Loss(
             metric=primary,
             whole=tuple(scores),
             small=tuple(smaller),
-            error=error,
-            interval=None if error is None else skewed_ends(error, influences, metric=primary),
+            error=None if alone else crossed(values, influences, links=links, level=LEVEL, unit=unit, metric=primary),
             margin=self.margin,
         )
 

@@ -23,7 +23,7 @@ def shrunk_page(result: Shrunk) -> Page:
     if small.speed is not None:
         cards.append(Card("Times as fast", f"{small.speed:.1f}", "32 texts of 32 tokens"))
     if loss is not None:
-        most = "" if loss.interval is None else f"95 %: at most {loss.most:.2f}, allowed {loss.margin:g}"
+        most = "" if loss.error is None else f"95 %: at most {loss.most:.2f}, allowed {loss.margin:g}"
         cards.append(Card("Loss", f"{loss.value:.2f}", most))
     drawn = [
         Figure(
@@ -91,7 +91,7 @@ def _losses(result: Shrunk) -> list[Figure]:
     known = [(len(each.blocks), loss) for each, loss in rows if loss is not None]
     if not known:
         return []
-    ends = [(loss.value, *(loss.interval or (loss.value,) * 2)) for _, loss in known]
+    ends = [(loss.value, *(loss.error.interval if loss.error else (loss.value,) * 2)) for _, loss in known]
     figure = go.Figure(
         go.Scatter(
             x=[left for left, _ in known],
@@ -105,5 +105,5 @@ def _losses(result: Shrunk) -> list[Figure]:
     figure.add_hline(y=result.within, line={"dash": "dot", "color": REFERENCE})
     figure.update_xaxes(title="Blocks kept", dtick=1)
     figure.update_yaxes(title="Points below the whole model")
-    reading = "Bars end where the loss is with 95 % each; the dotted line is what was allowed."
+    reading = "Bars are 95 % intervals; the dotted line is what was allowed."
     return [Figure("losses", styled(figure), result.sentence, reading)]

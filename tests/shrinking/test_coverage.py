@@ -1,4 +1,4 @@
-"""What is said with 95 % is false in at most 5 %: of pairs drawn anew from a population whose loss is known."""
+"""What a loss is at most is passed in about 5 %: of pairs drawn anew from a population whose loss is known."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ def test_the_upper_end_is_exceeded_in_at_most_a_twentieth(kind: str, n: int) -> 
         assert found.error is not None
         false += found.verdict == "within"
     # the margin is the true loss: that is the hardest; 5 % and two standard errors of so many draws
-    assert 0.015 <= false / DRAWS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / DRAWS), false / DRAWS
+    assert 0.01 <= false / DRAWS <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / DRAWS), false / DRAWS
