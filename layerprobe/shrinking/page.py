@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from layerprobe.names import short_name
 from layerprobe.report.charts import bars, line
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
@@ -15,7 +16,7 @@ from layerprobe.shrinking.values import Removal, Shrunk, Smaller
 
 def shrunk_page(result: Shrunk) -> Page:
     """Return the page of a model made smaller."""
-    small, loss = result.smaller, result.smaller.loss
+    small, loss, name = result.smaller, result.smaller.loss, numbers.label(short_name(result.model.name))
     cards = [
         Card("Blocks", f"{len(small.blocks)} of {result.model.n_blocks}", ", ".join(map(str, small.blocks))),
         Card("Parameters", numbers.millions(small.parameters), f"of {numbers.millions(result.model.parameters[-1])}"),
@@ -35,9 +36,9 @@ def shrunk_page(result: Shrunk) -> Page:
         )
     ]
     return Page(
-        title=f"{numbers.label(result.model.name)} made smaller",
+        title=f"{name} made smaller",
         overline="layerprobe · a smaller model",
-        heading=f"{numbers.label(result.model.name)}, smaller",
+        heading=f"{name}, made smaller",
         lead=(result.sentence,),
         cards={"": tuple(cards)},
         warnings=result.warnings,

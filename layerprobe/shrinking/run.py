@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -37,13 +37,14 @@ from layerprobe.profiling.values import ProfileSettings
 from layerprobe.shrinking.losses import Compared, has_untrained_outputs
 from layerprobe.shrinking.order import N_TEXTS, Subsets, removal_order
 from layerprobe.shrinking.teacher import Taught, agreement
-from layerprobe.shrinking.values import TRAINING, WITHIN, Loss, Removal, ShrinkingPlan, Shrunk, Smaller
+from layerprobe.shrinking.values import TRAINING, WITHIN, Loss, Removal, ShrinkingPlan, Shrunk, Size, Smaller, read_size
 from layerprobe.store.store import Store
 from layerprobe.tasks.overlaps import checked_task
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Items, Task, TextFile
 
 logger = logging.getLogger(__name__)
 
+Texts = Sequence[str] | Items | TextFile
 HELD_OUT = 500
 """Texts at most to choose the best state by, and as many to measure agreement on."""
 FAR = 5.0
@@ -56,19 +57,15 @@ IMAGES = replace(TIMED, lengths=None)
 
 def shrink(
     model: ModelLike,
-    texts: Sequence[str],
+    texts: Texts,
     task: Task | None = None,
     *,
-    blocks: int | Sequence[int] | None = None,
-    size: float | None = None,
-    speed: float | None = None,
+    size: Size | None = None,
     within: float = WITHIN,
     tune: Protocol | bool = False,
     seeds: Seeds = 1,
     protocol: Protocol | None = None,
-    name: str = "the texts",
     ray: str | None = None,
-    workers: int | None = None,
 ) -> Shrunk:
     """Take blocks out of a model, train the rest to agree with it, and measure by how much it is worse on a task.
 
@@ -77,24 +74,19 @@ def shrink(
     a label, see `LikeTeacher`. Of a task, the loss is measured on its test split, with an interval over items and
     seeds; without one there is the agreement on held-out texts, which is no task. Finished runs are not repeated.
 
-    How many blocks are kept is given by one of `blocks`, `size` and `speed`. Where none is, the fewest that lose no
-    more than `within` on the validation split are sought by halving, and without a task, half of them are kept.
-
     Args:
         model: A name, a folder or a `Model`; its last layer is the teacher. Where an earlier one is better after
             fine-tuning, find and export that first.
         texts: To train on, at least a few thousand, alike those that the model is for; their labels are not needed.
         task: What the smaller model must still do.
-        blocks: How many are kept, or which, from 1.
-        size: Share of the parameters that is kept at most, above 0, below 1.
-        speed: Times as fast as the whole model at least, measured on texts of 32 tokens in batches of 32.
-        within: Points of the task's primary metric x 100 that it may be worse by.
+        size: How many blocks are kept, which ones, or `50%` of the parameters at most, or `2x` as fast at least. By
+            default the fewest blocks whose loss is within the margin on the validation split, which are sought by
+            halving; without a task, half of them.
+        within: Points of the task's primary metric x 100 that the smaller model may be worse by.
         tune: Also fine-tune both on the task: by the paper's protocol, or the one given. That is what then counts.
         seeds: How many, or which, of the training.
         protocol: Of the training on the embeddings; pooling and length are the model's.
-        name: What the texts are called.
         ray: Address of a Ray cluster, on whose nodes the seeds are trained.
-        workers: Processes on it at most.
 
     Raises:
         ModelError: If the model cannot be loaded or has no such blocks.
@@ -103,20 +95,19 @@ def shrink(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    work = _Work.of(
-        model, texts, task, seeds=seeds, protocol=protocol, tune=tune, within=within, ray=ray, count=workers
-    )
-    n_blocks, wanted = work.n_blocks, _wanted(work, blocks, size=size, speed=speed)
+    asked = read_size(size)
+    work = _Work.of(model, texts, task, seeds=seeds, protocol=protocol, tune=tune, within=within, ray=ray)
+    wanted = _wanted(work, asked)
     work.check_teacher()
     removals: tuple[Removal, ...] = ()
-    if not isinstance(blocks, Sequence):
+    if isinstance(wanted, tuple):
+        work.kept = {len(wanted): wanted}
+    else:
         with part(start=0, share=1, whole=10):
             removals = removal_order(work.subsets(work.taught.validation.texts[:N_TEXTS]))
         work.kept = {len(each.kept): each.kept for each in removals}
-    elif len(blocks) < n_blocks:
-        work.kept = {len(blocks): tuple(blocks)}
     with part(start=1, share=9, whole=10):
-        chosen = wanted if wanted is not None else _sought(work)
+        chosen = _sought(work) if wanted is None else len(wanted) if isinstance(wanted, tuple) else wanted
         if chosen not in work.kept:
             sizes = ", ".join(map(str, sorted(work.kept)))
             raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
@@ -124,7 +115,7 @@ def shrink(
     tried = [best if k == chosen else each for k, each in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
         model=work.whole.description,
-        texts=name,
+        texts=texts.name if isinstance(texts, TextFile) else "the texts",
         n_texts=len(work.taught.train),
         n_held_out=len(work.taught.test),
         task=None if task is None else task.name,
@@ -140,15 +131,15 @@ def shrink(
 
 def plan_shrinking(
     model: ModelLike,
-    texts: Sequence[str],
+    texts: Texts,
     task: Task | None = None,
     *,
-    sought: bool = False,
+    size: Size | None = None,
     tune: Protocol | bool = False,
     seeds: Seeds = 1,
     protocol: Protocol | None = None,
 ) -> ShrinkingPlan:
-    """Time a few steps, and say what `shrink` takes at most; `sought` says that no number of blocks is given.
+    """Time a few steps, and say what `shrink` takes at most; the arguments are the same.
 
     Raises:
         LayerProbeError: As `shrink`, before its first pass.
@@ -160,7 +151,7 @@ def plan_shrinking(
     timed = _split(some, rng.normal(size=(len(some), encoder.description.hidden_size)).astype(np.float32), "timed")
     run = seconds_of_run(encoder, timed, protocol) * len(distinct) / len(timed.train)
     pass_ = run / protocol.epochs / 3  # a step is about a forward and two backward passes
-    sizes = max(1, math.ceil(math.log2(n_blocks))) if sought and task is not None else 1
+    sizes = max(1, math.ceil(math.log2(n_blocks))) if size is None and task is not None else 1
     seconds = pass_ + pass_ * N_TEXTS / len(distinct) * n_blocks**2 / 3 + run * (sizes + len(seeds) - 1)
     if task is not None and tune:
         one = seconds_of_run(encoder, task, agreed(tune if tune is not True else None, checkpoint)[0])
@@ -176,10 +167,10 @@ def plan_shrinking(
 
 
 def _agreed(
-    model: ModelLike, texts: Sequence[str], seeds: Seeds, protocol: Protocol | None
+    model: ModelLike, texts: Texts, seeds: Seeds, protocol: Protocol | None
 ) -> tuple[Checkpoint, Sequence[str], tuple[int, ...], Protocol]:
     """Return the model, the texts, seeds and the protocol, checked; the model reads and pools as the protocol."""
-    distinct = tuple(distinct_texts(texts))
+    distinct = tuple(distinct_texts(texts.texts if isinstance(texts, TextFile) else texts))
     checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
     protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
     # the whole model, the smaller one and what is exported of it cut texts alike
@@ -232,7 +223,7 @@ class _Work:
     def of(
         cls,
         model: ModelLike,
-        texts: Sequence[str],
+        texts: Texts,
         task: Task | None,
         *,
         seeds: Seeds,
@@ -240,7 +231,6 @@ class _Work:
         tune: Protocol | bool,
         within: float,
         ray: str | None,
-        count: int | None,
     ) -> "_Work":
         """Check all arguments, and embed the texts."""
         if not 0 < within < math.inf:
@@ -256,7 +246,7 @@ class _Work:
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
             compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=within)
         options = checkpoint.options
-        machines = HERE if ray is None else workers_of(options, Store(options.cache_dir).root, count=count, ray=ray)
+        machines = HERE if ray is None else workers_of(options, Store(options.cache_dir).root, ray=ray)
         with part(start=0, share=1, whole=10):
             stored = extract(checkpoint, distinct)
         last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)[stored.rows(distinct)]
@@ -360,34 +350,31 @@ class _Work:
         ]
 
 
-def _wanted(work: _Work, blocks: int | Sequence[int] | None, *, size: float | None, speed: float | None) -> int | None:
-    """Return how many blocks were requested; None where they are to be sought."""
-    n_blocks, name = work.n_blocks, work.checkpoint.label
-    if sum(each is not None for each in (blocks, size, speed)) > 1:
-        raise DataError("expected one of blocks, size and speed, got several")
-    if isinstance(blocks, Sequence):
-        check_blocks(work.whole.model.config, blocks, name=name)
-        if len(blocks) == n_blocks:
-            raise DataError(f"expected fewer than the {n_blocks} blocks of {name}, got all of them")
-        return len(blocks)
-    if blocks is not None:
-        if not 1 <= blocks < n_blocks:
-            raise DataError(f"expected 1 to {n_blocks - 1} blocks of {name} to keep, got {blocks}")
-        return blocks
-    if size is not None:
-        shares = [n / work.whole.description.parameters[-1] for n in work.whole.description.parameters]
-        return _largest(range(1, n_blocks), lambda k: shares[k] <= size, f"{size:.0%} of the parameters", shares[1])
-    if speed is not None:
-        speeds = {k: work.speed(k) for k in range(1, n_blocks)}
-        return _largest(speeds, lambda k: speeds[k] >= speed, f"{speed:g} times as fast", speeds[1])
-    return None if work.compared is not None else n_blocks // 2
-
-
-def _largest(sizes: Iterable[int], fits: Callable[[int], bool], asked: str, least: float) -> int:
-    found = [k for k in sizes if fits(k)]
-    if not found:
-        raise DataError(f"expected a size that can be reached, got {asked}: a model of one block has {least:.2f}")
-    return max(found)
+def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
+    """Return how many blocks were requested, or which; None where they are to be sought."""
+    n_blocks, name, share = work.n_blocks, work.checkpoint.label, work.whole.description.parameters
+    match asked:
+        case None:
+            return None if work.compared is not None else n_blocks // 2
+        case int() if not 1 <= asked < n_blocks:
+            raise DataError(f"expected 1 to {n_blocks - 1} blocks of {name} to keep, got {asked}")
+        case (float(least), "%"):
+            fits = [k for k in range(1, n_blocks) if share[k] <= least * share[-1]]
+            reached = f"a model of one block has {share[1] / share[-1]:.0%}"
+        case (float(least), "x"):
+            speeds = {k: work.speed(k) for k in range(1, n_blocks)}
+            fits = [k for k, speed in speeds.items() if speed >= least]
+            reached = f"a model of one block is {speeds[1]:.1f} times as fast"
+        case tuple():
+            check_blocks(work.whole.model.config, asked, name=name)
+            if len(asked) == n_blocks:
+                raise DataError(f"expected fewer than the {n_blocks} blocks of {name}, got all of them")
+            return asked
+        case _:
+            return int(asked)
+    if not fits:
+        raise DataError(f"expected a size that can be reached: {reached}, got {asked[0]:g}")
+    return max(fits)
 
 
 def _sought(work: _Work) -> int:

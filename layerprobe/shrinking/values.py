@@ -1,11 +1,14 @@
 """What making a model smaller showed. Values only."""
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
@@ -19,6 +22,39 @@ TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, 
 """How a smaller model is trained to agree with the whole one, where nobody says."""
 WITHIN = 1.0
 """Points of the primary metric x 100 that the smaller model may be worse by, where nobody says."""
+
+
+Size = int | str | Sequence[int]
+"""How many blocks are kept, which ones, or a text: `3`, `1,5,6`, `50%` of the parameters at most, `2x` as fast."""
+
+
+def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal["%", "x"]] | None:
+    """Return how many blocks are kept, which ones, or a share, 0 .. 1, of the parameters, or how many times as fast.
+
+    Examples:
+        >>> read_size("3"), read_size("1,5,6"), read_size("50%"), read_size("2x")
+        (3, (1, 5, 6), (0.5, '%'), (2.0, 'x'))
+
+    Raises:
+        DataError: If it is none of these.
+    """
+    if size is None or isinstance(size, int):
+        return size
+    if not isinstance(size, str):
+        return tuple(size)
+    text = size.strip()
+    if re.fullmatch(r"\d{1,9}(,\s*\d{1,9})*", text):
+        blocks = tuple(map(int, text.split(",")))
+        return blocks if len(blocks) > 1 else blocks[0]
+    number = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([%x])", text)
+    if number and number[2] == "%" and 0 < float(number[1]) < 100:
+        return float(number[1]) / 100, "%"
+    if number and number[2] == "x" and float(number[1]) > 1:
+        return float(number[1]), "x"
+    raise DataError(
+        f"expected a number of blocks such as 3, blocks such as 1,5,6, a share of the parameters such as 50%, or times "
+        f"as fast such as 2x, got {size!r}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +193,13 @@ class Shrunk(Shown):
         return self.smaller.folders[0]
 
     @property
-    def size(self) -> str:
+    def kept(self) -> str:
         """Which blocks are kept and what that saves, in words."""
         small = self.smaller
         fewer = 1 - small.parameters / self.model.parameters[-1]
         fast = "" if small.speed is None else f", {small.speed:.1f} times as fast"
-        kept = ", ".join(map(str, small.blocks))
-        return f"{len(small.blocks)} of {self.model.n_blocks} blocks ({kept}), {fewer:.0%} fewer parameters{fast}"
+        which = ", ".join(map(str, small.blocks))
+        return f"{len(small.blocks)} of {self.model.n_blocks} blocks ({which}), {fewer:.0%} fewer parameters{fast}"
 
     @property
     def _agreed(self) -> str:
@@ -178,9 +214,9 @@ class Shrunk(Shown):
         """What it says, for a user."""
         small, loss = self.smaller, self.smaller.loss
         if loss is None or self.task is None:
-            return f"{self.size}: {self._agreed}. That is no task: give one to know what it costs there."
+            return f"{self.kept}: {self._agreed}. That is no task: give one to know what it costs there."
         after = " after fine-tuning both" if small.tuned else ""
-        about = f"{self.size}: {loss.said} on {short_name(self.task)}{after}"
+        about = f"{self.kept}: {loss.said} on {short_name(self.task)}{after}"
         if loss.verdict == "within":
             return f"{about}: within the {self.within:g} that you allowed."
         if loss.verdict == "worse":

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.profiling.values import ProfileSettings
+
 from .conftest import Layerprobe
 
 TRAINING = ("--epochs", "1", "--batch-size", "16", "--learning-rate", "1e-3")
@@ -23,13 +25,15 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def random_weights_teach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.shrinking.run.NO_TEACHER", -100.0)
+    timed = ProfileSettings(lengths=(32,), batch_sizes=(32,), rounds=1, repeats=1, warmup=1)
+    monkeypatch.setattr("layerprobe.shrinking.run.TIMED", timed)
 
 
 def test_shrink_chooses_trains_measures_and_exports(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, texts: Path, tmp_path: Path
 ) -> None:
     out, page = tmp_path / "small", tmp_path / "small.html"
-    how = ("--texts", texts, "-t", pairs_file, "--blocks", "2", *TRAINING)
+    how = ("--texts", texts, "-t", pairs_file, "--size", "2", *TRAINING)
     done = layerprobe("shrink", pair[1], *how, "--out", out, "--report", page)
     assert done.code == 0, done.err
     assert "In which order" not in done.out  # a title is the page's
@@ -49,7 +53,7 @@ def test_shrink_chooses_trains_measures_and_exports(
 def test_the_texts_of_the_task_serve_where_there_are_no_others(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
 ) -> None:
-    done = layerprobe("shrink", pair[1], "-t", pairs_file, "--which", "1,3", "--epochs", "1", "--batch-size", "8")
+    done = layerprobe("shrink", pair[1], "-t", pairs_file, "--size", "1,3", "--epochs", "1", "--batch-size", "8")
     assert done.code == 0, done.err
     assert "2 of 3 blocks (1, 3)" in done.out
     assert "To write it as a folder: layerprobe export" in done.out
@@ -64,9 +68,8 @@ def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--texts", "TEXTS", "--blocks", "2", "--size", "50%"), "got --blocks and --size"),
-        (("--texts", "TEXTS", "--size", "half"), "expected --size such as 50%, got 'half'"),
-        (("--texts", "TEXTS", "--latency", "0.5x"), "expected --latency such as 2x, got '0.5'"),
+        (("--texts", "TEXTS", "--size", "half"), "or times as fast such as 2x, got 'half'"),
+        (("--texts", "TEXTS", "--size", "0.5x"), "or times as fast such as 2x, got '0.5x'"),
         (("--texts", "TEXTS", "--tune"), "expected a task with --tune"),
         ((), "expected texts to train on"),
     ],
@@ -86,7 +89,7 @@ def test_too_few_texts_and_blocks_that_do_not_exist(
     few = tmp_path / "few.txt"
     few.write_text("a b\nc d\ne f\n")
     assert "expected at least 80 different texts" in layerprobe("shrink", pair[1], "--texts", few).error
-    done = layerprobe("shrink", pair[1], "--texts", texts, "--which", "1,4", *TRAINING)
+    done = layerprobe("shrink", pair[1], "--texts", texts, "--size", "1,4", *TRAINING)
     assert "ascending, from 1 to 3, got 1, 4" in done.error
 
 

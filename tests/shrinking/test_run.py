@@ -31,6 +31,7 @@ from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Loss, Shrunk
 from layerprobe.tasks.values import Task
 from tests.models import save_tiny
+from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
 
 WORDS = ("fox", "dog", "cat", "bird", "cow", "ant", "bee")
@@ -49,10 +50,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERPROBE_CACHE", str(tmp_path_factory.mktemp("store")))
         patch.setattr(shrinking, "NO_TEACHER", -100.0)  # random weights
+        patch.setattr(shrinking, "TIMED", dataclasses.replace(shrinking.TIMED, rounds=1, repeats=1, warmup=1))
         yield
 
 
-def shrunk(folder: str, task: Task | None = None, **how: Any) -> Shrunk:
+def shrunk(folder: Any, task: Task | None = None, **how: Any) -> Shrunk:
     return shrink(folder, TEXTS, task, **{"protocol": PROTOCOL, **how})
 
 
@@ -63,7 +65,7 @@ def last_layer(model: Any) -> np.ndarray:
 
 def test_training_makes_it_agree(folder: str) -> None:
     protocol = dataclasses.replace(PROTOCOL, learning_rate=1e-2, epochs=5)
-    small = shrunk(folder, blocks=[4], protocol=protocol).smaller
+    small = shrunk(folder, size=[4], protocol=protocol).smaller
     whole, before = last_layer(folder), last_layer(Model(folder, blocks=(4,)))
     after = last_layer(f"{small.folders[0]}/{MODEL}")
     assert agreement(after, whole) > agreement(before, whole) + 0.01
@@ -72,7 +74,7 @@ def test_training_makes_it_agree(folder: str) -> None:
 
 
 def test_what_is_said_of_it(folder: str) -> None:
-    result = shrunk(folder, blocks=2)
+    result = shrunk(folder, size=2)
     assert (result.n_texts, result.n_held_out) == (len(TEXTS) - 2 * 21, 21)
     assert [len(each.kept) for each in result.removals] == [3, 2, 1]
     assert "That is no task" in result.sentence
@@ -82,7 +84,7 @@ def test_what_is_said_of_it(folder: str) -> None:
 
 
 def test_it_is_exported_as_any_other_run(folder: str, tmp_path: Path) -> None:
-    result = shrunk(folder, blocks=2)
+    result = shrunk(folder, size=2)
     exported = export_model(result.folder, tmp_path / "small", made=result.account)
     assert exported.layer == exported.n_blocks == 2
     theirs = SentenceTransformer(str(tmp_path / "small"), device="cpu").encode(TEXTS[:4], convert_to_numpy=True)
@@ -96,7 +98,7 @@ def test_it_is_exported_as_any_other_run(folder: str, tmp_path: Path) -> None:
 
 def test_the_loss_is_that_of_scores(folder: str) -> None:
     task = toy_task_of("sts")
-    result = shrunk(folder, task, blocks=2, seeds=2)
+    result = shrunk(folder, task, size=2, seeds=2)
     loss = result.smaller.as_it_is
     assert loss is not None
     assert loss.whole == pytest.approx((score(folder, task).scores[-1],))
@@ -112,7 +114,7 @@ def test_the_loss_is_that_of_scores(folder: str) -> None:
 @pytest.mark.parametrize("kind", ["paraphrase", "classification", "retrieval"])
 def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: str) -> None:
     task = toy_task_of(kind)
-    loss = shrunk(folder, task, blocks=2).smaller.as_it_is
+    loss = shrunk(folder, task, size=2).smaller.as_it_is
     assert loss is not None
     assert loss.metric == task.primary
     assert loss.whole == pytest.approx((score(folder, task).scores[-1],), abs=0.01)
@@ -120,7 +122,7 @@ def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: 
 
 def test_after_fine_tuning_both(folder: str) -> None:
     task = toy_task_of("sts")
-    result = shrunk(folder, task, blocks=2, tune=TUNING, seeds=2)
+    result = shrunk(folder, task, size=2, tune=TUNING, seeds=2)
     loss = result.smaller.tuned
     assert loss is result.smaller.loss
     assert loss is not None
@@ -136,8 +138,8 @@ def test_after_fine_tuning_both(folder: str) -> None:
 
 def test_a_kind_that_needs_fine_tuning(folder: str) -> None:
     with pytest.raises(DataError, match="scored after fine-tuning alone: expected tune"):
-        shrunk(folder, toy_task_of("entities"), blocks=2)
-    loss = shrunk(folder, toy_task_of("entities"), blocks=2, tune=TUNING).smaller
+        shrunk(folder, toy_task_of("entities"), size=2)
+    loss = shrunk(folder, toy_task_of("entities"), size=2, tune=TUNING).smaller
     assert loss.as_it_is is None
     assert loss.tuned is not None
 
@@ -162,21 +164,19 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
     assert [len(each.blocks) for each in result.tried] == [2, 3]
 
 
-@pytest.mark.parametrize(
-    ("size", "speed", "blocks"), [(0.8, None, 2), (None, 1.01, 3)], ids=["share of parameters", "speed"]
-)
+@pytest.mark.parametrize(("size", "blocks"), [("80%", 2), ("1.01x", 3)])
 def test_a_size_leads_to_the_most_blocks_that_fit(
-    folder: str, monkeypatch: pytest.MonkeyPatch, size: float | None, speed: float | None, blocks: int
+    folder: str, monkeypatch: pytest.MonkeyPatch, size: str, blocks: int
 ) -> None:
     monkeypatch.setattr(shrinking._Work, "speed", lambda work, k: work.n_blocks / k)
-    result = shrunk(folder, size=size, speed=speed)
+    result = shrunk(folder, size=size)
     assert len(result.smaller.blocks) == blocks
-    if size:
-        assert result.smaller.parameters <= size * result.model.parameters[-1] < result.model.parameters[blocks + 1]
+    if size == "80%":
+        assert result.smaller.parameters <= 0.8 * result.model.parameters[-1] < result.model.parameters[blocks + 1]
 
 
 def test_blocks_that_are_named_are_kept(folder: str) -> None:
-    result = shrunk(folder, blocks=[1, 4])
+    result = shrunk(folder, size=[1, 4])
     assert result.smaller.blocks == (1, 4)
     assert result.removals == ()
 
@@ -186,7 +186,7 @@ def test_half_of_the_blocks_without_a_task(folder: str) -> None:
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), blocks=2)  # type: ignore[arg-type]
+    whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), size=2)
     monkeypatch.setattr(epochs, "SAVE_AFTER", 0.0)
     killed = Model(folder, cache_dir=tmp_path / "killed")
     begun: list[int] = []
@@ -201,8 +201,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, mon
     monkeypatch.setattr(FineTuner, "epoch", dying)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            shrunk(killed, blocks=2)  # type: ignore[arg-type]
-    result = shrunk(killed, blocks=2)  # type: ignore[arg-type]
+            shrunk(killed, size=2)
+    result = shrunk(killed, size=2)
     steps = math.ceil(result.n_texts / PROTOCOL.batch_size)
     parts = [steps // 3, 2 * steps // 3, steps, steps + steps // 3, steps + 2 * steps // 3]
     assert begun == [0, parts[0], parts[1], parts[1], parts[2], parts[2], parts[3], parts[4]]
@@ -213,25 +213,25 @@ def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, mon
 
 def test_texts_unlike_those_of_the_task_are_warned_of(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrinking, "FAR", -200.0)
-    (warning,) = shrunk(folder, toy_task_of("sts"), blocks=2).warnings
+    (warning,) = shrunk(folder, toy_task_of("sts"), size=2).warnings
     assert "train on texts of the task's domain and language" in warning
 
 
 def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrinking, "NO_TEACHER", 100.0)
     with pytest.raises(DataError, match="they teach nothing of it: expected a sentence encoder"):
-        shrunk(folder, toy_task_of("sts"), blocks=2)
+        shrunk(folder, toy_task_of("sts"), size=2)
 
 
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"blocks": 4}, "expected 1 to 3 blocks of .* to keep, got 4"),
-        ({"blocks": 0}, "expected 1 to 3 blocks of .* to keep, got 0"),
-        ({"blocks": [1, 2, 3, 4]}, "expected fewer than the 4 blocks"),
-        ({"blocks": 2, "size": 0.5}, "expected one of blocks, size and speed"),
-        ({"size": 0.01}, "expected a size that can be reached, got 1% of the parameters"),
-        ({"speed": 1000.0}, "expected a size that can be reached, got 1000 times as fast"),
+        ({"size": 4}, "expected 1 to 3 blocks of .* to keep, got 4"),
+        ({"size": 0}, "expected 1 to 3 blocks of .* to keep, got 0"),
+        ({"size": "1,2,3,4"}, "expected fewer than the 4 blocks"),
+        ({"size": "half"}, "expected a number of blocks such as 3"),
+        ({"size": "1%"}, "expected a size that can be reached: a model of one block has"),
+        ({"size": "1000x"}, "expected a size that can be reached: a model of one block is"),
         ({"within": 0.0}, "expected points above 0"),
         ({"tune": True}, "expected a task to fine-tune on"),
         ({"protocol": Protocol(batch_size=500)}, "expected at least 542 different texts"),
@@ -246,12 +246,12 @@ def test_what_cannot_be(folder: str, how: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize("blocks", [[0, 1], [2, 5], [2, 1], []], ids=str)
 def test_blocks_that_do_not_exist(folder: str, blocks: list[int]) -> None:
     with pytest.raises(ModelError, match="ascending, from 1 to 4"):
-        shrunk(folder, blocks=blocks)
+        shrunk(folder, size=blocks)
 
 
 def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path) -> None:
     model = Model(folder, cache_dir=tmp_path)
-    plan = plan_shrinking(model, TEXTS, toy_task_of("sts"), sought=True, tune=TUNING, seeds=3, protocol=PROTOCOL)
+    plan = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
     assert (plan.n_texts, plan.sizes, plan.seeds) == (len(TEXTS), 2, 3)
     assert plan.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
     assert "210 texts are embedded once" in plan.sentence
@@ -284,7 +284,7 @@ def loss(value: float, half: float, *, margin: float = 1.0) -> Loss:
 def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float, verdict: str) -> None:
     found = loss(value, half)
     assert found.verdict == verdict
-    plain = shrunk(folder, blocks=2)
+    plain = shrunk(folder, size=2)
     small = dataclasses.replace(plain.smaller, as_it_is=found)
     said = dataclasses.replace(plain, task="stsb", tried=(small,)).sentence
     assert f"{value:.1f} points of Spearman below the whole model (95 % at most {value + half:.1f}) on stsb" in said
@@ -296,9 +296,10 @@ def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float,
     assert said.endswith(ends[verdict])
 
 
-def test_a_page_shows_order_sizes_and_losses(folder: str, tmp_path: Path) -> None:
-    result = shrunk(folder, toy_task_of("sts"), blocks=2)
-    page = result.save_html(tmp_path / "small.html", plotly="cdn").read_text()
+def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
+    result = shrunk(folder, toy_task_of("sts"), size=2)
+    assert_shows_itself(result, tmp_path)
+    page = (tmp_path / "shown.html").read_text()
     assert result.order.title in page
     assert "evenly spaced" in page
     assert "plot-losses" in page

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from layerprobe.shrinking.values import TRAINING, WITHIN
+from layerprobe.errors import DataError
+from layerprobe.shrinking.values import TRAINING, WITHIN, read_size
 from layerprobe_cli.options import (
     DryRun,
     Embedding,
@@ -16,7 +17,6 @@ from layerprobe_cli.options import (
     Ray,
     Report,
     TaskSource,
-    Workers,
     command,
     integers,
     new_folder,
@@ -25,30 +25,23 @@ from layerprobe_cli.options import (
 from layerprobe_cli.output import Output
 
 
-def _times(text: str | None) -> float | None:
-    """Return how many times as fast `2x` is."""
-    return None if text is None else _number(text.removesuffix("x"), "--latency", "2x", least=1.0)
-
-
-def _share(text: str | None) -> float | None:
-    """Return the share that `50%` is."""
-    if text is None:
-        return None
-    return _number(text.removesuffix("%"), "--size", "50%", least=0.0, most=100.0) / 100
+def _size(text: str | None) -> str | None:
+    try:
+        read_size(text)
+    except DataError as error:
+        raise typer.BadParameter(str(error)) from None
+    return text
 
 
 def _folder(out: Path | None) -> Path | None:
     return None if out is None else new_folder(out)
 
 
-def _number(text: str, name: str, example: str, *, least: float, most: float = 1e6) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not least < value < most:
-        raise typer.BadParameter(f"expected {name} such as {example}, got {text!r}")
-    return value
+def _of_task(task: Any) -> Any:
+    """Return the texts to train on of a task."""
+    from layerprobe.tasks.values import TextFile
+
+    return TextFile(name=f"the training split of {task.name}", texts=task.texts("train"))
 
 
 def shrink(
@@ -69,18 +62,15 @@ def shrink(
     within: Annotated[
         float, option("Size", min=1e-6, help="Points of the task's metric x 100 that it may be worse by.")
     ] = WITHIN,
-    blocks: Annotated[
-        int | None,
-        option("Size", min=1, help="How many blocks are kept.", show_default="the fewest that are --within; half"),
-    ] = None,
-    which: Annotated[
-        str | None, option("Size", metavar="BLOCKS", help="Which blocks are kept, from 1, such as 1,5,6.")
-    ] = None,
     size: Annotated[
-        str | None, option("Size", metavar="SHARE", help="Share of the parameters that is kept at most, such as 50%.")
-    ] = None,
-    latency: Annotated[
-        str | None, option("Size", metavar="TIMES", help="As often as fast as the whole model, such as 2x.")
+        str | None,
+        option(
+            "Size",
+            callback=_size,
+            help="How many blocks are kept, such as 3, or which, such as 1,5,6; or 50% of the parameters at most; or "
+            "2x as fast at least.",
+            show_default="the fewest blocks that are --within; without a task, half",
+        ),
     ] = None,
     tune: Annotated[
         bool, option("Training", "--tune", help="Also fine-tune both on the task; the loss after that is what counts.")
@@ -96,7 +86,6 @@ def shrink(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at --out.")] = False,
     ray: Ray = None,
-    workers: Workers = None,
     dry_run: DryRun = False,
 ) -> None:
     """Take blocks out of a model that is good as a whole.
@@ -107,11 +96,7 @@ def shrink(
 
     Example:  [bold]layerprobe shrink sentence-transformers/all-MiniLM-L6-v2 --texts corpus.txt -t stsb -o small[/bold]
     """
-    given = {"--blocks": blocks, "--which": which, "--size": size, "--latency": latency}
-    if len(said := [name for name, value in given.items() if value is not None]) > 1:
-        raise typer.BadParameter(f"expected one of {', '.join(given)}, got {' and '.join(said)}")
-    kept = None if which is None else integers(which, "--which")
-    share, speed, listed = _share(size), _times(latency), integers(seeds, "--seeds")
+    listed = integers(seeds, "--seeds")
     task = source.load() if source.task else None
     if task is None and not texts:
         raise typer.BadParameter("expected texts to train on: give --texts FILE, or a task with --task")
@@ -123,33 +108,20 @@ def shrink(
     from layerprobe.shrinking.run import shrink as make_smaller
     from layerprobe.tasks.corpus import load_corpus
 
-    corpus = load_corpus(texts) if texts else None
+    corpus = load_corpus(texts) if texts else _of_task(task)
     checkpoint = embedding.resolve(model)
     how: dict[str, Any] = {
+        "size": size,
         "tune": tune,
         "seeds": listed if "," in seeds else listed[0],
         "protocol": replace(TRAINING, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size),
     }
-    trained_on = corpus.texts if corpus is not None else task.texts("train") if task is not None else ()
-    if corpus is not None:
-        output.notes(corpus.notes, corpus.warnings)
+    output.notes(corpus.notes, corpus.warnings)
     warnings = () if task is None else output.data(checkpoint, task) or task.warnings
-    plan = plan_shrinking(checkpoint, trained_on, task, sought=not said, **how)
+    plan = plan_shrinking(checkpoint, corpus, task, **how)
     output.plan(plan, dry_run=dry_run)
     with output.progress():
-        result = make_smaller(
-            checkpoint,
-            trained_on,
-            task,
-            blocks=kept or blocks,
-            size=share,
-            speed=speed,
-            within=within,
-            name=corpus.name if corpus is not None else f"the training texts of {source.task}",
-            ray=ray,
-            workers=workers,
-            **how,
-        )
+        result = make_smaller(checkpoint, corpus, task, within=within, ray=ray, **how)
     output.notes((), result.warnings)
     parts: list[Any] = [*([result.order] if result.removals else []), result.table, result.sentence]
     commands = [command("export", result.folder, "smaller")]
