@@ -99,6 +99,7 @@ def shrink(
     work = _Work.of(model, texts, task, seeds=seeds, protocol=protocol, tune=tune, within=within, ray=ray)
     wanted = _wanted(work, asked)
     work.check_teacher()
+    work.teach()
     removals: tuple[Removal, ...] = ()
     if isinstance(wanted, tuple):
         work.kept = {len(wanted): wanted}
@@ -208,7 +209,8 @@ class _Work:
 
     checkpoint: Checkpoint
     whole: Encoder
-    taught: Task
+    texts: Sequence[str]
+    taught: Task = field(init=False)
     """The texts with the whole model's embeddings."""
     compared: Compared | None
     """On the task; None without one."""
@@ -232,7 +234,7 @@ class _Work:
         within: float,
         ray: str | None,
     ) -> "_Work":
-        """Check all arguments, and embed the texts."""
+        """Check all arguments but the size."""
         if not 0 < within < math.inf:
             raise DataError(f"expected points above 0 that the smaller model may be worse by, got {within}")
         if tune and task is None:
@@ -247,13 +249,10 @@ class _Work:
             compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=within)
         options = checkpoint.options
         machines = HERE if ray is None else workers_of(options, Store(options.cache_dir).root, ray=ray)
-        with part(start=0, share=1, whole=10):
-            stored = extract(checkpoint, distinct)
-        last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)[stored.rows(distinct)]
         return cls(
             checkpoint=checkpoint,
             whole=load(checkpoint),
-            taught=_split(distinct, last, "texts"),
+            texts=distinct,
             compared=compared,
             seeds=seeds,
             protocol=protocol,
@@ -263,6 +262,13 @@ class _Work:
     @property
     def n_blocks(self) -> int:
         return self.whole.description.n_blocks
+
+    def teach(self) -> None:
+        """Embed the texts, or take them from the store."""
+        with part(start=0, share=1, whole=10):
+            stored = extract(self.checkpoint, self.texts)
+        last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)
+        self.taught = _split(self.texts, last[stored.rows(self.texts)], "texts")
 
     def subsets(self, texts: Sequence[str]) -> Subsets:
         options = self.checkpoint.settled
