@@ -16,6 +16,8 @@ EMBEDDING_VERSION = 1
 """Of pooled embeddings."""
 FIRST_USE_VERSION = 1
 """Of what is looked at when a model is first used."""
+REMOVALS_VERSION = 1
+"""Of the order in which blocks are taken out; raised where another one would be found."""
 GRAPH_VERSION = 1
 """Of graphs of encoders that other libraries than torch run."""
 TOKENS_VERSION = 1

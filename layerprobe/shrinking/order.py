@@ -36,6 +36,7 @@ class Subsets:
     texts: Sequence[str]
     pooling: Pooling
     prompt: str = ""
+    max_length: int | None = None
     batch_tokens: int | None = None
 
     @torch.inference_mode()
@@ -46,7 +47,7 @@ class Subsets:
             UnsupportedArchitectureError: If no model can be made of them.
         """
         encoder, name = self.encoder, self.encoder.description.name
-        tokens = encoder.tokenize(prompted(self.prompt, self.texts))
+        tokens = encoder.tokenize(prompted(self.prompt, self.texts), max_length=self.max_length)
         model = encoder.model
         if len(blocks) < encoder.description.n_blocks:
             probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)

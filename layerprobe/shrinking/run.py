@@ -17,12 +17,13 @@ from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, Encoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
-from layerprobe.encoders.options import computed_on, load
+from layerprobe.encoders.options import computed_on, dtype_name, load
 from layerprobe.encoders.recipe import SentenceModel
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
+from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.plan import seconds_of_run
 from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
@@ -41,6 +42,7 @@ from layerprobe.shrinking.values import TRAINING, WITHIN, Loss, Removal, Shrinki
 from layerprobe.store.store import Store
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextFile
+from layerprobe.versions import REMOVALS_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +106,7 @@ def shrink(
     if isinstance(wanted, tuple):
         work.kept = {len(wanted): wanted}
     else:
-        with part(start=0, share=1, whole=10):
-            removals = removal_order(work.subsets(work.taught.validation.texts[:N_TEXTS]))
+        removals = work.order()
         work.kept = {len(each.kept): each.kept for each in removals}
     with part(start=1, share=9, whole=10):
         chosen = _sought(work) if wanted is None else len(wanted) if isinstance(wanted, tuple) else wanted
@@ -277,8 +278,22 @@ class _Work:
             texts=texts,
             pooling=options.pooling,
             prompt=options.prompt,
+            max_length=options.max_length,
             batch_tokens=options.batch_tokens,
         )
+
+    def order(self) -> tuple[Removal, ...]:
+        """Return in which order blocks go, from the store or by forward passes now."""
+        subsets, options = self.subsets(self.taught.validation.texts[:N_TEXTS]), self.checkpoint.settled
+        store = Store(options.cache_dir)
+        read = [options.pooling, options.prompt, options.max_length, dtype_name(options)]
+        key = digest([REMOVALS_VERSION, self.checkpoint.identity, *read, subsets.texts])
+        removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
+        if removals is None:
+            with part(start=0, share=1, whole=10):
+                removals = removal_order(subsets)
+            store.save_result("removals", key, removals)
+        return cast(tuple[Removal, ...], removals)
 
     def check_teacher(self) -> None:
         """Raise DataError where the whole model's embeddings say nothing of the task."""

@@ -181,6 +181,12 @@ def test_blocks_that_are_named_are_kept(folder: str) -> None:
     assert result.removals == ()
 
 
+def test_blocks_are_chosen_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = shrunk(folder, size=1)
+    monkeypatch.setattr(shrinking, "removal_order", lambda _: pytest.fail("expected the order from the store"))
+    assert shrunk(folder, size=1).removals == first.removals
+
+
 def test_half_of_the_blocks_without_a_task(folder: str) -> None:
     assert len(shrunk(folder).smaller.blocks) == 2
 
