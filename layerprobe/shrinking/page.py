@@ -87,10 +87,10 @@ def _order_words(removals: Sequence[Removal]) -> str:
 
 
 def _losses(result: Shrunk) -> list[Figure]:
-    """Return the loss by size, with what was allowed."""
+    """Return the loss by size, with what was allowed, where several were tried."""
     rows = [(each, each.loss or each.chosen_by) for each in result.tried]
     known = [(len(each.blocks), loss) for each, loss in rows if loss is not None]
-    if not known:
+    if len(known) < 2:
         return []
     ends = [(loss.value, *(loss.error.interval if loss.error else (loss.value,) * 2)) for _, loss in known]
     figure = go.Figure(
@@ -105,6 +105,6 @@ def _losses(result: Shrunk) -> list[Figure]:
     )
     figure.add_hline(y=result.within, line={"dash": "dot", "color": REFERENCE})
     figure.update_xaxes(title="Blocks kept", dtick=1)
-    figure.update_yaxes(title="Points below the whole model")
+    figure.update_yaxes(title="Points below the whole model", rangemode="tozero")
     reading = "Bars are 95 % intervals; the dotted line is what was allowed."
     return [Figure("losses", styled(figure), result.sentence, reading)]

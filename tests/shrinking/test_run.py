@@ -308,5 +308,7 @@ def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     page = (tmp_path / "shown.html").read_text()
     assert result.order.title in page
     assert "evenly spaced" in page
-    assert "plot-losses" in page
+    assert "plot-losses" not in page
+    two = dataclasses.replace(result, tried=(result.smaller, dataclasses.replace(result.smaller, blocks=(1, 2, 3))))
+    assert "plot-losses" in two.save_html(tmp_path / "two.html", plotly="cdn").read_text()
     assert "without labels" in page
