@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from layerprobe.encoders.architecture import pooler_option
+from layerprobe.encoders.architecture import count_blocks, pooler_option
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
@@ -191,8 +191,8 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
             SentenceTransformer(str(each), device="cpu", local_files_only=True).float()
             for each in (modules.parent, folder)
         )
-        if layer < encoder.description.n_blocks:
-            inner = next(name for name, each in whole[0].named_children() if isinstance(each, PreTrainedModel))
+        inner, model = next(each for each in whole[0].named_children() if isinstance(each[1], PreTrainedModel))
+        if count_blocks(model.config) != layer:
             setattr(whole[0], inner, TruncatedEncoder(encoder, layer, share=True).model)
         for i in reversed(range(1, len(source.rows))):
             if i not in layout.kept:

@@ -320,3 +320,14 @@ def test_the_card_says_what_the_folder_does(name: str, tmp_path: Path) -> None:
         exec(code.partition("```")[0].replace("path/to/this/folder", str(out)), values)
         expected = source.encode(values["texts"])
         np.testing.assert_allclose(np.asarray(values["embeddings"]), expected, rtol=0, atol=1e-6)
+
+
+def test_a_model_without_some_blocks_keeps_its_modules(tmp_path: Path) -> None:
+    folder = built(tmp_path, mean(), modules()["Normalize"](), length=20)
+    done = export_model(Model(folder, blocks=(1, 3)), tmp_path / "out", layer=2)
+    assert (done.compared_with, done.modules) == ("source", ("Pooling", "Normalize"))
+    source, written = sentence_transformer(folder), sentence_transformer(tmp_path / "out")
+    encoder = source[0].auto_model.encoder
+    encoder.layer = torch.nn.ModuleList([encoder.layer[0], encoder.layer[2]])
+    np.testing.assert_allclose(written.encode(SENTENCES), source.encode(SENTENCES), rtol=0, atol=1e-6)
+    assert "(blocks 1, 3)" in (tmp_path / "out" / "README.md").read_text()
