@@ -39,6 +39,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._rows = own
         self._loaded: dict[str, T] = {}
         self._broken = set[str]()
+        self._unlisted = set[str]()
 
     @functools.cached_property
     def own(self) -> dict[str, EntryPoint]:
@@ -46,8 +47,9 @@ class Registry(Mapping[str, T], Generic[T]):
         rows = pkgutil.resolve_name(self._rows) if isinstance(self._rows, str) else self._rows
         return {name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()}
 
-    def add(self, rows: Mapping[str, str]) -> None:
-        """Add things of layerprobe that those who have the registry are not to know."""
+    def add(self, rows: Mapping[str, str], *, listed: bool = True) -> None:
+        """Add things of layerprobe that those who have the registry are not to know; unlisted, had by name alone."""
+        self._unlisted.update(() if listed else rows)
         self.own.update({name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()})
         self.__dict__.pop("_entries", None)
 
@@ -62,10 +64,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return entries
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(name for name in self._entries if name not in self._unlisted)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

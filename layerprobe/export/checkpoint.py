@@ -191,7 +191,8 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
             SentenceTransformer(str(each), device="cpu", local_files_only=True).float()
             for each in (modules.parent, folder)
         )
-        inner, model = next(each for each in whole[0].named_children() if isinstance(each[1], PreTrainedModel))
+        held = ((name, each) for name, each in whole[0].named_children() if isinstance(each, PreTrainedModel))
+        inner, model = next(held)
         if count_blocks(model.config) != layer:
             setattr(whole[0], inner, TruncatedEncoder(encoder, layer, share=True).model)
         for i in reversed(range(1, len(source.rows))):

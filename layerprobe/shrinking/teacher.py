@@ -150,5 +150,5 @@ TEACHER = Kind(
     one_target=True,
 )
 """How a smaller model learns to give the whole one's embeddings; agreement chooses, and is no score of any task."""
-# Nobody loads a file of it, so that those who have the registry do not know it: whoever has such items does.
-KINDS.add({TEACHER.name: "layerprobe.shrinking.teacher:TEACHER"})
+# nobody loads a file of it, so that no message names it
+KINDS.add({TEACHER.name: f"{__name__}:TEACHER"}, listed=False)

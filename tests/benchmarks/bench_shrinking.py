@@ -184,7 +184,7 @@ def main(given: Sequence[str] | None = None) -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     n_texts = HELD_OUT + TRAINING.batch_size * max(arguments.steps + 1, arguments.points)
-    every = arguments.texts.read_text().splitlines() if arguments.texts else Language().sentences(n_texts, seed=3)
+    every = arguments.texts.read_text().splitlines() if arguments.texts else list(Language().sentences(n_texts, seed=3))
     held_out, texts = every[:HELD_OUT], every[HELD_OUT:n_texts]
     whole, cut = (load_encoder(Model(MODEL, blocks=blocks), device="cpu") for blocks in (None, BLOCKS))
     teacher = normalised(embed_layers(whole, whole.tokenize(texts, max_length=LENGTH))[-1])

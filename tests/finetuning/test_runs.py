@@ -377,6 +377,8 @@ OTHER_PROTOCOLS: dict[str, Any] = {
     "lora_alpha": 4,
     "lora_modules": ("query",),
     "gradient_checkpointing": True,
+    "dropout": False,
+    "evaluations": 2,
 }
 
 

@@ -8,12 +8,10 @@ import torch
 from scipy.stats import pearsonr
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.losses import PreparedItems
 from layerprobe.shrinking.loss import LikeTeacher
 from layerprobe.shrinking.teacher import Taught, agreement, agreement_by_text, shared_neighbours
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
-from layerprobe.tasks.values import Items
 
 RNG = np.random.default_rng(0)
 OURS, THEIRS = RNG.normal(size=(30, 5)), RNG.normal(size=(30, 8))
@@ -58,8 +56,6 @@ def test_items_hold_texts_and_embeddings() -> None:
     np.testing.assert_array_equal(items.take([2, 0]).gold, [[0, 0], [1, 0]])
     assert items.take([0]).join(items.take([1, 2])) == items
     assert items.prompted("x: ").texts == ("x: a", "x: b", "x: c")
-    again = from_json(Items, to_json(items))
-    assert again == items
     with pytest.raises(DataError, match="a finite embedding for each of 3 texts"):
         Taught.of(["a", "b", "c"], np.full((3, 2), np.nan, dtype=np.float32)).check(None, labels=(), split="train")  # type: ignore[arg-type]
 
