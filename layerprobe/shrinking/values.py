@@ -1,6 +1,8 @@
 """What making a model smaller showed. Values only."""
 
+import contextlib
 import math
+import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,11 +40,14 @@ def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal
     Raises:
         DataError: If it is none of these.
     """
-    if size is None or isinstance(size, int):
-        return size
-    if not isinstance(size, str):
-        return tuple(size)
-    text = size.strip()
+    if size is None:
+        return None
+    if not isinstance(size, str | bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(size)  # type: ignore[arg-type]
+        with contextlib.suppress(TypeError):
+            return tuple(map(operator.index, size))  # type: ignore[arg-type]
+    text = str(size).strip()
     if re.fullmatch(r"\d{1,9}(,\s*\d{1,9})*", text):
         blocks = tuple(map(int, text.split(",")))
         return blocks if len(blocks) > 1 else blocks[0]

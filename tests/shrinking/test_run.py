@@ -176,7 +176,7 @@ def test_a_size_leads_to_the_most_blocks_that_fit(
 
 
 def test_blocks_that_are_named_are_kept(folder: str) -> None:
-    result = shrunk(folder, size=[1, 4])
+    result = shrunk(folder, size=np.array([1, 4]))
     assert result.smaller.blocks == (1, 4)
     assert result.removals == ()
 
@@ -235,6 +235,9 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
         ({"size": 4}, "expected 1 to 3 blocks of .* to keep, got 4"),
         ({"size": 0}, "expected 1 to 3 blocks of .* to keep, got 0"),
         ({"size": "1,2,3,4"}, "expected fewer than the 4 blocks"),
+        ({"size": 0.5}, "expected a number of blocks such as 3"),
+        ({"size": True}, "expected a number of blocks such as 3"),
+        ({"size": ["a"]}, "expected a number of blocks such as 3"),
         ({"size": "half"}, "expected a number of blocks such as 3"),
         ({"size": "1%"}, "expected a size that can be reached: a model of one block has"),
         ({"size": "1000x"}, "expected a size that can be reached: a model of one block is"),

@@ -104,10 +104,13 @@ def shrink(
         raise typer.BadParameter("expected a task with --tune: give --task FILE")
 
     # only now: an error in the data needs no torch
+    from layerprobe.export.checkpoint import check_target
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.shrinking.run import shrink as make_smaller
     from layerprobe.tasks.corpus import load_corpus
 
+    if out is not None:
+        check_target(out, overwrite=overwrite)  # before anything is trained
     corpus = load_corpus(texts) if texts else _of_task(task)
     checkpoint = embedding.resolve(model)
     how: dict[str, Any] = {
