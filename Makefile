@@ -10,7 +10,10 @@ demo: $(READY)
 
 # ---- checks ---------------------------------------------------------------------------------------------
 
-test: lint types imports unit docs notebooks
+# Two at a time what needs one core; the tests take all of them.
+test: $(READY)
+	$(MAKE) --jobs 2 --output-sync=target notebooks lint types imports docs
+	$(MAKE) unit
 
 lint: $(READY)
 	$(BIN)/ruff check .
