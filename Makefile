@@ -12,7 +12,7 @@ demo: $(READY)
 
 # Two at a time what needs one core; the tests take all of them.
 test: $(READY)
-	$(MAKE) --jobs 2 --output-sync=target notebooks lint types imports docs
+	$(MAKE) --jobs 2 --output-sync=target types notebooks lint imports docs
 	$(MAKE) unit
 
 lint: $(READY)
@@ -33,8 +33,10 @@ docs: $(READY)
 	$(BIN)/python docs/gallery.py
 	$(BIN)/zensical build --strict
 
-notebooks: $(READY)
-	$(BIN)/python notebooks/execute.py
+notebooks: $(patsubst notebooks/%.ipynb,notebook-%,$(wildcard notebooks/*.ipynb))
+
+notebook-%: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py $*.ipynb
 
 # ---- longer things --------------------------------------------------------------------------------------
 
