@@ -51,6 +51,16 @@ def bench(
         list[str] | None,
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
     ] = None,
+    entry: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entry",
+            "-e",
+            metavar="PACKAGE:STRATEGY",
+            help="Also play a strategy of another package, a function of a Trial; can be given again. The rules of "
+            "entry are in docs/results/dropbench-rules.md.",
+        ),
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Print all rules and curves, and how each rule calls drops.")
     ] = False,
@@ -66,7 +76,9 @@ def bench(
     Example:  [bold]layerprobe lab bench --budget converged --report dropbench.html[/bold]
     """
     from layerprobe.lab.dropbench.bench import bench_predictors
+    from layerprobe.lab.dropbench.door import load_entry
     from layerprobe.lab.dropbench.rules import tuned_rules
+    from layerprobe.lab.dropbench.strategies import training_strategies
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
     if searched and zoo:
@@ -74,9 +86,10 @@ def bench(
     tuned = tuned or searched
     kept_out = read_searched if searched else read_kept_out
     models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
+    strategies = [*map(load_entry, entry or ()), *training_strategies()]
     with output.progress(level):
         rules = tuned_rules() if tuned else None
-        result = bench_predictors(models, rules=rules, budgets=budget or ())
+        result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
     output.result(result, *_parts(result, tuned=tuned, everything=everything))
     report.write(output, result)
 

@@ -138,10 +138,10 @@ def worth_printing(names: Iterable[str]) -> list[str]:
 
 
 def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
-    """Return the strategies that train, and the rules that are worth a look among them."""
-    rules = [each.strategy for each in budget.strategies if each.needs != "training"]
-    kept = set(rules if everything else worth_printing(rules))
-    return [each for each in budget.strategies if each.needs == "training" or each.strategy in kept]
+    """Return the strategies that are no rules, and the rules that are worth a look among them."""
+    rules = [each.rule for each in budget.rules]
+    hidden = set() if everything else set(rules) - set(worth_printing(rules))
+    return [each for each in budget.strategies if each.strategy not in hidden]
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:

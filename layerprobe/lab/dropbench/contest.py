@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from layerprobe.lab.dropbench.truth import (
     regrets,
     seed_variance,
 )
-from layerprobe.lab.dropbench.values import Score, StrategyOutcome, StrategyScores
+from layerprobe.lab.dropbench.values import Needs, Score, StrategyOutcome, StrategyScores
 
 Array = NDArray[np.float64]
 
@@ -45,7 +46,9 @@ def contest(
             outcomes = [_outcome(*played[row]) for row in there]
             tasks = [models[row].entry.task for row in there]
             fresh = all(len(choice.seeds) < len(model.tuned.seeds) for model, choices in played for choice in choices)
-            scored.append(_scores(strategy, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
+            looked = [strategy.needs or choice.needs for _, choices in played for choice in choices]
+            needs = max(filter(None, looked), key=get_args(Needs).index)
+            scored.append(_scores(strategy, needs, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
         report("strategies", number + 1, len(strategies))
     return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
 
@@ -107,6 +110,7 @@ def _mean(values: Iterable[float]) -> float:
 
 def _scores(
     strategy: Strategy,
+    needs: Needs,
     outcomes: Sequence[StrategyOutcome],
     tasks: Sequence[str],
     counts: Array,
@@ -132,7 +136,7 @@ def _scores(
     return StrategyScores(
         strategy=strategy.name,
         source=strategy.source,
-        needs=strategy.needs,
+        needs=needs,
         fresh=fresh,
         mean=mean_of(_mean(each.distances) for each in outcomes),
         median=_certain(score_of(weighted_quantiles(lost, rows), level)),

@@ -79,6 +79,8 @@ class Choice:
     """The smallest layer that it says is no worse than the best by more than half a point."""
     score: float | None = None
     """Test score of the model that it hands over, where that is not TMFT at the layer."""
+    needs: Needs | None = None
+    """What it looked at, of a strategy that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,7 +90,8 @@ class Strategy:
     name: str
     source: str
     """Who proposed it, or what it is a control for."""
-    needs: Needs
+    needs: Needs | None
+    """What it looks at; None: that of each choice, which says so."""
     choose: Callable[[Recorded], Sequence[Choice]]
     """Equally likely choices, such as one for each seed to begin with; none where the records lack what it needs."""
 
@@ -190,7 +193,7 @@ def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own: bool
 
 _SCAN_SOURCES: dict[Weighting, str] = {
     "falling": "layerprobe; deep supervision: Lee et al. 2015 (1409.5185)",
-    "equal": "AdaptiveLayerLoss of sentence-transformers; Li et al. 2024 (2402.14776)",
+    "equal": "the sum of the losses of all layers; deep supervision: Lee et al. 2015 (1409.5185)",
     "random": "one-shot search: Bender et al. 2018 (ICML)",
     "sandwich": "Yu and Huang 2019 (1903.05134)",
 }
