@@ -46,8 +46,8 @@ def contest(
             outcomes = [_outcome(*played[row]) for row in there]
             tasks = [models[row].entry.task for row in there]
             fresh = all(len(choice.seeds) < len(model.tuned.seeds) for model, choices in played for choice in choices)
-            looked = [strategy.needs or choice.needs for _, choices in played for choice in choices]
-            needs = max(filter(None, looked), key=get_args(Needs).index)
+            looked: list[Needs | None] = [strategy.needs or each.needs for _, choices in played for each in choices]
+            needs = max((each for each in looked if each is not None), key=get_args(Needs).index)
             scored.append(_scores(strategy, needs, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
         report("strategies", number + 1, len(strategies))
     return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
