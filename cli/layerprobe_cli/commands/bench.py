@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Report
+from layerprobe_cli.options import Device, Precision, Report
 from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ def bench(
     zoo: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[ZOO.json]...",
-            help="Models whose drops are known from fine-tuning; several files are put together.",
+            metavar="[ZOO.json]...|CONTEST.toml",
+            help="Models whose drops are known from fine-tuning; several files are put together. A TOML file names "
+            "encoders of the Hub, which are fine-tuned at every layer first.",
             show_default="the zoos that come with layerprobe",
         ),
     ] = None,
@@ -61,6 +62,15 @@ def bench(
             "entry are in docs/results/dropbench-rules.md.",
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of a contest.", show_default="the file's name in this folder"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the encoders of a contest and their hours; no model, no network.")
+    ] = False,
+    device: Device = "auto",
+    dtype: Precision = "float32",
     everything: Annotated[
         bool, typer.Option("--all", help="Print all rules and curves, and how each rule calls drops.")
     ] = False,
@@ -75,6 +85,7 @@ def bench(
 
     Example:  [bold]layerprobe lab bench --budget converged --report dropbench.html[/bold]
     """
+    from layerprobe.encoders.model import Options
     from layerprobe.lab.dropbench.bench import bench_predictors
     from layerprobe.lab.dropbench.door import load_entry
     from layerprobe.lab.dropbench.rules import tuned_rules
@@ -83,11 +94,28 @@ def bench(
 
     if searched and zoo:
         raise typer.BadParameter("expected files or --searched, got both")
-    tuned = tuned or searched
-    kept_out = read_searched if searched else read_kept_out
-    models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
+    tomls = [file for file in zoo or () if file.suffix.lower() == ".toml"]
+    if tomls and len(zoo or ()) > 1:
+        raise typer.BadParameter("expected one contest alone, or zoos, got both")
+    if (out or dry_run) and not tomls:
+        raise typer.BadParameter("expected a contest, a TOML file, for --out and --dry-run, got none")
     strategies = [*map(load_entry, entry or ()), *training_strategies()]
+    if tomls:
+        from layerprobe.lab.studies.encoders import load_contest, plan_contest, run_contest
+
+        contest = load_contest(tomls[0])
+        if dry_run:
+            plan = plan_contest(contest)
+            output.result(plan, plan.table.titled)
+            return
+    tuned = bool(tuned or searched or tomls)
     with output.progress(level):
+        if tomls:
+            models = run_contest(contest, out or contest.name, options=Options(device=device, dtype=dtype))
+        elif tuned and not zoo:
+            models = read_searched() if searched else read_kept_out()
+        else:
+            models = read_zoo(*(zoo or ()))
         rules = tuned_rules() if tuned else None
         result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
     output.result(result, *_parts(result, tuned=tuned, everything=everything))
