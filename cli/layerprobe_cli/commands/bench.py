@@ -88,7 +88,7 @@ def bench(
     from layerprobe.encoders.model import Options
     from layerprobe.lab.dropbench.bench import bench_predictors
     from layerprobe.lab.dropbench.door import load_entry
-    from layerprobe.lab.dropbench.rules import tuned_rules
+    from layerprobe.lab.dropbench.rules import tuned_rules, unfitted_rules
     from layerprobe.lab.dropbench.strategies import training_strategies
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
@@ -116,7 +116,7 @@ def bench(
             models = read_searched() if searched else read_kept_out()
         else:
             models = read_zoo(*(zoo or ()))
-        rules = tuned_rules() if tuned else None
+        rules = [*tuned_rules(), *unfitted_rules(models.entries)] if tuned else None
         result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
     output.result(result, *_parts(result, tuned=tuned, everything=everything))
     report.write(output, result)
@@ -150,7 +150,8 @@ def _parts(result: Bench, *, tuned: bool, everything: bool) -> Iterator[Table | 
         f"\nIntervals: {result.level:.0%}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
         "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
-        "within half a point of it is so; seen seeds: scored on seeds that it looked at."
+        "within half a point of it is so; seen seeds: scored on seeds that it looked at. Rows that share a letter do "
+        "not differ significantly, all pairs at once."
     )
     if everything:
         yield (

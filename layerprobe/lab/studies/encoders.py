@@ -26,6 +26,7 @@ from layerprobe.lab.studies.run import ZOO, loaded_task
 from layerprobe.lab.studies.toml import taken_lab_task
 from layerprobe.lab.studies.values import LabTask
 from layerprobe.names import short_name
+from layerprobe.readings.registry import RIVALS
 from layerprobe.results.table import Table, columns_of
 from layerprobe.tasks.toml import model_reader
 from layerprobe.versions import __version__, versions
@@ -238,6 +239,7 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
                     corpus="its own",
                     seeds=contest.finetuning_seeds,
                     scans=contest.scans,
+                    unlisted=RIVALS,
                 )
             except TrainingError as error:
                 logger.warning("%s is left out: %s", model.id, error)
