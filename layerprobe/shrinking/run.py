@@ -17,14 +17,14 @@ from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, Encoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
-from layerprobe.encoders.options import computed_on, dtype_name, load
+from layerprobe.encoders.options import dtype_name, load
 from layerprobe.encoders.recipe import SentenceModel
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import digest
-from layerprobe.finetuning.plan import seconds_of_run
+from layerprobe.finetuning.plan import plan_tuning
 from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
@@ -33,6 +33,7 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import HERE, Workers
+from layerprobe.metrics.names import Split
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.shrinking.losses import Compared, has_untrained_outputs
@@ -41,6 +42,7 @@ from layerprobe.shrinking.teacher import Taught, agreement
 from layerprobe.shrinking.values import TRAINING, WITHIN, Loss, Removal, ShrinkingPlan, Shrunk, Size, Smaller, read_size
 from layerprobe.store.store import Store
 from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task, TextFile
 from layerprobe.versions import REMOVALS_VERSION
 
@@ -97,9 +99,8 @@ def shrink(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    asked = read_size(size)
-    work = _Work.of(model, texts, task, seeds=seeds, protocol=protocol, tune=tune, within=within, ray=ray)
-    wanted = _wanted(work, asked)
+    work = _Work.of(model, texts, task, size=size, seeds=seeds, protocol=protocol, tune=tune, within=within, ray=ray)
+    wanted = work.wanted
     work.check_teacher()
     work.teach()
     removals: tuple[Removal, ...] = ()
@@ -146,49 +147,50 @@ def plan_shrinking(
     Raises:
         LayerProbeError: As `shrink`, before its first pass.
     """
-    checkpoint, distinct, seeds, protocol = _agreed(model, texts, seeds, protocol)
-    encoder, n_blocks = load(checkpoint), count_blocks(checkpoint.config)
-    some = distinct[:: max(1, len(distinct) // 400)][:400]
-    rng = np.random.default_rng(0)
-    timed = _split(some, rng.normal(size=(len(some), encoder.description.hidden_size)).astype(np.float32), "timed")
-    run = seconds_of_run(encoder, timed, protocol) * len(distinct) / len(timed.train)
-    pass_ = run / protocol.epochs / 3  # a step is about a forward and two backward passes
-    sizes = max(1, math.ceil(math.log2(n_blocks))) if size is None and task is not None else 1
-    seconds = pass_ + pass_ * N_TEXTS / len(distinct) * n_blocks**2 / 3 + run * (sizes + len(seeds) - 1)
-    if task is not None and tune:
-        one = seconds_of_run(encoder, task, agreed(tune if tune is not True else None, checkpoint)[0])
-        seconds += 2 * one * (sizes + len(seeds) - 1)
+    work = _Work.of(model, texts, task, size=size, seeds=seeds, protocol=protocol, tune=tune)
+    wanted, blocks, more = work.wanted, work.n_blocks, len(work.seeds) - 1
+    sizes = _most_sizes(0, blocks) if wanted is None else [len(wanted) if isinstance(wanted, tuple) else wanted]
+    steps = sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
+    # a step is about a forward and two backward passes: all texts go through the whole model once, some through each
+    # model without one block
+    passes = 1 if isinstance(wanted, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
+    some = work.texts[:: max(1, len(work.texts) // 400)][:400]
+    drawn = np.random.default_rng(0).normal(size=(len(some), work.whole.description.hidden_size))
+    timed = _split(some, drawn.astype(np.float32), "timed")
+    all_steps = (steps + (blocks + 1) * passes / 3 / work.protocol.epochs) * len(work.texts) / len(timed.train)
+    plans = [plan_tuning(work.checkpoint, timed, block_steps=lambda _: all_steps, protocol=work.protocol)]
+    if work.compared is not None and work.compared.tuning is not None:
+        tuned, tuning = steps + (1 + more) * (blocks + 1), work.compared.tuning
+        plans.append(plan_tuning(work.checkpoint, work.compared.task, block_steps=lambda _: tuned, protocol=tuning))
     return ShrinkingPlan(
-        model=checkpoint.label,
-        n_texts=len(distinct),
-        sizes=sizes,
-        seeds=len(seeds),
-        seconds=seconds,
-        computed_on=computed_on(checkpoint.options),
+        model=work.checkpoint.label,
+        n_texts=len(work.texts),
+        sizes=len(sizes),
+        seeds=len(work.seeds),
+        seconds=sum(plan.seconds for plan in plans),
+        computed_on=plans[0].computed_on,
     )
 
 
-def _agreed(
-    model: ModelLike, texts: Texts, seeds: Seeds, protocol: Protocol | None
-) -> tuple[Checkpoint, Sequence[str], tuple[int, ...], Protocol]:
-    """Return the model, the texts, seeds and the protocol, checked; the model reads and pools as the protocol."""
-    distinct = tuple(distinct_texts(texts.texts if isinstance(texts, TextFile) else texts))
-    checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
-    protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
-    # the whole model, the smaller one and what is exported of it cut texts alike
-    source = checkpoint.recipe.source
-    own = source.reading.get("max_seq_length") if isinstance(source, SentenceModel) else None
-    length = checkpoint.settled.max_length or min(own or DEFAULT_MAX_LENGTH, DEFAULT_MAX_LENGTH)
-    protocol, checkpoint = replace(protocol, max_length=length), checkpoint.with_options(max_length=length)
-    if count_blocks(checkpoint.config) < 2:
-        raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
-    least = protocol.batch_size + 2 * _held_out(len(distinct))
-    if len(distinct) < least:
-        raise DataError(
-            f"expected at least {least} different texts, a step of {protocol.batch_size} and as many to measure on, "
-            f"got {len(distinct)}: give more texts, a few thousand at least, or a smaller batch"
-        )
-    return checkpoint, distinct, tuple(check_seeds(seeds)), protocol
+def _most_sizes(low: int, high: int) -> list[int]:
+    """Return the sizes that `_sought` tries where the loss of none is within the margin: the most, and the largest."""
+    k = (low + high) // 2
+    return [k, *_most_sizes(k, high)] if high - low > 1 else []
+
+
+def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the texts by which the task does not score or choose, and a warning that counts those left out."""
+    splits: tuple[Split, ...] = () if task is None else ("validation", "test")
+    where = {plain(text): split for split in splits for side in cast(Task, task).split(split).sides for text in side}
+    found = [where.get(plain(text)) for text in texts]
+    counts = [f"{found.count(split):,} in its {split} split" for split in splits[::-1] if split in found]
+    if task is None or not counts:
+        return tuple(texts), ()
+    said = f"of {len(texts):,} texts to train on, the task has {' and '.join(counts)}"
+    if task.keep_overlaps:
+        return tuple(texts), (f"{said}, and they are kept: the loss is spoilt",)
+    left = tuple(text for text, split in zip(texts, found, strict=True) if split is None)
+    return left, (f"{said}: left out; --keep-overlaps keeps such texts",)
 
 
 def _held_out(n: int) -> int:
@@ -222,6 +224,11 @@ class _Work:
     """Blocks by their number."""
     tried: dict[int, Smaller] = field(default_factory=dict)
 
+    wanted: int | tuple[int, ...] | None = None
+    """How many blocks were requested, or which; None where they are to be sought."""
+    left_out: tuple[str, ...] = ()
+    """What of the texts was left out, in a sentence."""
+
     @classmethod
     def of(
         cls,
@@ -229,36 +236,57 @@ class _Work:
         texts: Texts,
         task: Task | None,
         *,
+        size: Size | None,
         seeds: Seeds,
         protocol: Protocol | None,
         tune: Protocol | bool,
-        within: float,
-        ray: str | None,
+        within: float = WITHIN,
+        ray: str | None = None,
     ) -> "_Work":
-        """Check all arguments but the size."""
+        """Check all arguments; the model reads and pools as the protocol."""
+        asked = read_size(size)
         if not 0 < within < math.inf:
             raise DataError(f"expected points above 0 that the smaller model may be worse by, got {within}")
         if tune and task is None:
             raise DataError("expected a task to fine-tune on, got none")
-        checkpoint, distinct, seeds, protocol = _agreed(model, texts, seeds, protocol)
+        distinct = distinct_texts(texts.texts if isinstance(texts, TextFile) else texts)
+        task = None if task is None else checked_task(task)
+        listed, left_out = _apart(distinct, task)
+        checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
+        protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
+        # the whole model, the smaller one and what is exported of it cut texts alike
+        source = checkpoint.recipe.source
+        own = source.reading.get("max_seq_length") if isinstance(source, SentenceModel) else None
+        length = checkpoint.settled.max_length or min(own or DEFAULT_MAX_LENGTH, DEFAULT_MAX_LENGTH)
+        protocol, checkpoint = replace(protocol, max_length=length), checkpoint.with_options(max_length=length)
+        if count_blocks(checkpoint.config) < 2:
+            raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
+        least = protocol.batch_size + 2 * _held_out(len(listed))
+        if len(listed) < least:
+            raise DataError(
+                f"expected at least {least} different texts, a step of {protocol.batch_size} and as many to measure "
+                f"on, got {len(listed)}{' that the task does not test' * bool(left_out)}: give more texts, a few "
+                "thousand at least, or a smaller batch"
+            )
         compared = None
         if task is not None:
-            task = checked_task(task)
             tuning = agreed(None if tune is True else tune, checkpoint)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
             compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=within)
         options = checkpoint.options
-        machines = HERE if ray is None else workers_of(options, Store(options.cache_dir).root, ray=ray)
-        return cls(
+        work = cls(
             checkpoint=checkpoint,
             whole=load(checkpoint),
-            texts=distinct,
+            texts=listed,
             compared=compared,
-            seeds=seeds,
+            seeds=tuple(check_seeds(seeds)),
             protocol=protocol,
-            workers=machines,
+            workers=HERE if ray is None else workers_of(options, Store(options.cache_dir).root, ray=ray),
+            left_out=left_out,
         )
+        work.wanted = _wanted(work, asked)
+        return work
 
     @property
     def n_blocks(self) -> int:
@@ -353,21 +381,22 @@ class _Work:
             own = replace(self.subsets(texts), encoder=load(models[0])).embeddings(range(1, k + 1))
             on_task = 100 * agreement(own, self.subsets(texts).embeddings(range(1, self.n_blocks + 1)))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None
-        return replace(small, speed=self.speed(k), on_task=on_task, chosen_by=chosen_by)
+        return replace(small, speed=self.speeds([k])[k], on_task=on_task, chosen_by=chosen_by)
 
-    def speed(self, k: int) -> float:
-        """Return how many times as fast as the whole model one of `k` blocks is; which ones they are is the same."""
+    def speeds(self, sizes: Sequence[int]) -> dict[int, float]:
+        """Return how many times as fast as the whole model those of so many blocks are, whichever these are."""
         settings = TIMED if self.whole.reader is None else IMAGES
-        fast, slow = profile_layers(self.whole, (k, self.n_blocks), settings, pooling=self.protocol.pooling)
-        return slow.costs[0].seconds / fast.costs[0].seconds
+        *fast, slow = profile_layers(self.whole, (*sizes, self.n_blocks), settings, pooling=self.protocol.pooling)
+        return {each.layer: slow.costs[0].seconds / each.costs[0].seconds for each in fast}
 
     def warnings(self, small: Smaller) -> list[str]:
         """Return what a reader should know."""
         if small.on_task is None or min(small.agreement) - small.on_task <= FAR:
-            return []
+            return [*self.left_out]
         return [
+            *self.left_out,
             f"on the task's texts the smaller model agrees with the whole one by {small.on_task:.1f}, on held-out "
-            f"texts by {min(small.agreement):.1f}: these are unlike; train on texts of the task's domain and language"
+            f"texts by {min(small.agreement):.1f}: these are unlike; train on texts of the task's domain and language",
         ]
 
 
@@ -383,7 +412,7 @@ def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
             fits = [k for k in range(1, n_blocks) if share[k] <= least * share[-1]]
             reached = f"a model of one block has {share[1] / share[-1]:.0%}"
         case (float(least), "x"):
-            speeds = {k: work.speed(k) for k in range(1, n_blocks)}
+            speeds = work.speeds(range(1, n_blocks))
             fits = [k for k, speed in speeds.items() if speed >= least]
             reached = f"a model of one block is {speeds[1]:.1f} times as fast"
         case tuple():

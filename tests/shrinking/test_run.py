@@ -17,7 +17,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
-from layerprobe.finetuning import epochs
+from layerprobe.finetuning import epochs, plan
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
@@ -168,7 +168,7 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
 def test_a_size_leads_to_the_most_blocks_that_fit(
     folder: str, monkeypatch: pytest.MonkeyPatch, size: str, blocks: int
 ) -> None:
-    monkeypatch.setattr(shrinking._Work, "speed", lambda work, k: work.n_blocks / k)
+    monkeypatch.setattr(shrinking._Work, "speeds", lambda work, sizes: {k: work.n_blocks / k for k in sizes})
     result = shrunk(folder, size=size)
     assert len(result.smaller.blocks) == blocks
     if size == "80%":
@@ -247,9 +247,13 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
     ],
     ids=str,
 )
-def test_what_cannot_be(folder: str, how: dict[str, Any], said: str) -> None:
+def test_what_cannot_be(folder: str, how: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "extract", lambda *_: pytest.fail("expected it to be refused before anything"))
     with pytest.raises(DataError, match=said):
         shrunk(folder, **how)
+    if "within" not in how:
+        with pytest.raises(DataError, match=said):
+            plan_shrinking(folder, TEXTS, **{"protocol": PROTOCOL, **how})
 
 
 @pytest.mark.parametrize("blocks", [[0, 1], [2, 5], [2, 1], []], ids=str)
@@ -260,12 +264,45 @@ def test_blocks_that_do_not_exist(folder: str, blocks: list[int]) -> None:
 
 def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path) -> None:
     model = Model(folder, cache_dir=tmp_path)
-    plan = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
-    assert (plan.n_texts, plan.sizes, plan.seeds) == (len(TEXTS), 2, 3)
-    assert plan.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
-    assert "210 texts are embedded once" in plan.sentence
+    planned = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
+    assert (planned.n_texts, planned.sizes, planned.seeds) == (len(TEXTS), 2, 3)
+    assert planned.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
+    assert "210 texts are embedded once" in planned.sentence
     assert not list(tmp_path.glob("runs/*"))
     assert not list(tmp_path.glob("embeddings/*"))
+
+
+def test_a_plan_counts_the_blocks_that_are_left(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 80.0)
+    texts = len(TEXTS) / (len(TEXTS) - 2 * 21)
+    one, three = (plan_shrinking(folder, TEXTS, size=size, protocol=PROTOCOL) for size in ([1], [1, 2, 4]))
+    embedding = 5 / 3 / PROTOCOL.epochs
+    assert one.seconds == pytest.approx(80 / 5 * (2 + embedding) * texts)
+    assert three.seconds == pytest.approx(80 / 5 * (4 + embedding) * texts)
+    tuned = plan_shrinking(folder, TEXTS, toy_task_of("sts"), size=[1], seeds=3, tune=TUNING, protocol=PROTOCOL)
+    assert tuned.seconds == pytest.approx(80 / 5 * ((3 * 2 + embedding) * texts + 3 * 2 + 3 * 5))
+
+
+def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
+    task = toy_task_of("sts")
+    tested = [next(iter(task.test.sides[1])).upper(), f" {task.test.sides[0][0]} ", task.validation.sides[0][1]]
+    result = shrunk(folder, task, size=[4], protocol=PROTOCOL)
+    spoilt = shrink(folder, [*TEXTS, *tested], task, size=[4], protocol=PROTOCOL)
+    assert spoilt.smaller.folders == result.smaller.folders
+    (warning,) = spoilt.warnings
+    assert warning == (
+        "of 213 texts to train on, the task has 2 in its test split and 1 in its validation split: left out; "
+        "--keep-overlaps keeps such texts"
+    )
+    assert plan_shrinking(folder, [*TEXTS, *tested], task, size=1, protocol=PROTOCOL).n_texts == 210
+    spoiling = dataclasses.replace(task, keep_overlaps=True)
+    kept = shrink(folder, [*TEXTS, *tested], spoiling, size=[4], protocol=PROTOCOL)
+    assert kept.n_texts + 2 * kept.n_held_out == 213
+    assert kept.warnings[0].endswith(
+        "2 in its test split and 1 in its validation split, and they are kept: the loss is spoilt"
+    )
+    with pytest.raises(DataError, match="got 0 that the task does not test"):
+        shrink(folder, tested, task, size=1)
 
 
 # ---- what is said ----------------------------------------------------------------------------------------
