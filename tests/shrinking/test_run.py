@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
+from layerprobe.encoders.backends import choice
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
@@ -22,7 +24,7 @@ from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.across import score
 from layerprobe.shrinking import run as shrinking
@@ -120,6 +122,60 @@ def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: 
     assert loss.whole == pytest.approx((score(folder, task).scores[-1],), abs=0.01)
 
 
+def test_fewer_dimensions_are_measured_and_exported(folder: str, tmp_path: Path) -> None:
+    task = toy_task_of("sts")
+    result = shrunk(folder, task, size=2, dimensions=4)
+    assert "4 of 16 dimensions" in result.sentence
+    theirs = extract(f"{result.folder}/{MODEL}", [*task.test.texts, *TEXTS])
+    weight = load_file(f"{result.dense}/model.safetensors")["linear.weight"]
+    np.testing.assert_allclose(weight @ weight.T, np.eye(4), atol=1e-5)
+    u, v = (theirs.layer(2)[theirs.rows(side)] @ weight.T for side in task.test.sides)
+    assert result.smaller.as_it_is is not None
+    assert result.smaller.as_it_is.small[0] == pytest.approx(100 * spearman(cosine_scores(u, v), task.test.gold))
+    whole = last_layer(folder)
+    small = theirs.layer(2)[theirs.rows(TEXTS)]
+    lost = [1 - agreement(small @ each.T, whole) for each in (weight, np.eye(16)[:4])]
+    assert lost[0] < lost[1], "expected it to be better than the first dimensions"
+    export_model(result.folder, tmp_path / "small", made=result.account, dense=result.dense)
+    encoded = SentenceTransformer(str(tmp_path / "small"), device="cpu").encode(TEXTS[:4], convert_to_numpy=True)
+    np.testing.assert_allclose(encoded, (small @ weight.T)[:4], atol=1e-6)
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "4 of 16 dimensions" in card
+    assert "with Dense" in card
+    with pytest.raises(DataError, match="expected the directory of a run"):
+        export_model(folder, tmp_path / "other", layer=2, dense=result.dense)
+    with pytest.raises(DataError, match="holds none; make the model smaller again"):
+        export_model(result.folder, tmp_path / "other", dense=tmp_path)
+    Path(f"{result.dense}/model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"expected a map to fewer dimensions: .* make the model smaller again"):
+        export_model(result.folder, tmp_path / "other", dense=result.dense)
+
+
+def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(choice, "SECONDS", 0.0)
+    result = shrunk(folder, toy_task_of("sts"), size=2, dimensions=4, front=True)
+    assert len(result.front) == 2 * 2 * 7
+    known = {(len(each.blocks), each.run_by, each.dimensions): each for each in result.front}
+    whole, small = known[4, "torch", 16], known[2, "torch", 4]
+    assert whole.loss is not None
+    assert (whole.loss.value, whole.agreement) == (0.0, pytest.approx(100))
+    assert small.loss is not None
+    assert small.loss == result.smaller.loss
+    assert small.agreement == pytest.approx(result.smaller.agreement[0])
+    for (blocks, run_by, dimensions), each in known.items():
+        by_torch = known[blocks, "torch", dimensions]
+        assert each.bytes == 4 * dimensions
+        assert each.interval[0] <= each.milliseconds <= each.interval[1]
+        assert each.agreement == pytest.approx(by_torch.agreement, abs=2.0 if "int8" in run_by else 1e-3)
+        if "int8" in run_by and dimensions == 16 and blocks == 4:
+            assert each.agreement < 100 - 1e-6, "expected rounding"
+    assert len(result.ways) == len(result.front)
+    assert "plot-front" in result.save_html(tmp_path / "front.html", plotly="cdn").read_text()
+    assert from_json(Shrunk, result.to_json()) == result
+
+
 def test_after_fine_tuning_both(folder: str) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, tune=TUNING, seeds=2)
@@ -150,11 +206,11 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
 
     def known(work: Any, k: int, split: str, seeds: Any) -> Any:
         asked.append((k, split))
-        small, models = at(work, k, split, seeds)
+        small, *model = at(work, k, split, seeds)
         if split == "validation":
             error = dataclasses.replace(small.chosen_by.error, interval=(0.0, 3.0 if k < 3 else 0.5))
             small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, error=error))
-        return small, models
+        return small, *model
 
     monkeypatch.setattr(shrinking._Work, "at", known)
     result = shrunk(folder, task, within=1.0)
@@ -243,6 +299,8 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
         ({"size": "1000x"}, "expected a size that can be reached: a model of one block is"),
         ({"within": 0.0}, "expected points above 0"),
         ({"tune": True}, "expected a task to fine-tune on"),
+        ({"dimensions": 0}, "expected 1 to 15 dimensions of .* to keep, got 0"),
+        ({"dimensions": 16}, "expected 1 to 15 dimensions of .* to keep, got 16"),
         ({"protocol": Protocol(batch_size=500)}, "expected at least 542 different texts"),
     ],
     ids=str,
