@@ -11,12 +11,12 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
 from layerprobe.encoders.options import load
-from layerprobe.encoders.recipe import MODULES, Recipe, SentenceModel
+from layerprobe.encoders.recipe import Recipe, SentenceModel
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, write_checkpoint
-from layerprobe.export.layout import Layout, source_of
+from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, Layout, check_modules, source_of
 from layerprobe.export.values import ExportResult
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.serialisation import to_dict
@@ -25,10 +25,6 @@ from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
 from layerprobe.study.values import Finding, Study
-
-_FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
-_TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
-"""Modules of sentence-transformers: those that are the same behind any layer, and those trained behind the last one."""
 
 
 def export_model(
@@ -123,7 +119,7 @@ def export_model(
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
         described, kinds = saved.origin.model, saved.origin.modules
         normalize = "Normalize" in kinds
-        if left := [kind for kind in kinds if kind not in ("Transformer", *_FOR_ANY_LAYER)]:
+        if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
     if study is not None:
         _check_study(study, described)
@@ -184,19 +180,11 @@ def _as_source(
         ModelError: If it has modules that cannot be kept.
     """
     name, depth, kinds = encoder.description.name, encoder.description.n_blocks, held.kinds
-    odd = [
-        row["type"]
-        for row, kind in zip(held.rows[1:], kinds[1:], strict=True)
-        if kind not in _FOR_ANY_LAYER + _TRAINED
-        or not row["type"].startswith("sentence_transformers.")
-        or not re.fullmatch(r"\w[\w.-]*", row["path"])
+    of_others = [
+        row["type"] if re.fullmatch(r"\w[\w.-]*", row["path"]) else f"{row['type']} in {row['path']!r}"
+        for row in held.rows[1:]
     ]
-    if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
-        raise ModelError(
-            f"{name} is made of {', '.join(odd or kinds)}, of which an export cannot be made: expected Transformer, "
-            f"Pooling and {', '.join(_FOR_ANY_LAYER[1:] + _TRAINED)} of sentence-transformers; a copy of the folder "
-            f"without {MODULES} is exported without them"
-        )
+    check_modules([held.rows[0]["type"], *of_others], name=name)
     asked = [option for option in ("max_length", "prompt") if getattr(given, option) is not None]
     asked += ["end token"] * bool(end_token) + ["weights"] * (encoder.description.random_init is not None)
     asked += ["pooling"] * (given.pooling not in (None, held.pooled))
@@ -206,7 +194,7 @@ def _as_source(
         length = min((each for each in (own, most) if each), default=NO_LIMIT)
         asked += ["max_length"] * (most is not None and length < (own or most))
     fits = layer == depth and not {"pooling", "weights"} & {*asked}
-    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in _TRAINED))
+    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
     layout = replace(layout, source=held, kept=kept, asked=tuple(asked), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in kept]:

@@ -1,7 +1,8 @@
 """Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,14 @@ from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
-from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.overlaps import checked_task
-from layerprobe.tasks.values import Examples, Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextSplit
+
+Array = NDArray[np.float64]
+Layer = NDArray[np.float32]
+Rows = Callable[[Sequence[str]], NDArray[np.int64]]
+"""Texts -> their rows among embeddings."""
 
 
 def zero_shot(
@@ -76,9 +82,9 @@ def probed(
     by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe.fit(
-            probe.features(*_sides(fitted, layer, train)),
+            probe.features(*_sides(fitted.measured(layer), fitted.rows, train)),
             np.array(train.targets),
-            probe.features(*_sides(embeddings, layer, examples)),
+            probe.features(*_sides(embeddings.measured(layer), embeddings.rows, examples)),
         )
         with naming_layer(layer, embeddings):
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
@@ -86,6 +92,34 @@ def probed(
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
+
+
+def check_by_embeddings(kind: Kind) -> None:
+    """Raise DataError if items of a kind are scored by the states of tokens, not by one embedding a text."""
+    if kind.zero_shot == "own" and kind.outputs is None:
+        raise DataError(f"expected a task that is scored by embeddings of texts, got one of kind {kind.name}")
+
+
+def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
+    """Return what untrained (text, width) embeddings of a layer output for items, as `Kind.score` takes it.
+
+    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says. `rows` are of
+    the items' texts, and of those of the train split where there is a probe.
+
+    Raises:
+        DataError: If there is no output for one.
+    """
+    kind = KINDS[task.kind]
+    if (own := kind.load("outputs")) is not None:
+        outputs: Array = own(values, rows, items)
+        return outputs
+    u, v = _sides(values, rows, items)
+    if kind.zero_shot == "cosine":
+        assert v is not None
+        return cosine_scores(u, v)
+    probe, train = cast(Probe, kind.load("probe")), task.examples("train")
+    fitted = probe.features(*_sides(values, rows, train))
+    return probe.fit(fitted, np.array(train.targets), probe.features(u, v))
 
 
 def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
@@ -138,16 +172,12 @@ def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
 def _cosines(
     embeddings: Embeddings, layer: int, task: Task, split: TextSplit, *, threshold: float | None = None
 ) -> Evaluation:
-    examples = task.examples(split)
-    u, v = _sides(embeddings, layer, examples)
-    assert v is not None
-    targets = np.array(examples.targets)
-    return evaluate_outputs(task.kind, cosine_scores(u, v), targets, threshold=threshold)
+    items = task.examples(split)
+    outputs = outputs_of_layer(embeddings.measured(layer), embeddings.rows, task, items)
+    return evaluate_outputs(task.kind, outputs, items.gold, threshold=threshold)
 
 
-def _sides(
-    embeddings: Embeddings, layer: int, examples: Examples
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+def _sides(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
-    values, second = embeddings.measured(layer), examples.second
-    return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]
+    first, *second = (values[rows(side)] for side in items.sides)
+    return first, second[0] if second else None
