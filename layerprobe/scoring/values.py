@@ -9,7 +9,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
-from layerprobe.metrics.seeds import best_of
+from layerprobe.metrics.seeds import best_of, pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.results.shown import Shown, brief, from_layer
@@ -40,6 +40,9 @@ class LayerScores(Shown):
     """By layer, x 100."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out; scores before it repeat its own."""
+    influences: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
+    """By layer, what each item adds to the primary metric, see `layerprobe.metrics.influence`; empty where that was not
+    kept."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.metrics, what="zero-shot metrics")
@@ -413,3 +416,140 @@ class AcrossTasks(Shown):
             f"on other tasks like these, {', '.join(others)} may be as good" if others else "no other may be as good"
         )
         return f"{said}. {rivals[0].upper()}{rivals[1:]}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOfModel:
+    """One layer of one of several models on a task, without fine-tuning."""
+
+    model: int
+    """Which of the models, from 0."""
+    layer: int
+    score: float
+    """The primary metric, x 100."""
+    interval: tuple[float, float]
+    """Of this score alone on other items, Student's t."""
+    letters: str
+    """Two layers, of whichever models, share a letter where they do not differ; see `differing` of metrics/letters."""
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    milliseconds: float | None = None
+    """What one text takes; None where it was not measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScoresOfModels(Shown):
+    """Every layer of several models on one task, without fine-tuning."""
+
+    models: tuple[ModelDescription, ...]
+    task: str
+    """As the user gave it."""
+    task_digest: str
+    kind: str
+    split: str
+    """validation, test, or all."""
+    method: ScoreMethod
+    primary: str
+    """The metric that is scored by."""
+    n_items: int
+    unit: str
+    """What an item is called."""
+    level: float
+    """Of each interval, and of what all letters say together."""
+    layers: tuple[LayerOfModel, ...]
+    """By model and layer; those that are left out of a model are not among them."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know, in plain words."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the models are called in tables and plots."""
+        return tuple(distinct_names([model.name for model in self.models]))
+
+    @property
+    def best(self) -> LayerOfModel:
+        """The layer with the highest score, the smaller one of equals."""
+        return max(self.layers, key=lambda each: (each.score, -each.parameters))
+
+    @property
+    def tied(self) -> tuple[LayerOfModel, ...]:
+        """The best layer and those that share a letter with it, the smallest first."""
+        best = self.groups(self.best)
+        return tuple(sorted((e for e in self.layers if best & self.groups(e)), key=lambda each: each.parameters))
+
+    def groups(self, each: LayerOfModel) -> frozenset[str]:
+        """Return the letters of a layer apart."""
+        return frozenset(each.letters.split() if any(map(str.isdigit, each.letters)) else each.letters)
+
+    def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
+        """Return the layers of a model."""
+        return tuple(each for each in self.layers if each.model == model)
+
+    def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
+        """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown."""
+        costs = {id(each): getattr(each, cost) for each in self.layers}
+        if None in costs.values():
+            return ()
+        return pareto_front(self.layers, cost=lambda each: costs[id(each)], score=lambda each: each.score)
+
+    def name(self, each: LayerOfModel) -> str:
+        """Return what a layer is called in a sentence."""
+        return f"{self.labels[each.model]} at layer {each.layer}"
+
+    @property
+    def table(self) -> Table:
+        """A row a model and layer: score, interval, letters, cost, and whether no other is both cheaper and better."""
+        best = {max(self.of_model(model), key=lambda each: each.score) for model in range(len(self.models))}
+        flags = ("best" if each == self.best else "best of its model" if each in best else None for each in self.layers)
+        fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")}
+        on_front = tuple(", ".join(n for n, front in fronts.items() if each in front) or None for each in self.layers)
+        labels, own = self.labels, columns_of(self.layers)
+        timed = any(each.milliseconds is not None for each in self.layers)
+        layer, parameters = layer_columns((e.layer for e in self.layers), [e.parameters for e in self.layers])
+        return Table(
+            columns=(
+                own("model", lambda each: labels[each.model]),
+                layer,
+                own(
+                    "score", title=metric_title(self.primary), form=".2f", meaning=f"On {self.n_items:,} items, x 100."
+                ),
+                own("interval", title=interval_title(self.level), form=".2f", meaning="On other items.", interval=True),
+                own("letters", meaning="Layers that share a letter are statistically tied, over all pairs at once."),
+                parameters,
+                own("milliseconds", title=f"ms per {self._read}", form=".3g", meaning="Of one alone.", shown=timed),
+                Column("front", on_front, meaning="No other is both cheaper and better.", dtype="string"),
+                Column("flag", tuple(flags), dtype="string"),
+            ),
+            title="Table of models and layers",
+            marks=tuple("chosen" if each == self.best else None for each in self.layers),
+        )
+
+    @property
+    def _read(self) -> str:
+        return "image" if "image" in self.kind else "text"
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{len(self.models)} models on {self.task}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """Which layer of which model is best, which is the smallest that is tied with it, and what letters mean."""
+        best, smallest, title = self.best, self.tied[0], metric_title(self.primary)
+        said = f"{self.name(best)} scores best on {split_title(self.split)}: {title} {best.score:.2f}"
+        others = [
+            max(self.of_model(model), key=lambda each: each.score)
+            for model in range(len(self.models))
+            if model != best.model
+        ]
+        for each in others:
+            verb = "statistically tied with it" if each in self.tied else "significantly lower"
+            said += f"; {self.name(each)}, the highest of its model, {each.score:.2f}, is {verb}"
+        size = f"{smallest.parameters / 1e6:.1f} M parameters"
+        said += (
+            f". No smaller layer of any model is tied with it ({size})."
+            if smallest == best
+            else f". The smallest that is tied with the best is {self.name(smallest)} ({size}, {smallest.score:.2f})."
+        )
+        return f"{said} Layers that share a letter are tied: all pairs at once, {100 * self.level:g} %."
