@@ -3,7 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.progress import Progress, notebook_bar
@@ -50,13 +51,9 @@ def settings(
         ...     current().level
         0.99
     """
-    outer = current()
-    check_level(outer.level if level is None else level)
-    chosen = Settings(
-        level=level or outer.level,
-        progress=progress or outer.progress,
-        by_item=outer.by_item if by_item is None else by_item,
-    )
+    check_level(current().level if level is None else level)
+    given: dict[str, Any] = {"level": level, "progress": progress, "by_item": by_item}
+    chosen = replace(current(), **{name: value for name, value in given.items() if value is not None})
     token = _CURRENT.set(chosen)
     try:
         yield chosen

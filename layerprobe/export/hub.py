@@ -1,36 +1,30 @@
 """A folder that was exported -> a repository on the Hugging Face Hub. Knows files and huggingface_hub, no models."""
 
-import contextlib
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token, utils
+from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 
 from layerprobe.encoders.failures import first_sentence
+from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.errors import DataError, HubError
 from layerprobe.export.card import PLACE
 
 _REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([\w.-]*\w)?/(?=.{1,96}$)[A-Za-z0-9_]([\w.-]*\w)?(?<!\.git)", re.ASCII)
 _BRANCH = re.compile(r"(?!-|/|.*\.\.|.*//)[\w./-]+(?<![./])")
 _REASONS = {
-    401: "the Hub does not accept the token: log in with `hf auth login`, or set HF_TOKEN",
-    403: "the token may not write there: make one that may, at {endpoint}/settings/tokens",
+    401: "the Hub does not accept the token: log in with `hf auth login`, or set HF_TOKEN:",
+    403: "the token may not write there: make one that may, in the settings of the Hub:",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:
-    """Where on the Hub an export goes.
-
-    Raises:
-        DataError: If the Hub knows no such names.
-    """
+    """Where on the Hub an export goes; DataError for names that it does not take."""
 
     repo: str
     """As user/name or organisation/name; made where it is not there."""
@@ -44,12 +38,10 @@ class Push:
     def __post_init__(self) -> None:
         if not _REPO.fullmatch(self.repo):
             raise DataError(
-                f"expected a repository of the Hub as user/name, of letters, digits, -, _ and ., got {self.repo!r}"
+                f"expected a repository of the Hub as user/name (letters, digits, - _ .), got {self.repo!r}"
             )
         if self.revision is not None and not _BRANCH.fullmatch(self.revision):
             raise DataError(f"expected the name of a branch for revision, got {self.revision!r}")
-        if self.message is not None and not self.message.strip():
-            raise DataError("expected a commit message that is not empty")
 
 
 def check_access() -> None:
@@ -57,80 +49,56 @@ def check_access() -> None:
     if constants.HF_HUB_OFFLINE:
         raise HubError("HF_HUB_OFFLINE is set, so nothing can be uploaded to the Hub: unset it")
     if get_token() is None:
-        raise HubError(
-            "expected a token of the Hub that may write, got none: set HF_TOKEN, or log in with `hf auth login`"
-        )
+        raise HubError("expected a token of the Hub that may write, got none: set HF_TOKEN or use `hf auth login`")
 
 
 def upload(folder: Path, push: Push, *, message: str) -> str:
     """Upload the files of an export in one commit, and return the address of that commit.
 
     A repository that is made is private unless `public`; one that is there stays what it is, and a public one is
-    refused where `public` was not asked for. In the model card, the repository takes the place of the local folder.
-
-    Args:
-        folder: The export; it stays as it is.
-        push: Where it goes.
-        message: Of the commit, where `push` has none.
+    refused where `public` was not asked for. On the Hub, the card names the repository in place of the folder.
 
     Raises:
-        HubError: If anything of it fails; says how to go on.
+        HubError: If anything of it fails; says how to go on. The folder stays as it is.
     """
     api = HfApi(token=get_token())
     try:
         api.create_repo(push.repo, private=not push.public, exist_ok=True)
         if not push.public and api.model_info(push.repo).private is False:
-            raise HubError(
-                f"{push.repo} is public, so nothing was uploaded: use --public if everybody may see it, or another name"
-                f"; the export is complete in {folder}"
-            )
+            public = f"{push.repo} is public: use --public if everybody may see it, or another name"
+            raise HubError(f"{public}; the export is complete in {folder}")
         if push.revision is not None and not push.revision.startswith("refs/"):
             api.create_branch(push.repo, branch=push.revision, exist_ok=True)
-        files = list(_files(folder, push))
-        with _bars_on_terminals():
-            done = api.create_commit(push.repo, files, commit_message=push.message or message, revision=push.revision)
+        with quiet_transformers():  # bars are for terminals
+            done = api.create_commit(
+                push.repo, _files(folder, push), commit_message=push.message or message, revision=push.revision
+            )
     except HubError:
         raise
-    except Exception as error:  # the hub's client, HTTP and Xet under it raise unrelated kinds
+    except Exception as error:  # the client, HTTP and Xet under it raise unrelated kinds
         again = ["hf", "upload", push.repo, str(folder), ".", *([] if push.public else ["--private"])]
         again += [] if push.revision is None else ["--revision", push.revision]
         raise HubError(
-            f"the export is complete in {folder}, but its upload to {push.repo} failed: {_reason(error, api.endpoint)}"
-            f"; to go on, run the same command again, or `{shlex.join(again)}`"
+            f"the export is complete in {folder}, but its upload to {push.repo} failed: {_reason(error)}; to go on, "
+            f"run the same command again, or `{shlex.join(again)}`"
         ) from error
     return str(done.commit_url)
-
-
-@contextlib.contextmanager
-def _bars_on_terminals() -> Iterator[None]:
-    """Let the Hub's client show bars on a terminal alone."""
-    bars: Any = utils
-    silent = not sys.stderr.isatty() and not bars.are_progress_bars_disabled()
-    if silent:
-        bars.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if silent:
-            bars.enable_progress_bars()
 
 
 def _files(folder: Path, push: Push) -> Iterator[CommitOperationAdd]:
     place = f'"{push.repo}"' + (f', revision="{push.revision}"' if push.revision else "")
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or name.startswith("."):  # such as what others keep there of an upload
-            continue
-        card = path.read_bytes().replace(f'"{PLACE}"'.encode(), place.encode()) if name == "README.md" else None
-        yield CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(path) if card is None else card)
+        if path.is_file() and not name.startswith("."):  # such as what others keep there of an upload
+            card = path.read_bytes().replace(f'"{PLACE}"'.encode(), place.encode()) if name == "README.md" else None
+            yield CommitOperationAdd(path_in_repo=name, path_or_fileobj=str(path) if card is None else card)
 
 
-def _reason(error: BaseException, endpoint: str) -> str:
+def _reason(error: BaseException) -> str:
     """Return why an upload failed: what the Hub answered, else the first cause."""
     while error.__cause__ is not None and not isinstance(error, HfHubHTTPError):
         error = error.__cause__
     if not isinstance(error, HfHubHTTPError):
         return first_sentence(error)
     status = error.response.status_code
-    said = f" ({error.server_message})" if error.server_message else ""
-    return f"{_REASONS.get(status, 'the Hub answered').format(endpoint=endpoint)} {status}{said}"
+    return f"{_REASONS.get(status, 'the Hub answered')} {status} {error.server_message or ''}".strip()

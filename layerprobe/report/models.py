@@ -25,7 +25,7 @@ from layerprobe.results.style import (
     text,
 )
 from layerprobe.results.values import Figure, Page
-from layerprobe.scoring.values import LayerOfModel, ScoresOfModels
+from layerprobe.scoring.values import ScoresOfModels
 
 LOOKS = ((MODEL, INTERVAL, "solid"), (DROP, SHADE, "solid"), *FURTHER)
 """Line, shade and dash by model, in turn."""
@@ -33,45 +33,38 @@ LOOKS = ((MODEL, INTERVAL, "solid"), (DROP, SHADE, "solid"), *FURTHER)
 
 def models_page(result: ScoresOfModels) -> Page:
     """Return the page of every layer of several models on one task: bands by depth, score versus cost, the table."""
-    names, title = [numbers.label(name) for name in result.labels], metric_title(result.primary)
-    highest = (max(result.of_model(i), key=lambda each: each.score) for i in range(len(names)))
-    course = "; ".join(f"{result.name(each)}: {numbers.number(each.score)}" for each in highest)
+    names, title, items = (
+        [numbers.label(name) for name in result.labels],
+        metric_title(result.primary),
+        plural(result.unit),
+    )
+    course = "; ".join(f"{result.name(each)}: {numbers.number(each.score)}" for each in result.best_of_each)
     level = numbers.percent(result.level)
-    reading = f"The shade is the {level} interval of each layer by itself, over {plural(result.unit)}."
-    tied = ", ".join(result.name(each) for each in result.tied if each != result.best)
+    tied = ", ".join(result.name(each) for each in result.tied if each != result.best_of_each[0])
+    shade = f"The shade is the {level} interval of each layer by itself, over {items}."
+    letters = (
+        f"Layers that share a letter are statistically tied: all pairs at once at {level}, by paired differences over "
+        f"{items}, so that layers may be chosen by the same scores. Tied with the best: {tied or 'no other layer'}."
+    )
     return Page(
         title=f"{numbers.counted(len(names), 'model')} on {result.task}",
         overline=f"layerprobe · models by layers without fine-tuning · {result.task}",
         heading=" · ".join(names),
         lead=(result.sentence,),
-        remarks=(f"Statistically tied with the best: {tied or 'no other layer'}.",),
         warnings=result.warnings,
         sections=(
             section(
                 "models",
                 f"{title} by depth",
-                Figure("models", _by_depth(result, names), f"Highest by model: {course}.", reading),
+                Figure("models", _by_depth(result, names), f"Highest by model: {course}.", shade),
                 METHODS[result.method],
             ),
             section("cost", "Score versus cost", *_costs(result, names), kind="pair"),
-            section(
-                "layers",
-                "Table of models and layers",
-                f"Layers that share a letter are statistically tied. The letters hold for all pairs of layers at once "
-                f"at {level}, with the errors of paired differences over {plural(result.unit)}, so that the best layer "
-                "of each model can be compared although it was chosen by the same scores.",
-                table_of(result.table),
-                kind="dense",
-            ),
+            section("layers", "Table of models and layers", letters, table_of(result.table), kind="dense"),
         ),
         provenance=(
             facts_table("Models", names, [model_facts(model) for model in result.models]),
-            definitions(
-                {
-                    "Task": f"{result.task} ({result.kind}, sha256 {result.task_digest})",
-                    numbers.capitalised(plural(result.unit)): f"{result.n_items:,}",
-                }
-            ),
+            definitions({"Task": f"{result.task} ({result.kind}, sha256 {result.task_digest})"}),
         ),
         terms=("Layer", "Zero-shot", "Letters", "Pareto front"),
         result=result,
@@ -81,23 +74,20 @@ def models_page(result: ScoresOfModels) -> Page:
 
 def _by_depth(result: ScoresOfModels, names: list[str]) -> go.Figure:
     """Return scores by layer; by the share of blocks kept where models are of different depths."""
-    figure, depths = go.Figure(), [model.n_blocks for model in result.models]
+    figure, depths = go.Figure(), [max(model.n_blocks, 1) for model in result.models]
     relative = len(set(depths)) > 1
     for i, name in enumerate(names):
-        layers = result.of_model(i)
-        colour, shade, dash = LOOKS[i % len(LOOKS)]
-        x = [each.layer / max(depths[i], 1) if relative else each.layer for each in layers]
+        layers, (colour, shade, dash) = result.of_model(i), LOOKS[i % len(LOOKS)]
+        x = [each.layer / (depths[i] if relative else 1) for each in layers]
         low, high = zip(*(each.interval for each in layers), strict=True)
         band = line([*high, *reversed(low)], name=name, colour=TRANSPARENT, x=[*x, *reversed(x)], width=0)
-        figure.add_trace(band.update(fill="toself", fillcolor=shade, legendgroup=name, showlegend=False))
-        look: dict[str, Any] = {"marker": _marker(i), "width": 2.5, "dash": dash, "legendgroup": name}
-        figure.add_trace(
-            line([e.score for e in layers], name=name, colour=colour, x=x, texts=_texts(result, i), **look)
-        )
+        look: dict[str, Any] = {"marker": _marker(i), "width": 2.5, "dash": dash, "texts": _texts(result, i)}
+        figure.add_trace(band.update(fill="toself", fillcolor=shade, showlegend=False))
+        figure.add_trace(line([each.score for each in layers], name=name, colour=colour, x=x, **look))
+    layer_axis(figure, depths[0] + 1)
     if relative:
-        figure.update_xaxes(title="Depth (share of blocks kept)", tickformat=".0%", range=[-0.03, 1.03])
-    else:
-        layer_axis(figure, depths[0] + 1)
+        axis: dict[str, Any] = {"tickformat": ".0%", "range": [-0.03, 1.03], "dtick": 0.25}
+        figure.update_xaxes(title="Depth (share of blocks kept)", **axis)
     figure.update_yaxes(title=f"{metric_title(result.primary)} × 100")
     return styled(figure)
 
@@ -116,30 +106,22 @@ def _texts(result: ScoresOfModels, i: int) -> list[str]:
 
 def _costs(result: ScoresOfModels, names: list[str]) -> Iterator[Figure]:
     """Yield scores against parameters, and against milliseconds where they were measured, with what no other beats."""
-    shown: tuple[tuple[Literal["parameters", "milliseconds"], str, float, str, str], ...] = (
-        ("parameters", "Parameters (millions)", 1e-6, "%{x:.4~g} M parameters", "M parameters"),
-        ("milliseconds", "Milliseconds per item, one at a time", 1, "%{x:.3~g} ms", "ms"),
+    costs: tuple[tuple[Literal["parameters", "milliseconds"], str, float, str], ...] = (
+        ("parameters", "Parameters (millions)", 1e-6, "M parameters"),
+        ("milliseconds", "Milliseconds for one item", 1, "ms"),
     )
-    for cost, axis, scale, hover, unit in shown:
-        if not (front := result.front(cost)):
+    for name, axis, scale, unit in costs:
+        cost = {each: scale * (getattr(each, name) or 0) for each in result.layers}
+        if not (front := result.front(name)):
             continue
-
-        def of(each: LayerOfModel, cost: str = cost, scale: float = scale) -> float:
-            return scale * float(getattr(each, cost))
-
-        figure = go.Figure([front_line((of(each), each.score) for each in result.layers)])
-        for i, name in enumerate(names):
-            layers, said = result.of_model(i), _texts(result, i)
-            points = [(each.layer, each.score, words) for each, words in zip(layers, said, strict=True)]
-            figure.add_trace(layer_points(name, [of(each) for each in layers], points, _marker(i), unit=hover))
+        figure = go.Figure([front_line((cost[each], each.score) for each in result.layers)])
+        for i, label in enumerate(names):
+            own, said = result.of_model(i), _texts(result, i)
+            points = [(each.layer, each.score, words) for each, words in zip(own, said, strict=True)]
+            figure.add_trace(
+                layer_points(label, [cost[e] for e in own], points, _marker(i), unit=f"%{{x:.3~g}} {unit}")
+            )
         figure.update_xaxes(title=axis, rangemode="tozero").update_yaxes(title=f"{metric_title(result.primary)} × 100")
-        listed = ", ".join(
-            f"{result.name(each)} ({numbers.significant(of(each))} {unit}, {numbers.number(each.score)})"
-            for each in front
-        )
-        yield Figure(
-            f"score-{cost}",
-            styled(figure),
-            f"Nothing else is both cheaper and better than {listed}.",
-            "Labels are layers, the line is the Pareto front.",
-        )
+        best = (f"{result.name(each)} ({numbers.significant(cost[each])} {unit})" for each in front)
+        finding = f"Nothing else is both cheaper and better than {', '.join(best)}."
+        yield Figure(f"score-{name}", styled(figure), finding, "Labels are layers, the line is the Pareto front.")

@@ -1,8 +1,10 @@
 """How well untrained embeddings do a task, layer by layer."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
@@ -13,7 +15,7 @@ from layerprobe.metrics.seeds import best_of, pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.results.shown import Shown, brief, from_layer
-from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
+from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, millions
 
 REVERSED = -20.0
 """Correlations x 100 of all layers below which labels are likely to be the wrong way round."""
@@ -430,11 +432,16 @@ class LayerOfModel:
     interval: tuple[float, float]
     """Of this score alone on other items, Student's t."""
     letters: str
-    """Two layers, of whichever models, share a letter where they do not differ; see `differing` of metrics/letters."""
+    """Layers share one where they do not differ, see `compact_letters`."""
     parameters: int
     """Of the truncated model, without the pooler."""
     milliseconds: float | None = None
-    """What one text takes; None where it was not measured."""
+    """What one text or image takes; None where it was not measured."""
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The letters one by one."""
+        return frozenset(re.findall(r"[A-Za-z]\d*", self.letters))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -457,7 +464,7 @@ class ScoresOfModels(Shown):
     level: float
     """Of each interval, and of what all letters say together."""
     layers: tuple[LayerOfModel, ...]
-    """By model and layer; those that are left out of a model are not among them."""
+    """By model and layer, without those that are left out of a model."""
     warnings: tuple[str, ...] = ()
     """What a reader should know, in plain words."""
 
@@ -466,31 +473,26 @@ class ScoresOfModels(Shown):
         """What the models are called in tables and plots."""
         return tuple(distinct_names([model.name for model in self.models]))
 
-    @property
-    def best(self) -> LayerOfModel:
-        """The layer with the highest score, the smaller one of equals."""
-        return max(self.layers, key=lambda each: (each.score, -each.parameters))
-
-    @property
-    def tied(self) -> tuple[LayerOfModel, ...]:
-        """The best layer and those that share a letter with it, the smallest first."""
-        best = self.groups(self.best)
-        return tuple(sorted((e for e in self.layers if best & self.groups(e)), key=lambda each: each.parameters))
-
-    def groups(self, each: LayerOfModel) -> frozenset[str]:
-        """Return the letters of a layer apart."""
-        return frozenset(each.letters.split() if any(map(str.isdigit, each.letters)) else each.letters)
-
     def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
         """Return the layers of a model."""
         return tuple(each for each in self.layers if each.model == model)
 
+    @property
+    def best_of_each(self) -> tuple[LayerOfModel, ...]:
+        """The layer of each model with the highest score, the best one first."""
+        best = (max(self.of_model(i), key=lambda each: each.score) for i in range(len(self.models)))
+        return tuple(sorted(best, key=lambda each: (-each.score, each.parameters)))
+
+    @property
+    def tied(self) -> tuple[LayerOfModel, ...]:
+        """The best layer and those that share a letter with it, the smallest first."""
+        groups = self.best_of_each[0].groups
+        return tuple(sorted((each for each in self.layers if groups & each.groups), key=attrgetter("parameters")))
+
     def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
         """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown."""
-        costs = {id(each): getattr(each, cost) for each in self.layers}
-        if None in costs.values():
-            return ()
-        return pareto_front(self.layers, cost=lambda each: costs[id(each)], score=lambda each: each.score)
+        known = all(getattr(each, cost) is not None for each in self.layers)
+        return pareto_front(self.layers, attrgetter(cost), attrgetter("score")) if known else ()
 
     def name(self, each: LayerOfModel) -> str:
         """Return what a layer is called in a sentence."""
@@ -499,13 +501,12 @@ class ScoresOfModels(Shown):
     @property
     def table(self) -> Table:
         """A row a model and layer: score, interval, letters, cost, and whether no other is both cheaper and better."""
-        best = {max(self.of_model(model), key=lambda each: each.score) for model in range(len(self.models))}
-        flags = ("best" if each == self.best else "best of its model" if each in best else None for each in self.layers)
+        labels, own, best = self.labels, columns_of(self.layers), self.best_of_each
         fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")}
-        on_front = tuple(", ".join(n for n, front in fronts.items() if each in front) or None for each in self.layers)
-        labels, own = self.labels, columns_of(self.layers)
-        timed = any(each.milliseconds is not None for each in self.layers)
-        layer, parameters = layer_columns((e.layer for e in self.layers), [e.parameters for e in self.layers])
+        on_front = (", ".join(name for name, front in fronts.items() if each in front) for each in self.layers)
+        flags = ("best" if each == best[0] else "best of its model" if each in best else None for each in self.layers)
+        layer, parameters = layer_columns(map(attrgetter("layer"), self.layers), [e.parameters for e in self.layers])
+        time = {"title": "ms", "form": ".3g", "meaning": "Of one item by itself.", "shown": bool(fronts["time"])}
         return Table(
             columns=(
                 own("model", lambda each: labels[each.model]),
@@ -516,17 +517,13 @@ class ScoresOfModels(Shown):
                 own("interval", title=interval_title(self.level), form=".2f", meaning="On other items.", interval=True),
                 own("letters", meaning="Layers that share a letter are statistically tied, over all pairs at once."),
                 parameters,
-                own("milliseconds", title=f"ms per {self._read}", form=".3g", meaning="Of one alone.", shown=timed),
-                Column("front", on_front, meaning="No other is both cheaper and better.", dtype="string"),
-                Column("flag", tuple(flags), dtype="string"),
+                own("milliseconds", **time),
+                Column("front", tuple(on_front), meaning="No other is both cheaper and better."),
+                Column("flag", tuple(flags)),
             ),
             title="Table of models and layers",
-            marks=tuple("chosen" if each == self.best else None for each in self.layers),
+            marks=tuple("chosen" if each == best[0] else None for each in self.layers),
         )
-
-    @property
-    def _read(self) -> str:
-        return "image" if "image" in self.kind else "text"
 
     @property
     def summary(self) -> str:
@@ -535,21 +532,15 @@ class ScoresOfModels(Shown):
 
     @property
     def sentence(self) -> str:
-        """Which layer of which model is best, which is the smallest that is tied with it, and what letters mean."""
-        best, smallest, title = self.best, self.tied[0], metric_title(self.primary)
-        said = f"{self.name(best)} scores best on {split_title(self.split)}: {title} {best.score:.2f}"
-        others = [
-            max(self.of_model(model), key=lambda each: each.score)
-            for model in range(len(self.models))
-            if model != best.model
-        ]
-        for each in others:
-            verb = "statistically tied with it" if each in self.tied else "significantly lower"
-            said += f"; {self.name(each)}, the highest of its model, {each.score:.2f}, is {verb}"
-        size = f"{smallest.parameters / 1e6:.1f} M parameters"
-        said += (
-            f". No smaller layer of any model is tied with it ({size})."
-            if smallest == best
-            else f". The smallest that is tied with the best is {self.name(smallest)} ({size}, {smallest.score:.2f})."
+        """Which layer of which model is best, and which others, small ones above all, are tied with it."""
+        (best, *others), tied = self.best_of_each, self.tied
+        said = (
+            f"{self.name(best)} scores best on {split_title(self.split)}: {metric_title(self.primary)} {best.score:.2f}"
         )
-        return f"{said} Layers that share a letter are tied: all pairs at once, {100 * self.level:g} %."
+        for each in others:
+            verb = "statistically tied with it" if each in tied else "significantly lower"
+            said += f"; {self.name(each)}, the highest of its model, {each.score:.2f}, is {verb}"
+        smallest = "it is also the smallest of those that are tied with it"
+        if tied[0] != best:
+            smallest = f"the smallest that is tied with it is {self.name(tied[0])}, {tied[0].score:.2f}"
+        return f"{said}; {smallest}, {millions(tied[0].parameters)} parameters. Layers that share a letter are tied."

@@ -107,7 +107,7 @@ FAILURES: dict[str, tuple[str, int, str]] = {
     "no such token": ("/api/repos/create", 401, "does not accept the token"),
     "no right to make it": ("/api/repos/create", 403, "the token may not write there"),
     "no right to write": ("/commit/", 403, "the token may not write there"),
-    "the server breaks": ("/commit/", 500, r"the Hub answered 500 \(stand-in says 500\)"),
+    "the server breaks": ("/commit/", 500, "the Hub answered 500 stand-in says 500"),
     "the commit dies": ("/commit/", 0, "disconnected"),
     "the weights die": ("PUT /lfs/", 0, "disconnected|closed|reset|Broken pipe"),
     "the weights are refused": ("PUT /lfs/", 500, "500"),
@@ -148,7 +148,7 @@ def test_nobody_is_there(hub: Hub, bert: Path, tmp_path: Path, monkeypatch: pyte
 
 def test_a_public_repository_is_not_written_to_by_surprise(hub: Hub, bert: Path, tmp_path: Path) -> None:
     export_model(bert, tmp_path / "out", layer=1, push_to_hub=Push(repo=NAME, public=True))
-    with pytest.raises(HubError, match="is public, so nothing was uploaded: use --public"):
+    with pytest.raises(HubError, match="is public: use --public"):
         export_model(bert, tmp_path / "two", layer=2, push_to_hub=NAME)
     assert len(hub.repositories[NAME].commits) == 1
     assert (tmp_path / "two" / "model.safetensors").is_file()
@@ -214,7 +214,6 @@ def test_usual_names_are_taken(repo: str) -> None:
         ({"repo": ""}, "as user/name"),
         ({"repo": NAME, "revision": ""}, "the name of a branch"),
         ({"repo": NAME, "revision": "../x"}, "the name of a branch"),
-        ({"repo": NAME, "message": " "}, "a commit message that is not empty"),
     ],
 )
 def test_wrong_settings(settings: dict[str, str], said: str) -> None:

@@ -107,7 +107,7 @@ def score(
     if layer_means and split not in (None, "test"):
         raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
     settings = source.all_settings()
-    run = _Scoring(models, extraction, report, output, level)
+    run = _Scoring(models, extraction, report, output, level, timed)
     searched = ranking or relevant_from is not None or old == "retrieve"
     unread = sorted(given_options(context, TaskSource) - READ_OF_COLLECTIONS)
     if searched and unread:
@@ -121,7 +121,7 @@ def score(
         )
         last = run.retrieval(task, source, ranking or "cosine")
     else:
-        last = _score(run, source, split, layer_means=layer_means, mteb=mteb, several=old == "across", timed=timed)
+        last = _score(run, source, split, layer_means=layer_means, mteb=mteb, several=old == "across")
     check_threshold(fail_below, last, f"the last layer scores {last:.2f}{' in the mean' if len(settings) > 1 else ''}")
 
 
@@ -136,14 +136,7 @@ def _is_collection(source: TaskSources, place: str) -> bool:
 
 
 def _score(
-    run: _Scoring,
-    source: TaskSources,
-    split: str | None,
-    *,
-    layer_means: bool,
-    mteb: Path | None,
-    several: bool,
-    timed: bool,
+    run: _Scoring, source: TaskSources, split: str | None, *, layer_means: bool, mteb: Path | None, several: bool
 ) -> float:
     from layerprobe.tasks.settings import load_settings
 
@@ -154,7 +147,7 @@ def _score(
     if len(run.models) > 1 and (len(tasks) > 1 or layer_means or mteb is not None):
         raise typer.BadParameter("expected one model with several tasks, --layer-means or --mteb, got several models")
     if len(run.models) > 1 and tasks[0].kind != RETRIEVAL:
-        return run.by_models(tasks[0], whole, timed=timed)
+        return run.by_models(tasks[0], whole)
     if several or len(tasks) > 1 or mteb is not None:
         if split == "all":
             raise typer.BadParameter("expected validation or test for --split of several tasks, got all")
@@ -188,6 +181,7 @@ class _Scoring:
     report: Report
     output: Output
     level: float
+    timed: bool
 
     def layers(self, task: Task, split: TextSplit | None, *, layer_means: bool) -> float:
         # only now: an error in the data needs no torch
@@ -229,7 +223,7 @@ class _Scoring:
                 typer.echo(f"Results: {n_files} files below {mteb / 'results'}")
         return result.layers[-1].mean
 
-    def by_models(self, task: Task, split: TextSplit | None, *, timed: bool) -> float:
+    def by_models(self, task: Task, split: TextSplit | None) -> float:
         # only now: an error in the data needs no torch
         from layerprobe.profiling.run import milliseconds
         from layerprobe.scoring.models import score_models
@@ -237,11 +231,11 @@ class _Scoring:
         with self.output.progress(self.level):
             checkpoints = self._resolved()
             told = self.output.data(checkpoints[0], task, scored=split or task.scored) or task.warnings
-            result = score_models(checkpoints, task, split=split, timing=milliseconds if timed else None)
+            result = score_models(checkpoints, task, split=split, timing=milliseconds if self.timed else None)
         warnings = tuple(dict.fromkeys((*told, *result.warnings)))
         self.output.notes((), warnings[len(told) :])
         self.output.result(result, result.table, result.sentence)
-        best = self.models[result.best.model]
+        best = self.models[result.best_of_each[0].model]
         self.report.write(self.output, result, warnings=told, commands=[command("find", best, "-t", task.name)])
         return result.of_model(0)[-1].score
 
