@@ -1,7 +1,9 @@
 """Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,28 @@ from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Examples, Task, TextSplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerOutputs:
+    """What every layer gives for each item of a split, without fine-tuning."""
+
+    by_layer: Sequence[Any] | NDArray[Any]
+    """Outputs as the kind of task scores them."""
+    gold: Any
+    thresholds: Sequence[float | None]
+    """By layer, where the kind has one."""
+    method: ScoreMethod
+    first_layer: int = 0
+    """The first layer that is not left out."""
+
+    def scored(self, task: Task, split: TextSplit) -> LayerScores:
+        """Return what they score by every metric."""
+        by_layer = [
+            evaluate_outputs(task.kind, outputs, self.gold, threshold=threshold)
+            for outputs, threshold in zip(self.by_layer, self.thresholds, strict=True)
+        ]
+        return layer_scores(task, split, self.method, by_layer, self.first_layer)
 
 
 def zero_shot(
@@ -41,14 +65,28 @@ def zero_shot(
         raise DataError(f"expected a task that embeddings alone are scored on, got one of kind {task.kind}: use score")
     if kind.zero_shot == "probe":
         return probed(embeddings, task, split=split, fitted=fitted)
-    by_layer = []
+    return cosine_outputs(embeddings, task, split=split, fitted=fitted).scored(task, split)
+
+
+def cosine_outputs(
+    embeddings: Embeddings, task: Task, *, split: TextSplit, fitted: Embeddings | None = None
+) -> LayerOutputs:
+    """Return the cosines of pairs at every layer, and thresholds; arguments and errors are those of `zero_shot`."""
+    kind, by_layer, thresholds = KINDS[task.kind], [], []
+    targets = np.array(task.examples(split).targets)
     for layer in range(embeddings.n_layers):
         with naming_layer(layer, embeddings):
             threshold = None
             if kind.fitted_on not in (None, split):
-                threshold = _cosines(fitted or embeddings, layer, task, kind.fitted_on).threshold
-            by_layer.append(_cosines(embeddings, layer, task, split, threshold=threshold))
-    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+                chosen = task.examples(kind.fitted_on)
+                cosines = _cosines(fitted or embeddings, layer, chosen)
+                threshold = evaluate_outputs(task.kind, cosines, np.array(chosen.targets)).threshold
+            by_layer.append(_cosines(embeddings, layer, task.examples(split)))
+            # and checks them
+            thresholds.append(evaluate_outputs(task.kind, by_layer[-1], targets, threshold=threshold).threshold)
+    return LayerOutputs(
+        by_layer=by_layer, gold=targets, thresholds=thresholds, method="cosine", first_layer=embeddings.first_layer
+    )
 
 
 def probed(
@@ -135,14 +173,10 @@ def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
         raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
 
 
-def _cosines(
-    embeddings: Embeddings, layer: int, task: Task, split: TextSplit, *, threshold: float | None = None
-) -> Evaluation:
-    examples = task.examples(split)
+def _cosines(embeddings: Embeddings, layer: int, examples: Examples) -> NDArray[np.float64]:
     u, v = _sides(embeddings, layer, examples)
     assert v is not None
-    targets = np.array(examples.targets)
-    return evaluate_outputs(task.kind, cosine_scores(u, v), targets, threshold=threshold)
+    return cosine_scores(u, v)
 
 
 def _sides(

@@ -19,7 +19,7 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import Centrality, LayerScores, SummaryMethod, SummaryScores
-from layerprobe.scoring.zero_shot import layer_scores
+from layerprobe.scoring.zero_shot import LayerOutputs
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -66,13 +66,21 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
 
 def central_sentences(model: ModelLike, task: Task, *, split: TextSplit = "test") -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training; the arguments are those of `score`."""
+    return central_outputs(model, task, split=split).scored(task, split)
+
+
+def central_outputs(model: ModelLike, task: Task, *, split: TextSplit = "test") -> LayerOutputs:
+    """Return the centrality of sentences by layer; the arguments are those of `score`."""
     checkpoint, items = resolve_checkpoint(model), _items(task, split)
     embeddings = extract_split(checkpoint, task, split)
-    by_layer = [
-        evaluate_outputs(task.kind, _central(embeddings, layer, items, "degree"), items)
-        for layer in range(embeddings.n_layers)
-    ]
-    return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer)
+    by_layer = [_central(embeddings, layer, items, "degree") for layer in range(embeddings.n_layers)]
+    return LayerOutputs(
+        by_layer=by_layer,
+        gold=items,
+        thresholds=[None] * len(by_layer),
+        method="centrality",
+        first_layer=embeddings.first_layer,
+    )
 
 
 def summarize(model: ModelLike, task: Task) -> SummaryScores:

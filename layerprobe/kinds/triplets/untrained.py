@@ -4,13 +4,17 @@ from layerprobe.encoders.loading import Checkpoint
 from layerprobe.extraction.embeddings import extract_split
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import layer_scores, naming_layer
-from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.scoring.zero_shot import LayerOutputs, naming_layer
 from layerprobe.tasks.values import Task, TextSplit
 
 
 def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
-    """Return the share of triplets whose anchor is closer to the positive, by cosine.
+    """Return the share of triplets whose anchor is closer to the positive, by cosine, see `triplet_outputs`."""
+    return triplet_outputs(checkpoint, task, split=split).scored(task, split)
+
+
+def triplet_outputs(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerOutputs:
+    """Return by how much the anchor is closer to the positive than to the negative, by cosine.
 
     Raises:
         DataError: If a layer has an embedding without a direction.
@@ -22,6 +26,11 @@ def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: TextSplit) 
         with naming_layer(layer, embeddings):
             values = embeddings.measured(layer)
             anchor, positive, negative = (values[side] for side in rows)
-            outputs = cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
-            by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
-    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+            by_layer.append(cosine_scores(anchor, positive) - cosine_scores(anchor, negative))
+    return LayerOutputs(
+        by_layer=by_layer,
+        gold=items.gold,
+        thresholds=[None] * len(by_layer),
+        method="cosine",
+        first_layer=embeddings.first_layer,
+    )
