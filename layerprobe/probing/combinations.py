@@ -21,7 +21,7 @@ from scipy.special import softmax
 
 from layerprobe.metrics.correlation import spearman
 from layerprobe.probing.arrays import Layer, Rows
-from layerprobe.probing.probes import Problem, normalised
+from layerprobe.probing.probes import Fitted, Problem, normalised
 from layerprobe.probing.ridge import Array, Sums, solved
 from layerprobe.scoring.probes import PENALTIES
 
@@ -77,7 +77,7 @@ class Combinations:
             return one_hot
         return targets.reshape(len(targets), -1).astype(np.float64)
 
-    def weighted(self) -> NDArray[Any]:
+    def weighted(self) -> Fitted:
         """Return the outputs of the learned weighted sum."""
 
         def layer_of(folding: int, fold: int) -> Layer:
@@ -88,12 +88,12 @@ class Combinations:
 
         return self.problem.combined(layer_of)
 
-    def mean(self) -> NDArray[Any]:
+    def mean(self) -> Fitted:
         """Return the outputs of the mean of all layers."""
         weights = np.full(len(self.layers), 1 / len(self.layers))
-        return self.problem.outputs(weighted(self.layers, weights, "mean of all layers"))[0]
+        return self.problem.outputs(weighted(self.layers, weights, "mean of all layers"))
 
-    def two(self) -> NDArray[Any]:
+    def two(self) -> Fitted:
         """Return the outputs of two layers side by side, the second chosen for what the first leaves."""
         choose = {"pairs": self._two_by_cosines, "queries": self._two_by_ranking}.get(
             self.problem.kind, self._two_by_probes
@@ -202,7 +202,7 @@ class Combinations:
             if first == second:
                 outputs = self.outputs[first][0]
             else:
-                outputs = self.problem.outputs(side_by_side(self.layers[first], self.layers[second]))[0][0]
+                outputs = self.problem.outputs(side_by_side(self.layers[first], self.layers[second])).outputs[0]
             influences = self.problem.influences(outputs, "ndcg@10")
             return influences + self.problem.scores(outputs)["ndcg@10"]
 

@@ -37,6 +37,18 @@ LayerOf = Callable[[int, int], Layer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted:
+    """What features give for every item, by folding."""
+
+    outputs: NDArray[Any]
+    """(foldings, n, ...)."""
+    losses: Array
+    """(foldings, folds) by which penalties were chosen, which know nothing of the fold that is left out."""
+    swayed: Array
+    """(foldings, n) influences x 100 of the items as ones to train on; 0 where they are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
     """What is predicted of which rows, and how rows are divided."""
 
@@ -83,8 +95,8 @@ class Problem:
         most = FIT_NUMBERS // width
         return (f"logistic regression is fitted on at most {most:,} rows at random, of {n:,} in the other folds",)
 
-    def outputs(self, layer: Layer) -> tuple[NDArray[Any], Array]:
-        """Return the outputs of one layer for every folding, and (foldings, folds) losses that know no left-out fold.
+    def outputs(self, layer: Layer) -> Fitted:
+        """Return the outputs of one layer for every folding.
 
         Raises:
             DegenerateLayerError: If the layer has a value that is not finite, or is the same everywhere.
@@ -93,33 +105,38 @@ class Problem:
             raise DegenerateLayerError(constant)
         return self._fitted(layer, self.foldings, range(self.n_folds))
 
-    def combined(self, layer_of: LayerOf) -> NDArray[Any]:
+    def combined(self, layer_of: LayerOf) -> Fitted:
         """Return the outputs of features that depend on which fold is left out."""
-        outputs = []
+        outputs, swayed = [], np.zeros((len(self.foldings), self.n_items))
         for folding, folds in enumerate(self.foldings):
             layers = [layer_of(folding, fold) for fold in range(self.n_folds)]
             result: NDArray[Any] = np.empty(0)
             for layer in {id(each): each for each in layers}.values():
                 wanted = [fold for fold, each in enumerate(layers) if each is layer]
-                own = self._fitted(layer, folds[None], wanted)[0][0]
+                fitted = self._fitted(layer, folds[None], wanted)
+                own = fitted.outputs[0]
+                swayed[folding] += fitted.swayed[0]
                 result = result if result.size else own.copy()
                 here = np.isin(folds, wanted)
                 result[here] = own[here]
             outputs.append(result)
-        return np.stack(outputs)
+        return Fitted(outputs=np.stack(outputs), losses=np.zeros(0), swayed=swayed)
 
-    def _fitted(self, layer: Layer, foldings: NDArray[np.intp], wanted: Collection[int]) -> tuple[NDArray[Any], Array]:
+    def _fitted(self, layer: Layer, foldings: NDArray[np.intp], wanted: Collection[int]) -> Fitted:
+        nothing = np.zeros((len(foldings), self.n_items))
         if self.kind == "scores":
-            outputs, losses = ridge_outputs(layer, self.targets[:, None], foldings, self.n_folds, wanted)
-            return outputs[..., 0], losses
+            outputs, losses, swayed = ridge_outputs(layer, self.targets[:, None], foldings, self.n_folds, wanted)
+            return Fitted(outputs=outputs[..., 0], losses=losses, swayed=100 * swayed)
         if self.kind == "classes":
-            return logistic_outputs(layer, self.targets, foldings, self.n_folds, wanted)
+            outputs, losses = logistic_outputs(layer, self.targets, foldings, self.n_folds, wanted)
+            return Fitted(outputs=outputs, losses=losses, swayed=nothing)
         if self.kind == "labels":
             each = [logistic_outputs(layer, label, foldings, self.n_folds, wanted) for label in self.targets.T]
             columns = np.stack([outputs[..., -1] for outputs, _ in each], axis=-1)
-            return columns, np.mean([losses for _, losses in each], axis=0)
+            return Fitted(outputs=columns, losses=np.mean([losses for _, losses in each], axis=0), swayed=nothing)
         once = self._cosines(layer) if self.kind == "pairs" else self._ranked(layer)
-        return np.stack([once] * len(foldings)), np.zeros((len(foldings), self.n_folds))
+        losses = np.zeros((len(foldings), self.n_folds))
+        return Fitted(outputs=np.stack([once] * len(foldings)), losses=losses, swayed=nothing)
 
     def _cosines(self, layer: Layer) -> Array:
         """Return (n,) cosines of pairs of rows; nothing is fitted."""

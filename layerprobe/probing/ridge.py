@@ -50,6 +50,12 @@ class Sums:
         parts = list(parts)
         return cls(**{name: sum(getattr(part, name) for part in parts) for name in names})
 
+    def slopes(self, weights: Array, bias: float, by_y: float, by_fit: float, constant: float) -> tuple[Array, float]:
+        """Return the sums over rows of g x and of g = by_y y + by_fit (x weights + bias) + constant, of one target."""
+        fit_x, fit = self.xx @ weights + bias * self.x, float(self.x @ weights) + self.n * bias
+        g = by_y * float(self.y[0]) + by_fit * fit + constant * self.n
+        return by_y * self.xy[:, 0] + by_fit * fit_x + constant * self.x, g
+
     def squared_error(self, weights: Array, bias: Array) -> float:
         """Return the sum of (y - x weights - bias)^2 over rows and targets."""
         quadratic = np.einsum("dm,dm->m", weights, self.xx @ weights)
@@ -103,11 +109,14 @@ def fold_sums(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds:
     return sums, shift
 
 
-def solved(sums: Sums, penalties: Iterable[float] = PENALTIES) -> list[tuple[Array, Array]]:
-    """Return weights of the shifted features, (d, m), and bias, (m,), by penalty."""
+def solved(sums: Sums, penalties: Iterable[float] = PENALTIES, pull: Array | None = None) -> list[tuple[Array, Array]]:
+    """Return weights of the shifted features, (d, m), and bias, (m,), by penalty.
+
+    With another `pull`, (d, m), than the products with the targets, the weights are what the same matrix makes of it.
+    """
     mean_x, mean_y = sums.x / sums.n, sums.y / sums.n
     products = sums.xx - sums.n * np.outer(mean_x, mean_x)
-    pull = sums.xy - sums.n * np.outer(mean_x, mean_y)
+    pull = sums.xy - sums.n * np.outer(mean_x, mean_y) if pull is None else pull
     deviation = np.sqrt(np.maximum(np.diagonal(products), 0) / sums.n)
     nothing = deviation <= 1e-6 * np.sqrt(
         np.diagonal(sums.xx) / sums.n + 1e-300
@@ -124,8 +133,20 @@ def solved(sums: Sums, penalties: Iterable[float] = PENALTIES) -> list[tuple[Arr
     return fits
 
 
-def chosen_fits(sums: list[Sums], wanted: Iterable[int]) -> dict[int, tuple[Array, Array, float]]:
-    """Return, by fold, the fit on all others with its mean squared error across them, by which its penalty is chosen.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fit:
+    """Ridge regression of all folds but one."""
+
+    train: Sums
+    penalty: float
+    weights: Array
+    bias: Array
+    loss: float
+    """Mean squared error across the other folds, by which the penalty was chosen."""
+
+
+def chosen_fits(sums: list[Sums], wanted: Iterable[int]) -> dict[int, Fit]:
+    """Return, by fold, the fit on all others.
 
     The error of a penalty is that on each of the other folds of the regression on the rest; both are left out together,
     so that a pair of folds is one fit.
@@ -145,13 +166,51 @@ def chosen_fits(sums: list[Sums], wanted: Iterable[int]) -> dict[int, tuple[Arra
         best = int(errors.argmin())
         train = Sums.of(sums[fold] for fold in others)
         ((weights, bias),) = solved(train, PENALTIES[best : best + 1])
-        fits[left_out] = weights, bias, float(errors[best]) / train.n
+        loss = float(errors[best]) / train.n
+        fits[left_out] = Fit(train=train, penalty=PENALTIES[best], weights=weights, bias=bias, loss=loss)
     return fits
+
+
+def pulls(sums: list[Sums], fits: dict[int, Fit]) -> tuple[Array, Array]:
+    """Return what a training row adds to the correlation of outputs and targets through each fit, but for its residual.
+
+    A fit moves by A^-1 (x - mean) e with the weight of a training row of residual e, and the correlation of all outputs
+    by the sum over the rows that the fit predicts of its derivative g times that: e ((x - mean) u + G / n), with
+    u = A^-1 sum g (x - mean) and G = sum g. The derivative, g_i = (y_i - r p_i) / (n s_p) of standardised y and p, is a
+    sum of y, p and a constant, so that sums of rows have all of it.
+
+    Returns:
+        (folds, d) u and (folds,) G / n - mean u, 0 for folds without a fit.
+    """
+    width, whole = len(sums[0].x), Sums.of(sums)
+    of_x, constants = np.zeros((len(sums), width)), np.zeros(len(sums))
+    moments = np.zeros(3)
+    for fold, fit in fits.items():
+        own, weights, bias = sums[fold], fit.weights[:, 0], float(fit.bias[0])
+        linear = float(own.x @ weights)
+        moments += (
+            linear + own.n * bias,
+            float(weights @ own.xx @ weights) + 2 * bias * linear + own.n * bias**2,
+            float(own.xy[:, 0] @ weights) + bias * float(own.y[0]),
+        )
+    n = sum(sums[fold].n for fold in fits)
+    y, mean = float(whole.y[0]) / whole.n, moments[0] / n
+    deviation, of_y = np.sqrt(max(moments[1] / n - mean**2, 0)), np.sqrt(float(whole.yy[0]) / whole.n - y**2)
+    if deviation == 0:
+        return of_x, constants
+    r = (moments[2] / n - mean * y) / (deviation * of_y)
+    by_y, by_fit = 1 / (deviation * of_y) / whole.n, -r / deviation**2 / whole.n
+    for fold, fit in fits.items():
+        centre = fit.train.x / fit.train.n
+        rows, g = sums[fold].slopes(fit.weights[:, 0], float(fit.bias[0]), by_y, by_fit, -by_y * y - by_fit * mean)
+        ((moved, _),) = solved(fit.train, [fit.penalty], (rows - g * centre)[:, None])
+        of_x[fold], constants[fold] = moved[:, 0], g / fit.train.n - centre @ moved[:, 0]
+    return of_x, constants
 
 
 def ridge_outputs(
     layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, wanted: Collection[int]
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Return what ridge regression gives for each row, fitted without the fold of the row.
 
     Args:
@@ -162,24 +221,36 @@ def ridge_outputs(
         wanted: Folds whose rows are predicted.
 
     Returns:
-        (foldings, n, m) outputs, NaN in other folds; and (foldings, folds) mean squared errors by which penalties were
-        chosen, which know nothing of the fold that is left out.
+        (foldings, n, m) outputs, NaN in other folds; (foldings, folds) mean squared errors by which penalties were
+        chosen, which know nothing of the fold that is left out; and (foldings, n) influences of each row, as one to
+        train on, on Pearson's correlation of one target with its outputs, 0 where there are several.
 
     Raises:
         DegenerateLayerError: If a value is not finite.
     """
     centre = targets.mean(axis=0)
     sums, shift = fold_sums(layer, targets - centre, foldings, n_folds)
-    losses, m = np.full((len(foldings), n_folds), np.nan), targets.shape[1]
-    weights, bias = np.zeros((len(foldings), n_folds, layer.shape[1], m)), np.full((len(foldings), n_folds, m), np.nan)
+    shape, (n, m) = (len(foldings), n_folds), targets.shape
+    losses = np.full(shape, np.nan)
+    weights, bias = np.zeros((*shape, layer.shape[1], m)), np.full((*shape, m), np.nan)
+    of_x, constants = np.zeros((*shape, layer.shape[1])), np.zeros(shape)
     for folding, of_folding in enumerate(sums):
-        for fold, (of_x, constant, loss) in chosen_fits(of_folding, wanted).items():
-            weights[folding, fold], bias[folding, fold], losses[folding, fold] = of_x, constant, loss
+        fits = chosen_fits(of_folding, wanted)
+        for fold, fit in fits.items():
+            weights[folding, fold], bias[folding, fold], losses[folding, fold] = fit.weights, fit.bias, fit.loss
+        if m == 1:
+            of_x[folding], constants[folding] = pulls(of_folding, fits)
     flat = weights.transpose(2, 0, 1, 3).reshape(layer.shape[1], -1)
-    outputs = np.empty((len(foldings), *targets.shape))
+    outputs, swayed = np.empty((len(foldings), n, m)), np.zeros((len(foldings), n))
     for where, block in layer.blocks():
-        values = ((block - shift) @ flat).reshape(len(block), *bias.shape) + bias
+        rows, own = block - shift, targets[where] - centre
+        values = (rows @ flat).reshape(len(block), *bias.shape) + bias
+        if m == 1:
+            residuals = own[:, None] - np.nan_to_num(values[..., 0])
+            through = residuals * (np.einsum("nd,skd->nsk", rows, of_x, optimize=True) + constants)
+            trained = foldings[:, where].T[..., None] != np.arange(n_folds)
+            swayed[:, where] = n * (through * trained).sum(axis=2).T
         for folding, folds in enumerate(foldings):
             outputs[folding, where] = values[np.arange(len(block)), folding, folds[where]]
     outputs += centre
-    return outputs, losses
+    return outputs, losses, swayed

@@ -15,6 +15,7 @@ from layerprobe.context import current, report
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance
+from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.probing.arrays import Layer, as_layers
@@ -48,7 +49,16 @@ class Board:
     """(n,) influences on it, mean over foldings."""
     left_out: dict[str, str] = field(default_factory=dict)
 
-    def add(self, name: str, layer: int | None, width: int | None, outputs: Iterable[Any], note: str = "") -> None:
+    def add(
+        self,
+        name: str,
+        layer: int | None,
+        width: int | None,
+        outputs: Iterable[Any],
+        *,
+        swayed: Array | float = 0.0,
+        note: str = "",
+    ) -> None:
         """Score the outputs of a layer, or of several together, by folding; leave it out where that cannot be done."""
         outputs = list(outputs)
         try:
@@ -62,6 +72,7 @@ class Board:
         self.primary = self.primary or next(iter(metrics))
         values = np.array([each[self.primary] for each in scored])
         psi = np.mean([self.influences(each, self.primary) for each in outputs], axis=0)
+        psi = mean_influences(psi + np.mean(np.atleast_2d(swayed), axis=0))
         self.by_folding.append(values)
         self.psi.append(psi.astype(np.float32))
         probed = ProbedLayer(
@@ -217,17 +228,17 @@ def probe_layers(
     losses: list[Array] = []
     for number, layer in enumerate(layers, first):
         try:
-            own, loss = problem.outputs(layer)
+            fitted = problem.outputs(layer)
         except MisalignedSamplesError:
             raise
         except DataError as error:
             board.left_out[layer.name] = str(error)
         else:
-            board.add(layer.name, number, layer.shape[1], own)
+            board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed)
             if layer.name not in board.left_out:
                 kept.append(layer)
-                outputs.append(own if problem.kind in ("pairs", "queries") else own[:0])
-                losses.append(loss)
+                outputs.append(fitted.outputs if problem.kind in ("pairs", "queries") else fitted.outputs[:0])
+                losses.append(fitted.losses)
         report(f"probing {name}", number + 1 - first, len(layers) + len(TOGETHER))
     if not kept:
         reason = next(iter(board.left_out.values()))
@@ -260,16 +271,19 @@ def _add_together(board: Board, several: Combinations) -> None:
     if len({layer.shape[1] for layer in layers}) > 1:
         board.left_out |= dict.fromkeys((mean, summed), "the layers have different widths")
     else:
-        board.add(mean, None, layers[0].shape[1], several.mean())
+        fitted = several.mean()
+        board.add(mean, None, layers[0].shape[1], fitted.outputs, swayed=fitted.swayed)
         if kind == "queries":
             board.left_out[summed] = "rankings give no loss to learn weights by"
         else:
-            board.add(summed, None, layers[0].shape[1], several.weighted(), _weights_said(several))
-    first = several.two()
+            fitted = several.weighted()
+            note = _weights_said(several)
+            board.add(summed, None, layers[0].shape[1], fitted.outputs, swayed=fitted.swayed, note=note)
+    fitted = several.two()
     names = [" and ".join(layers[number].name for number in pair) for pair in several.pairs]
     common = max(dict.fromkeys(names), key=names.count)
     said = f"{common}, in {names.count(common)} of {len(names)} folds"
-    board.add(two, None, None, first, said)
+    board.add(two, None, None, fitted.outputs, swayed=fitted.swayed, note=said)
 
 
 def _weights_said(several: Combinations) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 Array = NDArray[np.float64]
 
@@ -57,7 +58,8 @@ def state(scores: Array, covariance: Array, *, level: float, freedom: float, lea
         others = np.arange(k) != best
         if others.any():
             largest = ((errors[:, others] - errors[:, [best]]) / spread[best, others]).max(axis=1)
-            critical[best] = max(float(np.quantile(largest, level)), 0.0)
+            # of one comparison at least, also where differences have no error but the least
+            critical[best] = max(float(np.quantile(largest, level)), float(stats.t.ppf(level, freedom)))
     ahead = scores[:, None] - scores  # of row over column
     candidates = np.flatnonzero((ahead <= critical * spread).all(axis=0))
     bounds = (ahead + critical[:, None] * spread)[candidates]
