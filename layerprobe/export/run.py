@@ -18,6 +18,7 @@ from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, write_checkpoint
 from layerprobe.export.layout import Layout, source_of
 from layerprobe.export.values import ExportResult
+from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
@@ -37,6 +38,7 @@ def export_model(
     layer: object = None,
     study: Study | None = None,
     made: str = "",
+    dense: str | Path | None = None,
     overwrite: bool = False,
 ) -> ExportResult:
     """Write a model truncated at a layer as a folder for transformers and sentence-transformers.
@@ -57,6 +59,7 @@ def export_model(
             TMFT has its own.
         study: Evidence for the card, of the same model.
         made: How the model was made and what was measured of it, for the card.
+        dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
         overwrite: Whether an earlier export at `out` is replaced.
 
     Returns:
@@ -78,7 +81,13 @@ def export_model(
     query_prompt, document_prompt, normalize = "", "", False
     notes: list[str] = []
     recipe = Recipe()
+    if dense is not None:
+        lost = None if Path(dense, SUMS).is_file() else f"{dense} holds none"
+        if problem := next(folder_problems(Path(dense)), lost):
+            raise DataError(f"expected a map to fewer dimensions: {problem}; make the model smaller again")
     if saved is None:
+        if dense is not None:
+            raise DataError("expected the directory of a run with a map to fewer dimensions, got a model")
         if layer is None:
             raise DataError("expected a layer to truncate at, 0 for the embeddings alone")
         checkpoint = _resolved(model, out)
@@ -127,6 +136,7 @@ def export_model(
         query_prompt=query_prompt,
         document_prompt=document_prompt,
         normalize=normalize,
+        dense=None if dense is None else Path(dense),
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
