@@ -4,8 +4,8 @@
 
 Both models are trained by `SentenceTransformerTrainer` with AdaptiveLayerLoss around CosineSimilarityLoss, as its users
 do: by default one random prior layer a step, prior weight 1, KL with a detached teacher at temperature 0.3. Pairs,
-epochs, batches and learning rate are those of `layerprobe demo --full`. Every layer of the trained model is then scored
-on the test pairs by cosine; the best layer is chosen on the validation pairs. TMFT has the same seeds, at the last layer
+epochs, batches and learning rate are those of `layerprobe demo --full`. Every layer of the trained model is then
+scored on the test pairs by cosine; the best layer is chosen on the validation pairs. TMFT has the same seeds, at the last layer
 and at each model's best one, which the docs of the embedded pair name. Test Spearman x 100, mean over seeds.
 """
 
@@ -130,7 +130,7 @@ def main() -> None:
             print(
                 f"{name}  AdaptiveLayerLoss, {variant}: by layer {np.round(test.mean(axis=0), 1).tolist()}; last "
                 f"{test[:, -1].mean():.1f}, best by validation {np.mean(at_best):.1f} (layers {best}); "
-                f"last by seed {np.round(test[:, -1], 1).tolist()}, {statistics.fmean(seconds):.0f} s of processor time",
+                f"last by seed {np.round(test[:, -1], 1).tolist()}, {statistics.fmean(seconds):.0f} s",
                 flush=True,
             )
 
