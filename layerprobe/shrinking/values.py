@@ -404,6 +404,6 @@ class ShrinkingPlan:
         """What is about to be done and how long that takes."""
         return (
             f"Making {short_name(self.model)} smaller takes at most about {duration(self.seconds)} on "
-            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, blocks are chosen, and "
+            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, and "
             f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}."
         )
