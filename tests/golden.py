@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 VOLATILE = re.compile(
-    r"seconds|created|peak_memory|speedup|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
+    r"seconds|created|peak_memory|^speed$|speedup|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
 )
 """Names of what is left out: keys of JSON and, in lower case, columns of pages."""
 VOLATILE_WORDS = re.compile(
@@ -192,6 +192,7 @@ COMMANDS: dict[str, str] = {
     "score-classification": "score RTD -t class-train.tsv --split validation",
     "retrieve": "score RTD -t queries.csv --ranking cosine",
     "profile": "profile RTD --layers 0,4,8 --lengths 8,16 --batch-sizes 1,4 --rounds 1 --repeats 1 --warmup 0",
+    "shrink": f"shrink RTD -t pairs-train.csv --size 2 --dimensions 16 --batch-size 16 {SHORT}",
     "finetune": f"finetune RTD -t pairs-train.csv --layers 0,2 --save-models {QUICK}",
     "finetune-paraphrase": f"finetune RTD -t same-train.tsv --layers 2 {QUICK}",
     "finetune-entailment": f"finetune RTD -t relation-train.tsv --layers 2 {QUICK}",
