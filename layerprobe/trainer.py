@@ -52,8 +52,6 @@ Heads = Literal["last", "every"]
 Primary = Literal["best", "mean"]
 Scored = tuple[NDArray[np.float64], Evaluation]
 """What a layer outputs for the items, and what that scores."""
-SAME = 1e-6
-"""Largest difference between embeddings of texts, as a share of the largest number, of a layer that says nothing."""
 
 
 class LayerEvaluator(BaseEvaluator):
@@ -149,18 +147,18 @@ class LayerEvaluator(BaseEvaluator):
                 if layer not in self._warned:
                     logger.warning("layer %d cannot be scored and is NaN: %s", layer, error)
                 self._warned.add(layer)
-        metrics = self._best(found, items[self.split].gold)
-        for layer in range(len(layers)):
-            for name in self.kind.metrics:
-                score = found[layer][1].metrics[name] / 100 if layer in found else math.nan
-                metrics[f"layer_{layer}_{self._title(name)}"] = score
-        return metrics
+        return self._best(found, items[self.split].gold) | {
+            f"layer_{layer}_{self._title(name)}": found[layer][1].metrics[name] / 100 if layer in found else math.nan
+            for layer in range(len(layers))
+            for name in self.kind.metrics
+        }
 
     def _title(self, metric: str) -> str:
         return f"{metric.replace(' ', '_')}_{'probe' if self.kind.zero_shot == 'probe' else 'cosine'}"
 
     def _scored(self, values: Layer, rows: Rows, items: dict[TextSplit, Items]) -> Scored:
-        if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= SAME * np.abs(values).max():
+        # but for rounding
+        if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= 1e-6 * np.abs(values).max():
             raise DegenerateLayerError("its embedding is the same for all texts")
         name, threshold, own = self.kind.name, None, items[self.split]
         if self.kind.threshold is not None and self.split != "validation":
@@ -236,13 +234,12 @@ class LayerEvaluator(BaseEvaluator):
 def truncate(model: SentenceTransformer, layer: object, *, heads: Heads = "last") -> SentenceTransformer:
     """Return a model cut at a layer, 0 .. n_blocks or a result that chooses one: what its export there is, in memory.
 
-    It has the embeddings, the first blocks, and what stands behind them, for `heads` see `LayerEvaluator`; weights of
-    its own, on the same device and in the same precision, ready to be trained. The model is not changed.
+    It has weights of its own, on the same device and in the same precision, ready to be trained; the model is not
+    changed. For `heads` see `LayerEvaluator`; what is left out is said in a warning.
 
     Raises:
-        DataError: If the layer is no whole number and no result that chooses one.
-        ModelError: If sentence-transformers is not installed, or the model has no such layer, modules that cannot be
-            kept, or layers that are not those of its truncations.
+        LayerProbeError: If sentence-transformers is not installed, the model has no such layer, its layers are not
+            those of its truncations, or an export could not keep its modules.
     """
     _check_installed("truncate")
     check_choice(heads, Heads, name="heads")
@@ -289,15 +286,12 @@ def _looked_at(model: Any) -> Encoder:
 
 def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> list[Any]:
     """Return the modules that stand behind a layer; warn of those left out of `what`, where that is said."""
-    kept, left = list[Any](), list[Any]()
-    for module in list(model)[1:]:
-        kind = type(module).__name__
-        stays = last or kind in FOR_ANY_LAYER or (heads == "every" and kind != "WeightedLayerPooling")
-        (kept if stays else left).append(module)
+    any_layer = (*FOR_ANY_LAYER, *(("Dense", "LayerNorm") if heads == "every" else ()))
+    kinds = {module: type(module).__name__ for module in list(model)[1:]}
+    left = [kind for kind in kinds.values() if not last and kind not in any_layer]
     if left and what:
-        names = " and ".join(type(module).__name__ for module in left)
-        logger.warning("%s without its %s, trained behind the last layer", what, names)
-    return kept
+        logger.warning("%s without its %s, trained behind the last layer", what, " and ".join(left))
+    return [module for module, kind in kinds.items() if last or kind in any_layer]
 
 
 @contextlib.contextmanager
