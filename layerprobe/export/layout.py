@@ -67,6 +67,8 @@ class Layout:
     """Put before every document in its place."""
     normalize: bool = False
     """Whether embeddings get the length 1; of a source, its modules say so."""
+    dense: Path | None = None
+    """A Dense module that comes behind the pooling, for fewer features; without a source."""
     source: SentenceModel | None = None
     """The sentence-transformers model of which all is kept but what is `asked` otherwise."""
     kept: tuple[int, ...] = ()
@@ -81,7 +83,7 @@ class Layout:
             return ()
         if self.source is not None:
             return tuple(self.source.kinds[i] for i in self.kept)
-        return ("Pooling", "Normalize") if self.normalize else ("Pooling",)
+        return ("Pooling", *("Dense",) * (self.dense is not None), *("Normalize",) * self.normalize)
 
     @property
     def pooled(self) -> str:
@@ -135,6 +137,8 @@ def write_layout(folder: Path, layout: Layout) -> None:
         types = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", *layout.modules)]
         rows = [{"path": path, "type": each} for path, each in zip(paths, types, strict=True)]
         _write(folder / POOLING, pooling)
+        if layout.dense is not None:
+            shutil.copytree(layout.dense, folder / "2_Dense", ignore=lambda _, names: {*names} - {*_FILES})
         reading: dict[str, Any] = {}
     else:
         rows = [{**source.rows[0], "path": ""}, *(source.rows[i] for i in layout.kept)]

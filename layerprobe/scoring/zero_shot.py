@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import report
+from layerprobe.context import current, report
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -16,6 +17,7 @@ from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
+from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
@@ -74,7 +76,7 @@ def probed(
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    if (kept := embeddings.store.load_result(probe.kept, key, LayerScores)) is not None:
+    if (kept := kept_scores(embeddings.store, probe.kept, key)) is not None:
         return kept
     train, examples = task.examples("train"), task.examples(split)
     if len(train) < 2:
@@ -146,7 +148,16 @@ def layer_scores(
         primary=task.primary,
         metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
         first_layer=first_layer,
+        influences=tuple(tuple(each.influences.tolist()) for each in by_layer if each.influences is not None),
     )
+
+
+def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
+    """Return scores from the store, with what each item adds where `by_item` of the context says so; None without."""
+    kept = store.load_result(kind, key, LayerScores)
+    if kept is None or (current().by_item and not kept.influences):
+        return None
+    return kept if current().by_item else replace(kept, influences=())
 
 
 @contextlib.contextmanager

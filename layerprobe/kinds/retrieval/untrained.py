@@ -14,6 +14,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.metrics import closest_documents, float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
+from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, bounded
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import Rows, layer_scores, naming_layer
@@ -34,7 +35,10 @@ def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: TextSplit)
     assert isinstance(items, RetrievalItems)
     scores = score_queries(embeddings, items)
     by_layer = [
-        Evaluation(metrics={metric: _mean_of(scores[metric][layer]) for metric in LISTED_METRICS})
+        Evaluation(
+            metrics={metric: _mean_of(scores[metric][layer]) for metric in LISTED_METRICS},
+            influences=mean_influences(scores[LISTED_METRICS[0]][layer]) if current().by_item else None,
+        )
         for layer in range(embeddings.n_layers)
     ]
     return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
