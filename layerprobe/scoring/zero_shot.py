@@ -19,7 +19,7 @@ from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
-from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
@@ -96,20 +96,11 @@ def probed(
     return scores
 
 
-def check_by_embeddings(kind: Kind) -> None:
-    """Raise DataError if items of a kind are scored by the states of tokens, not by one embedding a text."""
-    if kind.zero_shot == "own" and kind.outputs is None:
-        raise DataError(f"expected a task that is scored by embeddings of texts, got one of kind {kind.name}")
-
-
 def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
     """Return what untrained (text, width) embeddings of a layer output for items, as `Kind.score` takes it.
 
-    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says. `rows` are of
-    the items' texts, and of those of the train split where there is a probe.
-
-    Raises:
-        DataError: If there is no output for one.
+    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
+    all texts of these. DataError if there is no output for one.
     """
     kind = KINDS[task.kind]
     if (own := kind.load("outputs")) is not None:
