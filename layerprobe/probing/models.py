@@ -70,7 +70,7 @@ def _by_rows(
     if kind.zero_shot == "probe":
         sides = [embeddings.rows(side) for side in items.sides]
         layers = [_features(layer, kind.load("probe"), sides) for layer in layers]
-        values = np.array(items.gold)
+        values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
         targets = Targets(kind="classes" if kind.labelled else "scores", values=values)
         # items that share a text are in one fold
         groups = None if links is None else joined(links.first, links.first if links.second is None else links.second)
