@@ -100,6 +100,19 @@ finetune = "pairs-train.csv"
 epochs = 1
 learning_rate = 3e-4
 ''')
+(out / "contest.toml").write_text('''finetuning_seeds = 2
+[[models]]
+id = "RTD"
+family = "rtd"
+reference = "MLM"
+blocks = 8
+parameters = [0.1, 1.7]
+[task]
+source = "pairs-train.csv"
+examples = [200, 50, 50]
+[budget.gentle]
+epochs = 1
+''')
 (out / "study.toml").write_text('''objectives = ["mlm", "rtd", "random"]
 generator_sizes = [0.5]
 finetuning_seeds = 2
@@ -201,6 +214,7 @@ COMMANDS: dict[str, str] = {
     "export": "export RTD OUT/exported --layer 4 --study OUT/run/study.json",
     "bench-predictors": "lab bench",
     "bench-predictors-tuned": "lab bench --tuned",
+    "contest-plan": "lab bench contest.toml --dry-run",
     "reproduce-plan": "lab reproduce table1 --dry-run",
     "cache": "cache list",
     "doctor-decoder": "doctor OUT/llama -t pairs-train.csv",

@@ -1,13 +1,15 @@
 """Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import report
+from layerprobe.context import current, report
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
@@ -15,10 +17,16 @@ from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
+from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
-from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.overlaps import checked_task
-from layerprobe.tasks.values import Examples, Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextSplit
+
+Array = NDArray[np.float64]
+Layer = NDArray[np.float32]
+Rows = Callable[[Sequence[str]], NDArray[np.int64]]
+"""Texts -> their rows among embeddings."""
 
 
 def zero_shot(
@@ -68,7 +76,7 @@ def probed(
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    if (kept := embeddings.store.load_result(probe.kept, key, LayerScores)) is not None:
+    if (kept := kept_scores(embeddings.store, probe.kept, key)) is not None:
         return kept
     train, examples = task.examples("train"), task.examples(split)
     if len(train) < 2:
@@ -76,9 +84,9 @@ def probed(
     by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe.fit(
-            probe.features(*_sides(fitted, layer, train)),
+            probe.features(*_sides(fitted.measured(layer), fitted.rows, train)),
             np.array(train.targets),
-            probe.features(*_sides(embeddings, layer, examples)),
+            probe.features(*_sides(embeddings.measured(layer), embeddings.rows, examples)),
         )
         with naming_layer(layer, embeddings):
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
@@ -86,6 +94,34 @@ def probed(
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
+
+
+def check_by_embeddings(kind: Kind) -> None:
+    """Raise DataError if items of a kind are scored by the states of tokens, not by one embedding a text."""
+    if kind.zero_shot == "own" and kind.outputs is None:
+        raise DataError(f"expected a task that is scored by embeddings of texts, got one of kind {kind.name}")
+
+
+def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
+    """Return what untrained (text, width) embeddings of a layer output for items, as `Kind.score` takes it.
+
+    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says. `rows` are of
+    the items' texts, and of those of the train split where there is a probe.
+
+    Raises:
+        DataError: If there is no output for one.
+    """
+    kind = KINDS[task.kind]
+    if (own := kind.load("outputs")) is not None:
+        outputs: Array = own(values, rows, items)
+        return outputs
+    u, v = _sides(values, rows, items)
+    if kind.zero_shot == "cosine":
+        assert v is not None
+        return cosine_scores(u, v)
+    probe, train = cast(Probe, kind.load("probe")), task.examples("train")
+    fitted = probe.features(*_sides(values, rows, train))
+    return probe.fit(fitted, np.array(train.targets), probe.features(u, v))
 
 
 def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
@@ -121,7 +157,16 @@ def layer_scores(
         primary=task.primary,
         metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
         first_layer=first_layer,
+        influences=tuple(tuple(each.influences.tolist()) for each in by_layer if each.influences is not None),
     )
+
+
+def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
+    """Return scores from the store, with what each item adds where `by_item` of the context says so; None without."""
+    kept = store.load_result(kind, key, LayerScores)
+    if kept is None or (current().by_item and not kept.influences):
+        return None
+    return kept if current().by_item else replace(kept, influences=())
 
 
 @contextlib.contextmanager
@@ -138,16 +183,12 @@ def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
 def _cosines(
     embeddings: Embeddings, layer: int, task: Task, split: TextSplit, *, threshold: float | None = None
 ) -> Evaluation:
-    examples = task.examples(split)
-    u, v = _sides(embeddings, layer, examples)
-    assert v is not None
-    targets = np.array(examples.targets)
-    return evaluate_outputs(task.kind, cosine_scores(u, v), targets, threshold=threshold)
+    items = task.examples(split)
+    outputs = outputs_of_layer(embeddings.measured(layer), embeddings.rows, task, items)
+    return evaluate_outputs(task.kind, outputs, items.gold, threshold=threshold)
 
 
-def _sides(
-    embeddings: Embeddings, layer: int, examples: Examples
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+def _sides(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
-    values, second = embeddings.measured(layer), examples.second
-    return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]
+    first, *second = (values[rows(side)] for side in items.sides)
+    return first, second[0] if second else None

@@ -32,7 +32,7 @@ from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, win
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import layer_scores
+from layerprobe.scoring.zero_shot import kept_scores, layer_scores
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
@@ -61,7 +61,7 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
     settings = [options.max_length, options.prompt, options.dtype, options.norm, options.attn]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
-    if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
+    if (kept := kept_scores(store, KEPT, key)) is not None:
         return kept
     encoder = load(checkpoint)
     validation = cast(Questions, task.validation).gold

@@ -23,7 +23,7 @@ from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import layer_scores
+from layerprobe.scoring.zero_shot import kept_scores, layer_scores
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
@@ -48,7 +48,7 @@ def score_words(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSco
     options = checkpoint.settled
     train, scored = (_sentences(task, each).prompted(options.prompt) for each in ("train", split))
     store, key = Store(options.cache_dir), _key(checkpoint, task, split)
-    if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
+    if (kept := kept_scores(store, KEPT, key)) is not None:
         return kept
     encoder = load(checkpoint)
     gold = scored.gold

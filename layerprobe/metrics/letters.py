@@ -1,0 +1,102 @@
+"""Which of many scores on the same items differ, all pairs at once, and letters that say so. Knows numbers only."""
+
+import itertools
+import string
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.metrics.crossed import item_covariance, item_units, least_variance
+from layerprobe.metrics.links import Links
+
+DRAWS = 20_000
+"""Of all scores, for the quantile of their largest difference: its level is then right to 0.3 points."""
+
+
+def differing(
+    values: Sequence[float], influences: ArrayLike, *, links: Links | None = None, level: float = LEVEL
+) -> NDArray[np.bool_]:
+    """Return which scores differ from which, by one statement about all pairs that is true at the level.
+
+    Scores r and s differ where |v_r - v_s| > c e_rs, with e_rs the error of their paired difference over items, at
+    least that of `least_variance`, and c the quantile of max over pairs of |z_r - z_s| / e_rs, z being Student's t with
+    the covariance of all scores over items. Where all are equal in truth, the chance that any two are said to differ is
+    at most 1 - level; so is it for those that are equal where others are not. Whatever is chosen afterwards, such as
+    the best layer of each model, is covered too. Layers of one model are alike, so that c is well below Bonferroni's.
+
+    Args:
+        values: (m,) scores, x 100.
+        influences: (m, n) influences of the same items on each.
+        links: Which items share texts; none by default.
+        level: Of the statement.
+
+    Returns:
+        (m, m), symmetric.
+
+    Raises:
+        DataError: If there are too few items, see `item_covariance`.
+
+    Source: Hothorn, Bretz and Westfall 2008 (Biometrical Journal 50); many scores of few items: Chernozhukov,
+    Chetverikov and Kato 2013 (Annals of Statistics 41).
+    """
+    from scipy import stats  # takes a second to load
+
+    check_level(level)
+    scores, psi = np.asarray(values, dtype=np.float64), np.atleast_2d(np.asarray(influences, dtype=np.float64))
+    covariance, n = item_covariance(psi, links), psi.shape[1]
+    own = np.diag(covariance)
+    variances = own[:, None] + own - 2 * covariance
+    errors = np.sqrt(np.maximum(variances, least_variance(n, links)))
+    powers, vectors = np.linalg.eigh(covariance)
+    root = (vectors * np.sqrt(np.maximum(powers, 0))) @ vectors.T  # symmetric: rounding does not turn it around
+    rng, freedom = np.random.default_rng(0), item_units(n, links) - 1
+    draws = rng.standard_normal((DRAWS, len(scores))) @ root
+    draws /= np.sqrt(rng.chisquare(freedom, DRAWS) / freedom)[:, None]
+    largest = np.zeros(DRAWS)
+    for r in range(len(scores) - 1):
+        ratios = np.abs(draws[:, r, None] - draws[:, r + 1 :]) / errors[r, r + 1 :]
+        np.maximum(largest, ratios.max(axis=1), out=largest)
+    width = max(
+        np.quantile(largest, level), stats.t.isf((1 - level) / 2, freedom)
+    )  # of one pair where errors are least
+    result: NDArray[np.bool_] = np.abs(scores[:, None] - scores) > width * errors
+    return result
+
+
+def compact_letters(different: ArrayLike, values: Sequence[float]) -> tuple[str, ...]:
+    """Return letters by which two share one if, and only if, they do not differ: a compact letter display.
+
+    Insert and absorb: all begin in one group; for every pair that differs, each group that has both becomes two,
+    without the one and without the other, and a group inside another one is dropped. Groups are named a, b, ... from
+    the highest value on, behind z by capitals; where there are more than 52, by numbers with spaces between.
+
+    Args:
+        different: (m, m) which differ from which, symmetric.
+        values: (m,), the higher the earlier the letter.
+
+    Source: Piepho 2004 (Journal of Computational and Graphical Statistics 13).
+
+    Examples:
+        >>> compact_letters([[0, 0, 1], [0, 0, 0], [1, 0, 0]], [3.0, 2.0, 1.0])
+        ('a', 'ab', 'b')
+    """
+    apart, m = np.asarray(different, dtype=bool), len(values)
+    places = sorted(range(m), key=lambda i: -values[i])
+    groups = [frozenset(range(m))]  # of places, the highest value at 0
+    for i, j in itertools.combinations(range(m), 2):
+        if not apart[places[i], places[j]]:
+            continue
+        kept = [group for group in groups if not {i, j} <= group]
+        halves = [group - {each} for group in groups if {i, j} <= group for each in (j, i)]
+        for half in halves:
+            if not any(half <= group for group in kept):
+                kept = [*(group for group in kept if not group <= half), half]
+        groups = kept
+    groups.sort(key=sorted)
+    few = len(groups) <= len(string.ascii_letters)
+    names = string.ascii_letters if few else [str(number) for number in range(1, len(groups) + 1)]
+    held = {i: [name for name, group in zip(names, groups, strict=False) if i in group] for i in range(m)}
+    by_place = {place: ("" if few else " ").join(held[i]) for i, place in enumerate(places)}
+    return tuple(by_place[i] for i in range(m))
