@@ -143,7 +143,7 @@ def retention(layer: ArrayLike, before: ArrayLike, *, name: str = "the layer") -
         units = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         cosines = units @ units.T
         np.fill_diagonal(cosines, -np.inf)
-        closest = np.argsort(-cosines, axis=1, kind="stable")[:, :SUBSPACE]
+        closest = np.argpartition(-cosines, min(SUBSPACE, len(units) - 1) - 1, axis=1)[:, :SUBSPACE]
         near.append(np.zeros_like(cosines, dtype=bool))
         np.put_along_axis(near[-1], closest, True, axis=1)
     return float((near[0] & near[1]).sum() / near[0].sum())

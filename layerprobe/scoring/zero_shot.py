@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import current, report
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.context import current, report, settings
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
@@ -136,6 +136,21 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     fit = kind.fitted_on
     scored, *fitted = (extract_split(checkpoint, task, each) for each in (split, *(() if fit is None else (fit,))))
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None), scored
+
+
+def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
+    """Return scores as `score_split` does, with what each item adds to them.
+
+    Raises:
+        DataError: If the kind of task does not say what items add.
+    """
+    with settings(by_item=True):
+        scores, embeddings = score_split(checkpoint, task, split=split)
+    if not scores.influences:
+        raise DataError(
+            f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
+        )
+    return scores, embeddings
 
 
 def layer_scores(
