@@ -12,7 +12,7 @@ demo: $(READY)
 
 # Two at a time what needs one core; the tests take all of them.
 test: $(READY)
-	$(MAKE) --jobs 2 --output-sync=target notebooks lint types imports docs
+	$(MAKE) --jobs 2 --output-sync=target types notebooks lint imports docs
 	$(MAKE) unit
 
 lint: $(READY)
@@ -33,8 +33,10 @@ docs: $(READY)
 	$(BIN)/python docs/gallery.py
 	$(BIN)/zensical build --strict
 
-notebooks: $(READY)
-	$(BIN)/python notebooks/execute.py
+notebooks: $(patsubst notebooks/%.ipynb,notebook-%,$(wildcard notebooks/*.ipynb))
+
+notebook-%: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python notebooks/execute.py $*.ipynb
 
 # ---- longer things --------------------------------------------------------------------------------------
 
@@ -58,6 +60,8 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_retrieval.py
 	$(BIN)/python tests/benchmarks/bench_pretraining.py
 	$(BIN)/python tests/benchmarks/bench_shrinking.py
+	$(BIN)/python tests/benchmarks/bench_blocks.py
+	$(BIN)/python tests/benchmarks/bench_evaluator.py
 	$(BIN)/python tests/benchmarks/bench_many_texts.py --texts 100000
 	$(BIN)/python tests/benchmarks/bench_tables.py
 	$(BIN)/python tests/benchmarks/bench_ray.py

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
+    from layerprobe.probing.run import probe as probe
+    from layerprobe.probing.values import ProbeSettings as ProbeSettings
     from layerprobe.results.shown import write_report as write_report
     from layerprobe.scoring.across import score as score
     from layerprobe.shrinking.run import shrink as shrink
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from layerprobe.tasks.loading import load_task as load_task
     from layerprobe.tasks.loading import load_texts as load_texts
     from layerprobe.tasks.values import Task as Task
+    from layerprobe.trainer import LayerEvaluator as LayerEvaluator
+    from layerprobe.trainer import truncate as truncate
 
 _MODULES = {
     "comparison.compare": "compare",
@@ -52,6 +56,8 @@ _MODULES = {
     "finetuning.tuning": "finetune scan",
     "finetuning.values": "Protocol",
     "embedded.pair": "embedded_model embedded_task",
+    "probing.run": "probe",
+    "probing.values": "ProbeSettings",
     "results.shown": "write_report",
     "scoring.across": "score",
     "files.serialisation": "from_json to_json",
@@ -64,6 +70,7 @@ _MODULES = {
     "context": "settings",
     "tasks.loading": "load_task load_texts",
     "tasks.values": "Task",
+    "trainer": "LayerEvaluator truncate",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

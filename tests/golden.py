@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 VOLATILE = re.compile(
-    r"seconds|created|peak_memory|speedup|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
+    r"seconds|created|peak_memory|^speed$|speedup|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
 )
 """Names of what is left out: keys of JSON and, in lower case, columns of pages."""
 VOLATILE_WORDS = re.compile(
@@ -99,6 +99,19 @@ learning_rate = 3e-4
 finetune = "pairs-train.csv"
 epochs = 1
 learning_rate = 3e-4
+''')
+(out / "contest.toml").write_text('''finetuning_seeds = 2
+[[models]]
+id = "RTD"
+family = "rtd"
+reference = "MLM"
+blocks = 8
+parameters = [0.1, 1.7]
+[task]
+source = "pairs-train.csv"
+examples = [200, 50, 50]
+[budget.gentle]
+epochs = 1
 ''')
 (out / "study.toml").write_text('''objectives = ["mlm", "rtd", "random"]
 generator_sizes = [0.5]
@@ -177,8 +190,11 @@ COMMANDS: dict[str, str] = {
     "score-paraphrase": "score RTD -t same-train.tsv",
     "score-entailment": "score RTD -t relation-train.tsv",
     "score-classification": "score RTD -t class-train.tsv --split validation",
+    "probe-sts": "probe RTD -t pairs-train.csv",
+    "probe-entities": "probe RTD -t entities",
     "retrieve": "score RTD -t queries.csv --ranking cosine",
     "profile": "profile RTD --layers 0,4,8 --lengths 8,16 --batch-sizes 1,4 --rounds 1 --repeats 1 --warmup 0",
+    "shrink": f"shrink RTD -t pairs-train.csv --size 2 --dimensions 16 --batch-size 16 {SHORT}",
     "finetune": f"finetune RTD -t pairs-train.csv --layers 0,2 --save-models {QUICK}",
     "finetune-paraphrase": f"finetune RTD -t same-train.tsv --layers 2 {QUICK}",
     "finetune-entailment": f"finetune RTD -t relation-train.tsv --layers 2 {QUICK}",
@@ -201,6 +217,7 @@ COMMANDS: dict[str, str] = {
     "export": "export RTD OUT/exported --layer 4 --study OUT/run/study.json",
     "bench-predictors": "lab bench",
     "bench-predictors-tuned": "lab bench --tuned",
+    "contest-plan": "lab bench contest.toml --dry-run",
     "reproduce-plan": "lab reproduce table1 --dry-run",
     "cache": "cache list",
     "doctor-decoder": "doctor OUT/llama -t pairs-train.csv",
@@ -261,6 +278,7 @@ COMMANDS: dict[str, str] = {
     "compare-text": "compare RTD MLM -t pairs-train.csv",
     "compare-several-text": "compare RTD MLM OUT/modernbert --texts texts.txt --measure rsa",
     "predict-text": "predict RTD -r MLM -t pairs-train.csv",
+    "probe-text": "probe RTD -t class-train.tsv",
     "score-text": "score RTD -t pairs-train.csv",
     "score-means-text": "score RTD -t pairs-train.csv --layer-means",
     "score-questions-text": "score RTD -t questions.json",

@@ -80,6 +80,16 @@ def parse(call: list[str]) -> None:
     command.make_context(command.name, list(call), parent=context)
 
 
+def test_modules_that_are_run_are_there() -> None:
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.toml"))]
+    names = {name for page in pages for name in re.findall(r"python -m (layerprobe[\w.]*)", page.read_text())}
+    assert len(names) > 2
+    for name in names:
+        module = ROOT.joinpath(*name.split("."))
+        source = module / "__main__.py" if module.is_dir() else module.with_suffix(".py")
+        assert '__name__ == "__main__"' in source.read_text(), name
+
+
 def test_an_option_that_is_not_there_is_noticed() -> None:
     with pytest.raises(Exception, match="no-such-option"):
         parse(["find", "MODEL", "-t", "stsb", "--no-such-option"])

@@ -28,6 +28,7 @@ from layerprobe_cli.commands import (
     finetune,
     predict,
     pretrain,
+    probe,
     profile,
     readings,
     report,
@@ -98,7 +99,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
 
 PANELS = {
     "Find the layer": (demo, find, run, predict, doctor),
-    "Look closer": (score, compare, readings, confirm, profile),
+    "Look closer": (probe, score, compare, readings, confirm, profile),
     "Make": (shrink, extract, finetune, export, report),
     "Research": (study, bench, sweep, chain, adapt, pretrain, ensemble, reproduce),
 }

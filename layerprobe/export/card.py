@@ -197,7 +197,7 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
     saved = 1 - after / before if before else 0.0
     blocks = ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
     behind = [kind for kind in layout.modules if kind != "Pooling"]
-    kept = f", with {' and '.join(behind)} as in the base model" if behind else ""
+    kept = f", with {' and '.join(behind)}{'' if layout.dense else ' as in the base model'}" if behind else ""
     similarity = (layout.source.settings.get("similarity_fn_name") if layout.source else None) or "cosine"
     lines = [
         f"- **Base model:** {escaped(place)}, revision {escaped(model.revision)} ({escaped(model.architecture)})",

@@ -120,7 +120,7 @@ def is_export(folder: Path) -> bool:
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:
     truncated = TruncatedEncoder(encoder, layer)
-    truncated.model = _with_pooler(truncated.model)
+    truncated.model = with_pooler(truncated.model)
     config = truncated.model.config
     if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
         del config.auto_map
@@ -149,7 +149,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"))
 
 
-def _with_pooler(model: PreTrainedModel) -> PreTrainedModel:
+def with_pooler(model: PreTrainedModel) -> PreTrainedModel:
     """Return a model with a pooler of zeros where transformers makes one, and would report that weights are missing."""
     if not pooler_option(type(model)):
         return model

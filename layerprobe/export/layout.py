@@ -8,7 +8,7 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,34 @@ import transformers
 
 from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS, Recipe, SentenceModel, sentence_model
 from layerprobe.encoders.values import Pooling
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, ModelError
 
 IMAGES = "embedding.json"
 # `encode` takes the default prompt; `encode_query` and `encode_document` take those of their names, empty or not.
 _PROMPTS = ("default", "query", "document")
 _FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """What a module behind an encoder is made of."""
+
+
+FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
+TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
+"""Modules of sentence-transformers: those that are the same behind any layer, and those trained behind the last one."""
+
+
+def check_modules(types: Sequence[str], *, name: str) -> None:
+    """Raise ModelError unless modules, by the full names of their classes, can stand behind another layer."""
+    kinds = [each.rpartition(".")[2] for each in types]
+    odd = [
+        each
+        for each, kind in zip(types[1:], kinds[1:], strict=True)
+        if kind not in FOR_ANY_LAYER + TRAINED or not each.startswith("sentence_transformers.")
+    ]
+    if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
+        raise ModelError(
+            f"{name} is made of {', '.join(odd or kinds)}, of which an export cannot be made: expected Transformer, "
+            f"Pooling and {', '.join((*FOR_ANY_LAYER[1:], *TRAINED))} of sentence-transformers; a copy of the folder "
+            f"without {MODULES} is exported without them"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +67,8 @@ class Layout:
     """Put before every document in its place."""
     normalize: bool = False
     """Whether embeddings get the length 1; of a source, its modules say so."""
+    dense: Path | None = None
+    """A Dense module that comes behind the pooling, for fewer features; without a source."""
     source: SentenceModel | None = None
     """The sentence-transformers model of which all is kept but what is `asked` otherwise."""
     kept: tuple[int, ...] = ()
@@ -60,7 +83,7 @@ class Layout:
             return ()
         if self.source is not None:
             return tuple(self.source.kinds[i] for i in self.kept)
-        return ("Pooling", "Normalize") if self.normalize else ("Pooling",)
+        return ("Pooling", *("Dense",) * (self.dense is not None), *("Normalize",) * self.normalize)
 
     @property
     def pooled(self) -> str:
@@ -114,6 +137,8 @@ def write_layout(folder: Path, layout: Layout) -> None:
         types = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", *layout.modules)]
         rows = [{"path": path, "type": each} for path, each in zip(paths, types, strict=True)]
         _write(folder / POOLING, pooling)
+        if layout.dense is not None:
+            shutil.copytree(layout.dense, folder / "2_Dense", ignore=lambda _, names: {*names} - {*_FILES})
         reading: dict[str, Any] = {}
     else:
         rows = [{**source.rows[0], "path": ""}, *(source.rows[i] for i in layout.kept)]

@@ -11,15 +11,16 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
 from layerprobe.encoders.options import load
-from layerprobe.encoders.recipe import MODULES, Recipe, SentenceModel
+from layerprobe.encoders.recipe import Recipe, SentenceModel
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, write_checkpoint
 from layerprobe.export.hub import Push, check_access, upload
-from layerprobe.export.layout import Layout, source_of
+from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, Layout, check_modules, source_of
 from layerprobe.export.values import ExportResult
 from layerprobe.files.atomic import from_home
+from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
@@ -27,10 +28,6 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
 from layerprobe.names import short_name
 from layerprobe.study.values import Finding, Study
-
-_FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
-_TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
-"""Modules of sentence-transformers: those that are the same behind any layer, and those trained behind the last one."""
 
 
 def export_model(
@@ -40,6 +37,7 @@ def export_model(
     layer: object = None,
     study: Study | None = None,
     made: str = "",
+    dense: str | Path | None = None,
     overwrite: bool = False,
     push_to_hub: str | Push | None = None,
 ) -> ExportResult:
@@ -61,6 +59,7 @@ def export_model(
             TMFT has its own.
         study: Evidence for the card, of the same model.
         made: How the model was made and what was measured of it, for the card.
+        dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
         overwrite: Whether an earlier export at `out` is replaced.
         push_to_hub: A repository of the Hugging Face Hub, as user/name, to which the folder is uploaded too: private,
             and with the token of HF_TOKEN or of `hf auth login`; a `Push` says it otherwise. Without `overwrite`, an
@@ -91,7 +90,13 @@ def export_model(
     query_prompt, document_prompt, normalize = "", "", False
     notes: list[str] = []
     recipe = Recipe()
+    if dense is not None:
+        lost = None if Path(dense, SUMS).is_file() else f"{dense} holds none"
+        if problem := next(folder_problems(Path(dense)), lost):
+            raise DataError(f"expected a map to fewer dimensions: {problem}; make the model smaller again")
     if saved is None:
+        if dense is not None:
+            raise DataError("expected the directory of a run with a map to fewer dimensions, got a model")
         if layer is None:
             raise DataError("expected a layer to truncate at, 0 for the embeddings alone")
         checkpoint = _resolved(model, out)
@@ -127,7 +132,7 @@ def export_model(
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
         described, kinds = saved.origin.model, saved.origin.modules
         normalize = "Normalize" in kinds
-        if left := [kind for kind in kinds if kind not in ("Transformer", *_FOR_ANY_LAYER)]:
+        if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
     if study is not None:
         _check_study(study, described)
@@ -140,6 +145,7 @@ def export_model(
         query_prompt=query_prompt,
         document_prompt=document_prompt,
         normalize=normalize,
+        dense=None if dense is None else Path(dense),
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
@@ -197,19 +203,11 @@ def _as_source(
         ModelError: If it has modules that cannot be kept.
     """
     name, depth, kinds = encoder.description.name, encoder.description.n_blocks, held.kinds
-    odd = [
-        row["type"]
-        for row, kind in zip(held.rows[1:], kinds[1:], strict=True)
-        if kind not in _FOR_ANY_LAYER + _TRAINED
-        or not row["type"].startswith("sentence_transformers.")
-        or not re.fullmatch(r"\w[\w.-]*", row["path"])
+    of_others = [
+        row["type"] if re.fullmatch(r"\w[\w.-]*", row["path"]) else f"{row['type']} in {row['path']!r}"
+        for row in held.rows[1:]
     ]
-    if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
-        raise ModelError(
-            f"{name} is made of {', '.join(odd or kinds)}, of which an export cannot be made: expected Transformer, "
-            f"Pooling and {', '.join(_FOR_ANY_LAYER[1:] + _TRAINED)} of sentence-transformers; a copy of the folder "
-            f"without {MODULES} is exported without them"
-        )
+    check_modules([held.rows[0]["type"], *of_others], name=name)
     asked = [option for option in ("max_length", "prompt") if getattr(given, option) is not None]
     asked += ["end token"] * bool(end_token) + ["weights"] * (encoder.description.random_init is not None)
     asked += ["pooling"] * (given.pooling not in (None, held.pooled))
@@ -219,7 +217,7 @@ def _as_source(
         length = min((each for each in (own, most) if each), default=NO_LIMIT)
         asked += ["max_length"] * (most is not None and length < (own or most))
     fits = layer == depth and not {"pooling", "weights"} & {*asked}
-    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in _TRAINED))
+    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
     layout = replace(layout, source=held, kept=kept, asked=tuple(asked), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in kept]:

@@ -73,7 +73,7 @@ def compact_letters(different: ArrayLike, values: Sequence[float]) -> tuple[str,
 
     Insert and absorb: all begin in one group; for every pair that differs, each group that has both becomes two,
     without the one and without the other, and a group inside another one is dropped. Groups are named a, b, ... from
-    the highest value on, behind z by capitals, and then a1, b1, ...
+    the highest value on, behind z by capitals; where there are more than 52, by numbers with spaces between.
 
     Args:
         different: (m, m) which differ from which, symmetric.
@@ -98,6 +98,8 @@ def compact_letters(different: ArrayLike, values: Sequence[float]) -> tuple[str,
                 kept = [*(group for group in kept if not group <= half), half]
         groups = kept
     groups.sort(key=sorted)
-    names = [f"{letter}{more or ''}" for more in range(len(groups)) for letter in string.ascii_letters]
-    held = ["".join(name for name, group in zip(names, groups, strict=False) if i in group) for i in range(m)]
-    return tuple(held[place] for place in np.argsort(places))
+    few = len(groups) <= len(string.ascii_letters)
+    names = string.ascii_letters if few else [str(number) for number in range(1, len(groups) + 1)]
+    held = {i: [name for name, group in zip(names, groups, strict=False) if i in group] for i in range(m)}
+    by_place = {place: ("" if few else " ").join(held[i]) for i, place in enumerate(places)}
+    return tuple(by_place[i] for i in range(m))

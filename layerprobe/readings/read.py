@@ -38,7 +38,7 @@ def read_curves(
     for name in names:
         READINGS.check(name)
     texts = data.texts if isinstance(data, Items | Read) else distinct_texts(data)
-    readings = {name: READINGS[name] for name in READINGS if name in names}
+    readings = {name: READINGS[name] for name in dict.fromkeys((*READINGS, *names)) if name in names}
     if readable_as(texts) != "text":
         readings = {name: reading for name, reading in readings.items() if reading.needs not in ("two views", "views")}
         if names and not readings:

@@ -36,6 +36,16 @@ READINGS = Registry(
     },
 )
 """A new one is a `Reading` in a module of its own and a row here, or an entry point of another package."""
+RIVALS = {
+    "LOES without labels": "layerprobe.readings.rivals:ISOTROPY",
+    "alpha-ReQ": "layerprobe.readings.rivals:ALPHA_REQ",
+    "subspace displacement": "layerprobe.readings.rivals:DISPLACEMENT",
+    "neighbour retention": "layerprobe.readings.rivals:RETENTION",
+    "LOES": "layerprobe.readings.rivals:LOES",
+    "KITE": "layerprobe.readings.rivals:KITE",
+}
+"""What others choose a layer by: computed where it is requested by name, in no list."""
+READINGS.add(RIVALS, listed=False)
 
 
 def cka_with(reference: str) -> str:

@@ -65,7 +65,7 @@ def item_features(kind: Kind, u: NDArray[np.float32], v: NDArray[np.float32] | N
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
-def _read(source: Source, number: Callable[[Array, Array, str], float]) -> LayerCurve | None:
+def read_items(source: Source, number: Callable[[Array, Array, str], float]) -> LayerCurve | None:
     """Return a number of every layer, computed from (n, features), (n,) targets and the name of the layer.
 
     None where items are not texts or pairs with a number each.
@@ -100,7 +100,7 @@ def _chosen(items: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def _log_evidence(source: Source) -> LayerCurve | None:
     classes = KINDS[source.labels.kind].labelled
-    return _read(
+    return read_items(
         source, lambda features, y, name: log_evidence(features, class_columns(y) if classes else y, name=name)
     )
 
@@ -108,13 +108,13 @@ def _log_evidence(source: Source) -> LayerCurve | None:
 def _h_score(source: Source) -> LayerCurve | None:
     if not KINDS[source.labels.kind].labelled:
         return None  # there are no class means
-    return _read(source, lambda features, classes, name: h_score(features, classes, name=name))
+    return read_items(source, lambda features, classes, name: h_score(features, classes, name=name))
 
 
 def _linear_mse(source: Source) -> LayerCurve | None:
     if KINDS[source.labels.kind].labelled:
         return None  # it is of scores
-    return _read(source, lambda features, scores, name: linear_mse(features, scores, name=name))
+    return read_items(source, lambda features, scores, name: linear_mse(features, scores, name=name))
 
 
 def _neighbours(source: Source) -> LayerCurve | None:
@@ -124,7 +124,7 @@ def _neighbours(source: Source) -> LayerCurve | None:
         predicted = neighbour_predictions(features, targets, classes=classes, name=name)
         return 100 * (float(np.mean(predicted == targets)) if classes else spearman(predicted, targets))
 
-    return _read(source, score)
+    return read_items(source, score)
 
 
 # ---- the loss of contrastive training --------------------------------------------------------------------

@@ -22,6 +22,7 @@ PAGES = {
     "Study": "layerprobe.report.page:study_page",
     "Profile": "layerprobe.profiling.page:profile_page",
     "Profiles": "layerprobe.profiling.page:profile_page",
+    "Probing": "layerprobe.probing.page:probing_page",
     "Shrunk": "layerprobe.shrinking.page:shrunk_page",
     "SweepResult": "layerprobe.sweeps.page:sweep_page",
 }

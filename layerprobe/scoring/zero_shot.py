@@ -1,15 +1,16 @@
 """Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import current, report
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.context import current, report, settings
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
@@ -20,7 +21,12 @@ from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
-from layerprobe.tasks.values import Examples, Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextSplit
+
+Array = NDArray[np.float64]
+Layer = NDArray[np.float32]
+Rows = Callable[[Sequence[str]], NDArray[np.int64]]
+"""Texts -> their rows among embeddings."""
 
 
 def zero_shot(
@@ -78,9 +84,9 @@ def probed(
     by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe.fit(
-            probe.features(*_sides(fitted, layer, train)),
+            probe.features(*_sides(fitted.measured(layer), fitted.rows, train)),
             np.array(train.targets),
-            probe.features(*_sides(embeddings, layer, examples)),
+            probe.features(*_sides(embeddings.measured(layer), embeddings.rows, examples)),
         )
         with naming_layer(layer, embeddings):
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
@@ -88,6 +94,25 @@ def probed(
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
+
+
+def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
+    """Return what untrained (text, width) embeddings of a layer output for items, as `Kind.score` takes it.
+
+    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
+    all texts of these. DataError if there is no output for one.
+    """
+    kind = KINDS[task.kind]
+    if (own := kind.load("outputs")) is not None:
+        outputs: Array = own(values, rows, items)
+        return outputs
+    u, v = _sides(values, rows, items)
+    if kind.zero_shot == "cosine":
+        assert v is not None
+        return cosine_scores(u, v)
+    probe, train = cast(Probe, kind.load("probe")), task.examples("train")
+    fitted = probe.features(*_sides(values, rows, train))
+    return probe.fit(fitted, np.array(train.targets), probe.features(u, v))
 
 
 def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
@@ -111,6 +136,21 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     fit = kind.fitted_on
     scored, *fitted = (extract_split(checkpoint, task, each) for each in (split, *(() if fit is None else (fit,))))
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None), scored
+
+
+def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
+    """Return scores as `score_split` does, with what each item adds to them.
+
+    Raises:
+        DataError: If the kind of task does not say what items add.
+    """
+    with settings(by_item=True):
+        scores, embeddings = score_split(checkpoint, task, split=split)
+    if not scores.influences:
+        raise DataError(
+            f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
+        )
+    return scores, embeddings
 
 
 def layer_scores(
@@ -149,16 +189,12 @@ def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
 def _cosines(
     embeddings: Embeddings, layer: int, task: Task, split: TextSplit, *, threshold: float | None = None
 ) -> Evaluation:
-    examples = task.examples(split)
-    u, v = _sides(embeddings, layer, examples)
-    assert v is not None
-    targets = np.array(examples.targets)
-    return evaluate_outputs(task.kind, cosine_scores(u, v), targets, threshold=threshold)
+    items = task.examples(split)
+    outputs = outputs_of_layer(embeddings.measured(layer), embeddings.rows, task, items)
+    return evaluate_outputs(task.kind, outputs, items.gold, threshold=threshold)
 
 
-def _sides(
-    embeddings: Embeddings, layer: int, examples: Examples
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+def _sides(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
-    values, second = embeddings.measured(layer), examples.second
-    return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]
+    first, *second = (values[rows(side)] for side in items.sides)
+    return first, second[0] if second else None

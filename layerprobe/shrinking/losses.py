@@ -12,22 +12,20 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.encoder import TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import load
-from layerprobe.extraction.embeddings import extract_split
 from layerprobe.finetuning.items import ScoredSplit
-from layerprobe.finetuning.losses import Criterion, criterion_of
-from layerprobe.finetuning.tmft import evaluate
+from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.crossed import crossed
 from layerprobe.scoring.probes import Probe
+from layerprobe.shrinking.embedding import Embed, embedder
 from layerprobe.shrinking.values import Loss
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 Scored = tuple[Evaluation, Array]
@@ -68,20 +66,22 @@ class Compared:
             return None
         return self._of_whole("validation")[0].metrics[self.task.primary]
 
-    def losses(self, models: Sequence[Checkpoint], seeds: Sequence[int], split: str) -> tuple[Loss | None, Loss | None]:
-        """Return the loss of smaller models, one a seed, as they are and after fine-tuning both."""
+    def losses(
+        self, models: Sequence[tuple[Checkpoint, Embed]], seeds: Sequence[int], split: str
+    ) -> tuple[Loss | None, Loss | None]:
+        """Return the loss of smaller models, one a seed, by their embeddings, and after fine-tuning both."""
         split = cast(ScoredSplit, split)
         as_it_is = None
         if has_untrained_outputs(self.task.kind):
-            whole, small = self._of_whole(split), [self._untrained(model, split) for model in models]
-            as_it_is = self._loss([whole], small, split)
+            small = [self._untrained(model, split, embed) for model, embed in models]
+            as_it_is = self._loss([self._of_whole(split)], small, split)
         if self.tuning is None:
             return as_it_is, None
-        return as_it_is, self._after_tuning(models, seeds, split)
+        return as_it_is, self._after_tuning([model for model, _ in models], seeds, split)
 
     def _of_whole(self, split: ScoredSplit) -> Scored:
         if split not in self.known:
-            self.known[split] = self._untrained(self.checkpoint, split)
+            self.known[split] = self._untrained(self.checkpoint, split, embedder(self.checkpoint))
         return self.known[split]
 
     def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> Loss:
@@ -123,34 +123,30 @@ class Compared:
         )
         return replace(self.task, train=train, validation=validation, test=test)
 
-    def _untrained(self, model: Checkpoint, split: ScoredSplit) -> Scored:
+    def _untrained(self, model: Checkpoint, split: ScoredSplit, embed: Embed) -> Scored:
         task, kind, threshold = self._task(model), KINDS[self.task.kind], None
         outputs = self._probed if _has_head(self.task.kind) else self._outputs
         if kind.fitted_on == "validation" and split != "validation":
-            threshold = self._untrained(model, "validation")[0].threshold
-        found, gold = outputs(model, task, split), task.split(split).gold
+            threshold = self._untrained(model, "validation", embed)[0].threshold
+        found, gold = outputs(model, task, split, embed), task.split(split).gold
         scored = evaluate_outputs(self.task.kind, found, gold, threshold=threshold)
         return scored, item_influences(self.task.kind, found, gold, threshold=scored.threshold)
 
-    def _outputs(self, model: Checkpoint, task: Task, split: ScoredSplit) -> Array:
+    def _outputs(self, model: Checkpoint, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return what the loss of the kind makes of the embeddings: cosines, distances or rankings."""
         encoder, options = load(model), model.settled
-        items = with_prompts(task, options).split(split)
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
-        protocol = Protocol(pooling=options.pooling, max_length=encoder.limit(options.max_length))
-        prepared = criterion.prepare(encoder, items, max_length=protocol.max_length)
-        truncated = TruncatedEncoder(encoder, encoder.n_layers - 1, share=True)
-        found, _ = evaluate(encoder, truncated, prepared, protocol=protocol, criteria=[criterion], kind=task.kind)
-        outputs: Array = found[0]
-        return outputs
+        items, length = with_prompts(task, options).split(split), encoder.limit(options.max_length)
+        prepared = criterion.prepare(encoder, items, max_length=length)
+        return criterion.item_outputs(embed(prepared.texts), prepared)
 
-    def _probed(self, model: Checkpoint, task: Task, split: ScoredSplit) -> Array:
-        """Return what the probe of the kind, fitted on the train split, makes of the last layer's embeddings."""
+    def _probed(self, model: Checkpoint, task: Task, split: ScoredSplit, embed: Embed) -> Array:
+        """Return what the probe of the kind, fitted on the train split, makes of the embeddings."""
         probe: Probe = KINDS[task.kind].load("probe")
-        features = []
-        for each in ("train", split):
-            examples, stored = cast(Examples, task.split(each)), extract_split(model, task, each)
-            values = stored.measured(stored.n_layers - 1)
-            u, *v = (values[stored.rows(side)] for side in examples.sides)
+        encoder, options, features = load(model), model.settled, []
+        for items in (with_prompts(task, options).split(each) for each in ("train", split)):
+            prepared = prepared_sides(encoder, items, max_length=encoder.limit(options.max_length))
+            values = embed(prepared.texts)
+            u, *v = (values[side] for side in prepared.sides)
             features.append(probe.features(u, v[0] if v else None))
         return probe.fit(features[0], np.asarray(task.train.gold), features[1])

@@ -1,25 +1,19 @@
 """In which order blocks go: the one without which the embeddings of some texts agree most with the whole model's.
 
-Knows a loaded encoder and texts; trains nothing.
+Knows a resolved model and texts; trains nothing.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
 from layerprobe.context import report
-from layerprobe.encoders.batching import collate, read_by_model, token_batches
+from layerprobe.encoders.batching import Batch, collate, read_by_model
 from layerprobe.encoders.blocks import of_blocks
-from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import load
 from layerprobe.errors import UnsupportedArchitectureError
-from layerprobe.extraction.embed import budget_of
-from layerprobe.files.images import prompted
 from layerprobe.names import short_name
+from layerprobe.shrinking.embedding import Vectors, embedded, tokenized, vectors
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Removal
 
@@ -27,41 +21,33 @@ N_TEXTS = 400
 """On which agreement is measured, at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Subsets:
     """The embeddings that models of some blocks have of the same texts, by forward passes alone."""
 
-    encoder: Encoder
-    """The whole model."""
+    whole: Checkpoint
     texts: Sequence[str]
-    pooling: Pooling
-    prompt: str = ""
-    max_length: int | None = None
-    batch_tokens: int | None = None
 
-    @torch.inference_mode()
-    def embeddings(self, blocks: Sequence[int]) -> NDArray[np.float32]:
+    def embeddings(self, blocks: Sequence[int]) -> Vectors:
         """Return (text, width) of the model of some blocks.
 
         Raises:
             UnsupportedArchitectureError: If no model can be made of them.
         """
-        encoder, name = self.encoder, self.encoder.description.name
-        tokens = encoder.tokenize(prompted(self.prompt, self.texts), max_length=self.max_length)
+        encoder, options, tokens = load(self.whole), self.whole.settled, tokenized(self.whole, self.texts)
         model = encoder.model
         if len(blocks) < encoder.description.n_blocks:
             probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
-            model = of_blocks(model, blocks, probe, name=name)
-        kept = np.empty((len(self.texts), encoder.description.hidden_size), dtype=np.float32)
-        budget, same_length = budget_of(encoder, self.batch_tokens), not encoder.padding_invariant
-        for rows in token_batches(tokens.lengths, budget=budget, same_length=same_length):
-            batch = collate(tokens, rows, encoder.device)
+            model = of_blocks(model, blocks, probe, name=encoder.description.name)
+
+        def one(batch: Batch) -> Vectors:
             with encoder.precision():
                 states = model(**read_by_model(batch)).last_hidden_state
-            kept[rows] = pool(states, batch["attention_mask"], self.pooling).float().cpu().numpy()
-        return kept
+            return vectors(states, batch, options.pooling)
 
-    def agreement(self, blocks: Sequence[int], whole: NDArray[np.float32]) -> float | None:
+        return embedded(encoder, tokens, one, options.batch_tokens)
+
+    def agreement(self, blocks: Sequence[int], whole: Vectors) -> float | None:
         """Return by how much the model of some blocks agrees with the whole one, x 100; None where there is none."""
         try:
             return 100 * agreement(self.embeddings(blocks), whole)
@@ -79,7 +65,8 @@ def removal_order(subsets: Subsets) -> tuple[Removal, ...]:
         UnsupportedArchitectureError: If no block can be taken out.
         ModelError: If the model's own code fails.
     """
-    n_blocks, name = subsets.encoder.description.n_blocks, subsets.encoder.description.name
+    description = load(subsets.whole).description
+    n_blocks, name = description.n_blocks, description.name
     whole, kept = subsets.embeddings(range(1, n_blocks + 1)), tuple(range(1, n_blocks + 1))
     done, total = 0, n_blocks * (n_blocks + 1) // 2 - 1
     removals: list[Removal] = []

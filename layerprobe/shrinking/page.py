@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
-from layerprobe.report.charts import bars, line
+from layerprobe.report.charts import bars, front_line, line
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
 from layerprobe.results.parts import section, table_of
-from layerprobe.results.style import CHOSEN, FURTHER, MODEL, REFERENCE, styled
+from layerprobe.results.style import CHOSEN, COLOURS, FURTHER, MODEL, REFERENCE, SYMBOLS, styled
 from layerprobe.results.values import Card, Figure, Page
-from layerprobe.shrinking.values import Removal, Shrunk, Smaller
+from layerprobe.shrinking.values import Removal, Served, Shrunk, Smaller
 
 
 def shrunk_page(result: Shrunk) -> Page:
@@ -45,6 +46,7 @@ def shrunk_page(result: Shrunk) -> Page:
         sections=(
             section("order", result.order.title, *(drawn if result.removals else ()), table_of(result.order)),
             section("sizes", result.table.title, *_losses(result), table_of(result.table)),
+            *([section("front", result.ways.title, *_front(result), table_of(result.ways))] if result.front else []),
         ),
         provenance=(element("p", result.account),),
         terms=("TMFT", "Zero-shot"),
@@ -108,3 +110,40 @@ def _losses(result: Shrunk) -> list[Figure]:
     figure.update_yaxes(title="Points below the whole model", rangemode="tozero")
     reading = "Bars are 95 % intervals; the dotted line is what was allowed."
     return [Figure("losses", styled(figure), result.sentence, reading)]
+
+
+def _front(result: Shrunk) -> list[Figure]:
+    """Return the score, or without a task the agreement, by milliseconds a text, with intervals of both."""
+    figure = go.Figure([front_line([(each.milliseconds, each.quality) for each in result.front])])
+    groups = dict.fromkeys((each.blocks, each.dimensions) for each in result.front)
+    for number, (blocks, dimensions) in enumerate(groups):
+        ways = [each for each in result.front if (each.blocks, each.dimensions) == (blocks, dimensions)]
+        colour = COLOURS[blocks != result.smaller.blocks]
+        ends = [_ends(each) for each in ways]
+        figure.add_trace(
+            go.Scatter(
+                x=[each.milliseconds for each in ways],
+                y=[each.quality for each in ways],
+                hovertext=[f"{each.run_by}<br>{each.milliseconds:.2f} ms, {each.quality:.2f}" for each in ways],
+                hovertemplate="%{hovertext}<extra></extra>",
+                name=f"{len(blocks)} blocks, {dimensions} dimensions",
+                mode="markers",
+                marker={"size": 9, "color": colour, "symbol": SYMBOLS[number % 2]},
+                error_x=bars([(each.milliseconds, *each.interval) for each in ways], colour),
+                error_y=bars([(each.quality, *end) for each, end in zip(ways, ends, strict=True)], colour),
+            )
+        )
+    figure.update_xaxes(title="Milliseconds a text", type="log")
+    loss = result.smaller.loss
+    figure.update_yaxes(title="Agreement × 100" if loss is None else f"Test {metric_title(loss.metric)} × 100")
+    words = "Point at a way to see what runs it; embeddings take 4 bytes a dimension. "
+    return [Figure("front", styled(figure), words, "Bars are 95 % intervals: upright of the loss, across of the time.")]
+
+
+def _ends(way: Served) -> tuple[float, float]:
+    """Return the ends of the interval of a way's score, where the whole model's is what it is."""
+    if way.loss is None or way.loss.error is None:
+        return way.quality, way.quality
+    low, high = way.loss.error.interval
+    whole = way.quality + way.loss.value
+    return whole - high, whole - low

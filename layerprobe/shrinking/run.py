@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,17 +14,17 @@ from layerprobe.checks import Seeds, check_seeds
 from layerprobe.context import part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.blocks import check_blocks
-from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH, Encoder
+from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
-from layerprobe.encoders.options import computed_on, dtype_name, load
+from layerprobe.encoders.options import dtype_name, load
 from layerprobe.encoders.recipe import SentenceModel
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import digest
-from layerprobe.finetuning.plan import seconds_of_run
+from layerprobe.finetuning.plan import plan_tuning
 from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
@@ -32,15 +32,33 @@ from layerprobe.finetuning.tuning import agreed, run_set
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
-from layerprobe.jobs.plan import HERE, Workers
+from layerprobe.jobs.plan import HERE
+from layerprobe.metrics.names import Split
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.values import ProfileSettings
+from layerprobe.shrinking.dimensions import fewer, write_dense
+from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
+from layerprobe.shrinking.front import served
 from layerprobe.shrinking.losses import Compared, has_untrained_outputs
 from layerprobe.shrinking.order import N_TEXTS, Subsets, removal_order
-from layerprobe.shrinking.teacher import Taught, agreement
-from layerprobe.shrinking.values import TRAINING, WITHIN, Loss, Removal, ShrinkingPlan, Shrunk, Size, Smaller, read_size
+from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
+from layerprobe.shrinking.values import (
+    TRAINING,
+    WITHIN,
+    Loss,
+    Removal,
+    Served,
+    ShrinkingPlan,
+    Shrunk,
+    Size,
+    Smaller,
+    dense_name,
+    read_size,
+)
 from layerprobe.store.store import Store
+from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task, TextFile
 from layerprobe.versions import REMOVALS_VERSION
 
@@ -49,6 +67,8 @@ logger = logging.getLogger(__name__)
 Texts = Sequence[str] | Items | TextFile
 HELD_OUT = 500
 """Texts at most to choose the best state by, and as many to measure agreement on."""
+FITTED = 5000
+"""Texts at most that fewer dimensions are fitted on."""
 FAR = 5.0
 """Points of agreement that the texts of a task may be behind the held-out ones without a warning."""
 NO_TEACHER = 5.0
@@ -65,6 +85,8 @@ def shrink(
     size: Size | None = None,
     within: float = WITHIN,
     tune: Protocol | bool = False,
+    dimensions: int | None = None,
+    front: bool = False,
     seeds: Seeds = 1,
     protocol: Protocol | None = None,
     ray: str | None = None,
@@ -86,6 +108,9 @@ def shrink(
             halving; without a task, half of them.
         within: Points of the task's primary metric x 100 that the smaller model may be worse by.
         tune: Also fine-tune both on the task: by the paper's protocol, or the one given. That is what then counts.
+        dimensions: How many features its embeddings keep, by a linear map that is fitted on those of the texts after
+            the training; all by default. What is said of it is then of these.
+        front: Also measure what it and the whole model cost and lose by every backend, and in 8 bits.
         seeds: How many, or which, of the training.
         protocol: Of the training on the embeddings; pooling and length are the model's.
         ray: Address of a Ray cluster, on whose nodes the seeds are trained.
@@ -97,9 +122,10 @@ def shrink(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    asked = read_size(size)
-    work = _Work.of(model, texts, task, seeds=seeds, protocol=protocol, tune=tune, within=within, ray=ray)
-    wanted = _wanted(work, asked)
+    work = _Work(model, texts, task, size, seeds, protocol, tune, dimensions, within, ray)
+    wanted = work.wanted
+    if front and (work.whole.reader is not None or work.whole.device.type != "cpu"):
+        raise DataError("expected a model of texts on a CPU to measure backends and 8 bits: leave out front")
     work.check_teacher()
     work.teach()
     removals: tuple[Removal, ...] = ()
@@ -113,7 +139,7 @@ def shrink(
         if chosen not in work.kept:
             sizes = ", ".join(map(str, sorted(work.kept)))
             raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
-        best = work.measured(chosen)
+        best, ways = work.measured(chosen, front=front)
     tried = [best if k == chosen else each for k, each in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
         model=work.whole.description,
@@ -127,6 +153,8 @@ def shrink(
         removals=removals,
         tried=tuple(tried),
         chosen=tried.index(best),
+        dimensions=dimensions,
+        front=ways,
         warnings=tuple(work.warnings(best)),
     )
 
@@ -138,6 +166,7 @@ def plan_shrinking(
     *,
     size: Size | None = None,
     tune: Protocol | bool = False,
+    dimensions: int | None = None,
     seeds: Seeds = 1,
     protocol: Protocol | None = None,
 ) -> ShrinkingPlan:
@@ -146,49 +175,50 @@ def plan_shrinking(
     Raises:
         LayerProbeError: As `shrink`, before its first pass.
     """
-    checkpoint, distinct, seeds, protocol = _agreed(model, texts, seeds, protocol)
-    encoder, n_blocks = load(checkpoint), count_blocks(checkpoint.config)
-    some = distinct[:: max(1, len(distinct) // 400)][:400]
-    rng = np.random.default_rng(0)
-    timed = _split(some, rng.normal(size=(len(some), encoder.description.hidden_size)).astype(np.float32), "timed")
-    run = seconds_of_run(encoder, timed, protocol) * len(distinct) / len(timed.train)
-    pass_ = run / protocol.epochs / 3  # a step is about a forward and two backward passes
-    sizes = max(1, math.ceil(math.log2(n_blocks))) if size is None and task is not None else 1
-    seconds = pass_ + pass_ * N_TEXTS / len(distinct) * n_blocks**2 / 3 + run * (sizes + len(seeds) - 1)
-    if task is not None and tune:
-        one = seconds_of_run(encoder, task, agreed(tune if tune is not True else None, checkpoint)[0])
-        seconds += 2 * one * (sizes + len(seeds) - 1)
+    work = _Work(model, texts, task, size, seeds, protocol, tune, dimensions)
+    wanted, blocks, more = work.wanted, work.n_blocks, len(work.seeds) - 1
+    sizes = _most_sizes(0, blocks) if wanted is None else [len(wanted) if isinstance(wanted, tuple) else wanted]
+    steps = sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
+    # a step is about a forward and two backward passes: all texts go through the whole model once, some through each
+    # model without one block
+    passes = 1 if isinstance(wanted, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
+    some = work.texts[:: max(1, len(work.texts) // 400)][:400]
+    drawn = np.random.default_rng(0).normal(size=(len(some), work.whole.description.hidden_size))
+    timed = _split(some, drawn.astype(np.float32), "timed")
+    all_steps = (steps + (blocks + 1) * passes / 3 / work.protocol.epochs) * len(work.texts) / len(timed.train)
+    plans = [plan_tuning(work.checkpoint, timed, block_steps=lambda _: all_steps, protocol=work.protocol)]
+    if work.compared is not None and work.compared.tuning is not None:
+        tuned, tuning = steps + (1 + more) * (blocks + 1), work.compared.tuning
+        plans.append(plan_tuning(work.checkpoint, work.compared.task, block_steps=lambda _: tuned, protocol=tuning))
     return ShrinkingPlan(
-        model=checkpoint.label,
-        n_texts=len(distinct),
-        sizes=sizes,
-        seeds=len(seeds),
-        seconds=seconds,
-        computed_on=computed_on(checkpoint.options),
+        model=work.checkpoint.label,
+        n_texts=len(work.texts),
+        sizes=len(sizes),
+        seeds=len(work.seeds),
+        seconds=sum(plan.seconds for plan in plans),
+        computed_on=plans[0].computed_on,
     )
 
 
-def _agreed(
-    model: ModelLike, texts: Texts, seeds: Seeds, protocol: Protocol | None
-) -> tuple[Checkpoint, Sequence[str], tuple[int, ...], Protocol]:
-    """Return the model, the texts, seeds and the protocol, checked; the model reads and pools as the protocol."""
-    distinct = tuple(distinct_texts(texts.texts if isinstance(texts, TextFile) else texts))
-    checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
-    protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
-    # the whole model, the smaller one and what is exported of it cut texts alike
-    source = checkpoint.recipe.source
-    own = source.reading.get("max_seq_length") if isinstance(source, SentenceModel) else None
-    length = checkpoint.settled.max_length or min(own or DEFAULT_MAX_LENGTH, DEFAULT_MAX_LENGTH)
-    protocol, checkpoint = replace(protocol, max_length=length), checkpoint.with_options(max_length=length)
-    if count_blocks(checkpoint.config) < 2:
-        raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
-    least = protocol.batch_size + 2 * _held_out(len(distinct))
-    if len(distinct) < least:
-        raise DataError(
-            f"expected at least {least} different texts, a step of {protocol.batch_size} and as many to measure on, "
-            f"got {len(distinct)}: give more texts, a few thousand at least, or a smaller batch"
-        )
-    return checkpoint, distinct, tuple(check_seeds(seeds)), protocol
+def _most_sizes(low: int, high: int) -> list[int]:
+    """Return the sizes that `_sought` tries where the loss of none is within the margin: the most, and the largest."""
+    k = (low + high) // 2
+    return [k, *_most_sizes(k, high)] if high - low > 1 else []
+
+
+def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the texts by which the task does not score or choose, and a warning that counts those left out."""
+    splits: tuple[Split, ...] = () if task is None else ("validation", "test")
+    where = {plain(text): split for split in splits for side in cast(Task, task).split(split).sides for text in side}
+    found = [where.get(plain(text)) for text in texts]
+    counts = [f"{found.count(split):,} in its {split} split" for split in splits[::-1] if split in found]
+    if task is None or not counts:
+        return tuple(texts), ()
+    said = f"of {len(texts):,} texts to train on, the task has {' and '.join(counts)}"
+    if task.keep_overlaps:
+        return tuple(texts), (f"{said}, and they are kept: the loss is spoilt",)
+    left = tuple(text for text, split in zip(texts, found, strict=True) if split is None)
+    return left, (f"{said}: left out; --keep-overlaps keeps such texts",)
 
 
 def _held_out(n: int) -> int:
@@ -204,61 +234,68 @@ def _split(texts: Sequence[str], embeddings: NDArray[np.float32], name: str) -> 
     return Task(name=name, kind="teacher", train=train, validation=validation, test=test, keep_overlaps=True)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class _Work:
     """What all sizes of one model have in common, and what was tried."""
 
-    checkpoint: Checkpoint
-    whole: Encoder
-    texts: Sequence[str]
-    taught: Task = field(init=False)
+    taught: Task
     """The texts with the whole model's embeddings."""
-    compared: Compared | None
-    """On the task; None without one."""
-    seeds: tuple[int, ...]
-    protocol: Protocol
-    workers: Workers
-    kept: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Blocks by their number."""
-    tried: dict[int, Smaller] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: ModelLike,
         texts: Texts,
         task: Task | None,
-        *,
+        size: Size | None,
         seeds: Seeds,
         protocol: Protocol | None,
         tune: Protocol | bool,
-        within: float,
-        ray: str | None,
-    ) -> "_Work":
-        """Check all arguments but the size."""
+        dimensions: int | None,
+        within: float = WITHIN,
+        ray: str | None = None,
+    ) -> None:
+        """Check all arguments; the model reads and pools as the protocol."""
+        asked = read_size(size)
         if not 0 < within < math.inf:
             raise DataError(f"expected points above 0 that the smaller model may be worse by, got {within}")
         if tune and task is None:
             raise DataError("expected a task to fine-tune on, got none")
-        checkpoint, distinct, seeds, protocol = _agreed(model, texts, seeds, protocol)
-        compared = None
+        if tune and dimensions is not None:
+            raise DataError("expected fewer dimensions or tune, got both: fine-tuning has all dimensions")
+        distinct = distinct_texts(texts.texts if isinstance(texts, TextFile) else texts)
+        task = None if task is None else checked_task(task)
+        self.texts, self.left_out = _apart(distinct, task)
+        checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
+        protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
+        # the whole model, the smaller one and what is exported of it cut texts alike
+        source = checkpoint.recipe.source
+        own = source.reading.get("max_seq_length") if isinstance(source, SentenceModel) else None
+        length = checkpoint.settled.max_length or min(own or DEFAULT_MAX_LENGTH, DEFAULT_MAX_LENGTH)
+        protocol, checkpoint = replace(protocol, max_length=length), checkpoint.with_options(max_length=length)
+        if count_blocks(checkpoint.config) < 2:
+            raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
+        least = protocol.batch_size + 2 * _held_out(len(self.texts))
+        if len(self.texts) < least:
+            left = " that the task does not test" if self.left_out else ""
+            raise DataError(
+                f"expected at least {least} different texts, a step of {protocol.batch_size} and as many to measure "
+                f"on, got {len(self.texts)}{left}: give more texts, a few thousand at least, or a smaller batch"
+            )
+        self.compared: Compared | None = None
         if task is not None:
-            task = checked_task(task)
             tuning = agreed(None if tune is True else tune, checkpoint)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
-            compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=within)
-        options = checkpoint.options
-        machines = HERE if ray is None else workers_of(options, Store(options.cache_dir).root, ray=ray)
-        return cls(
-            checkpoint=checkpoint,
-            whole=load(checkpoint),
-            texts=distinct,
-            compared=compared,
-            seeds=seeds,
-            protocol=protocol,
-            workers=machines,
-        )
+            self.compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=within)
+        root = Store(checkpoint.options.cache_dir).root
+        self.workers = HERE if ray is None else workers_of(checkpoint.options, root, ray=ray)
+        self.checkpoint, self.protocol, self.seeds = checkpoint, protocol, tuple(check_seeds(seeds))
+        self.whole, self.dimensions = load(checkpoint), dimensions
+        width = self.whole.description.hidden_size
+        if dimensions is not None and not 1 <= dimensions < width:
+            raise DataError(f"expected 1 to {width - 1} dimensions of {checkpoint.label} to keep, got {dimensions}")
+        self.tried = dict[int, Smaller]()
+        self.kept = dict[int, tuple[int, ...]]()  # blocks by their number
+        self.wanted = _wanted(self, asked)
 
     @property
     def n_blocks(self) -> int:
@@ -271,27 +308,16 @@ class _Work:
         last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)
         self.taught = _split(self.texts, last[stored.rows(self.texts)], "texts")
 
-    def subsets(self, texts: Sequence[str]) -> Subsets:
-        options = self.checkpoint.settled
-        return Subsets(
-            encoder=self.whole,
-            texts=texts,
-            pooling=options.pooling,
-            prompt=options.prompt,
-            max_length=options.max_length,
-            batch_tokens=options.batch_tokens,
-        )
-
     def order(self) -> tuple[Removal, ...]:
         """Return in which order blocks go, from the store or by forward passes now."""
-        subsets, options = self.subsets(self.taught.validation.texts[:N_TEXTS]), self.checkpoint.settled
+        texts, options = self.taught.validation.texts[:N_TEXTS], self.checkpoint.settled
         store = Store(options.cache_dir)
         read = [options.pooling, options.prompt, options.max_length, dtype_name(options)]
-        key = digest([REMOVALS_VERSION, self.checkpoint.identity, *read, subsets.texts])
+        key = digest([REMOVALS_VERSION, self.checkpoint.identity, *read, texts])
         removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
         if removals is None:
             with part(start=0, share=1, whole=10):
-                removals = removal_order(subsets)
+                removals = removal_order(Subsets(self.checkpoint, texts))
             store.save_result("removals", key, removals)
         return cast(tuple[Removal, ...], removals)
 
@@ -314,60 +340,82 @@ class _Work:
             made = cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
         return [(run, runs.folder.path / directory_name(run)) for run in made]
 
-    def model_of(self, directory: Path, k: int) -> Checkpoint:
-        """Return a trained model as it is read: as the whole one, whose configuration its folder does not have."""
+    def model_of(self, directory: Path, k: int) -> tuple[Checkpoint, Vectors | None]:
+        """Return a trained model, and the map of its embeddings to fewer dimensions, which is written next to it.
+
+        It is read as the whole one, whose configuration its folder does not have.
+        """
         options = self.checkpoint.settled
         said = {"pooling": options.pooling, "prompt": options.prompt, "max_length": options.max_length}
         label = self.checkpoint.of_blocks(self.kept[k]).label
         spec = ModelSpec(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
-        return resolve_checkpoint(Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], said))))
+        model = resolve_checkpoint(Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], said))))
+        if self.dimensions is None:
+            return model, None
+        weight = fewer(embedder(model)(tokenized(model, self.taught.train.texts[:FITTED])), self.dimensions)
+        write_dense(directory / dense_name(self.dimensions), weight)
+        return model, weight
 
-    def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, list[Checkpoint]]:
-        """Return the model of `k` blocks, trained with some seeds, and the loss on a split where there is a task."""
+    def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, Checkpoint, Vectors | None]:
+        """Return the model of `k` blocks with the loss on a split where there is a task, and the first of its seeds."""
         made = self.trained(k, seeds)
         models = [self.model_of(directory, k) for _, directory in made]
+        ways = [(model, embedder(model, dense=weight)) for model, weight in models]
+        alike = [run.test for run, _ in made]
+        if self.dimensions is not None:
+            held_out = self.taught.test
+            vectors = [embed(tokenized(model, held_out.texts)).astype(np.float64) for model, embed in ways]
+            alike = [evaluate_outputs(TEACHER.name, each, held_out.gold).metrics for each in vectors]
         losses: dict[str, Loss | None] = {}
         if self.compared is not None:
-            as_it_is, tuned = self.compared.losses(models, seeds, split)
+            as_it_is, tuned = self.compared.losses(ways, seeds, split)
             losses = {"as_it_is": as_it_is, "tuned": tuned}
             if split == "validation":
                 losses = {"chosen_by": tuned or as_it_is}
         small = Smaller(
             blocks=self.kept[k],
-            parameters=load(models[0]).description.parameters[-1],
+            parameters=load(models[0][0]).description.parameters[-1],
             speed=None,
             folders=tuple(str(directory) for _, directory in made),
-            agreement=tuple(run.test["agreement"] for run, _ in made),
-            neighbours=tuple(run.test["neighbours"] for run, _ in made),
+            agreement=tuple(each["agreement"] for each in alike),
+            neighbours=tuple(each["neighbours"] for each in alike),
             on_task=None,
             **{"chosen_by": None, **losses},
         )
-        return small, models
+        return small, *models[0]
 
-    def measured(self, k: int) -> Smaller:
-        """Return the model of `k` blocks with all that is said of the chosen one."""
-        small, models = self.at(k, "test", self.seeds)
+    def measured(self, k: int, *, front: bool) -> tuple[Smaller, tuple[Served, ...]]:
+        """Return the model of `k` blocks with all that is said of the chosen one, and the ways to run it."""
+        small, model, weight = self.at(k, "test", self.seeds)
         on_task = None
         if self.compared is not None:
-            texts = self.compared.some_texts(N_TEXTS)
-            own = replace(self.subsets(texts), encoder=load(models[0])).embeddings(range(1, k + 1))
-            on_task = 100 * agreement(own, self.subsets(texts).embeddings(range(1, self.n_blocks + 1)))
+            texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.checkpoint, None))
+            on_task = 100 * agreement(*(embedder(each, dense=w)(tokenized(each, texts)) for each, w in ways))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None
-        return replace(small, speed=self.speed(k), on_task=on_task, chosen_by=chosen_by)
+        small = replace(small, speed=self.speeds([k])[k], on_task=on_task, chosen_by=chosen_by)
+        if not front:
+            return small, ()
+        known, every = (self.compared, cast(Taught, self.taught.test)), tuple(range(1, self.n_blocks + 1))
+        of_whole = None if weight is None else fewer(self.taught.train.gold[:FITTED], len(weight))
+        return small, (
+            *served(model, small.blocks, *known, weight),
+            *served(self.checkpoint, every, *known, of_whole),
+        )
 
-    def speed(self, k: int) -> float:
-        """Return how many times as fast as the whole model one of `k` blocks is; which ones they are is the same."""
+    def speeds(self, sizes: Sequence[int]) -> dict[int, float]:
+        """Return how many times as fast as the whole model those of so many blocks are, whichever these are."""
         settings = TIMED if self.whole.reader is None else IMAGES
-        fast, slow = profile_layers(self.whole, (k, self.n_blocks), settings, pooling=self.protocol.pooling)
-        return slow.costs[0].seconds / fast.costs[0].seconds
+        *fast, slow = profile_layers(self.whole, (*sizes, self.n_blocks), settings, pooling=self.protocol.pooling)
+        return {each.layer: slow.costs[0].seconds / each.costs[0].seconds for each in fast}
 
     def warnings(self, small: Smaller) -> list[str]:
         """Return what a reader should know."""
         if small.on_task is None or min(small.agreement) - small.on_task <= FAR:
-            return []
+            return [*self.left_out]
         return [
+            *self.left_out,
             f"on the task's texts the smaller model agrees with the whole one by {small.on_task:.1f}, on held-out "
-            f"texts by {min(small.agreement):.1f}: these are unlike; train on texts of the task's domain and language"
+            f"texts by {min(small.agreement):.1f}: these are unlike; train on texts of the task's domain and language",
         ]
 
 
@@ -383,7 +431,7 @@ def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
             fits = [k for k in range(1, n_blocks) if share[k] <= least * share[-1]]
             reached = f"a model of one block has {share[1] / share[-1]:.0%}"
         case (float(least), "x"):
-            speeds = {k: work.speed(k) for k in range(1, n_blocks)}
+            speeds = work.speeds(range(1, n_blocks))
             fits = [k for k, speed in speeds.items() if speed >= least]
             reached = f"a model of one block is {speeds[1]:.1f} times as fast"
         case tuple():
@@ -409,7 +457,7 @@ def _sought(work: _Work) -> int:
         if k not in work.kept:
             low = k
             continue
-        work.tried[k], _ = work.at(k, "validation", work.seeds[:1])
+        work.tried[k] = work.at(k, "validation", work.seeds[:1])[0]
         loss = work.tried[k].chosen_by
         logger.info("%d of %d blocks: %s on the validation split", k, work.n_blocks, "" if loss is None else loss.said)
         low, high = (low, k) if loss is not None and loss.verdict == "within" else (k, high)

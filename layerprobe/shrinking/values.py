@@ -13,6 +13,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.seeds import pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import plural, short_name
 from layerprobe.progress import duration
@@ -160,6 +161,36 @@ class Smaller:
         return self.tuned or self.as_it_is
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One way to run a model: what it costs, and what it loses against the whole one in torch."""
+
+    blocks: tuple[int, ...]
+    """That it has."""
+    run_by: str
+    """A backend, and where numbers are not of float32 their precision: `onnx int8`."""
+    dimensions: int
+    """Features of an embedding."""
+    milliseconds: float
+    """A text, those held out in batches of an extraction."""
+    interval: tuple[float, float]
+    """Of 95 %, of the median over rounds."""
+    agreement: float
+    """With the whole model on held-out texts, -100 to 100."""
+    loss: Loss | None
+    """On the test split, without fine-tuning; None without a task, or where its kind needs fine-tuning."""
+
+    @property
+    def bytes(self) -> int:
+        """Of a vector in float32."""
+        return 4 * self.dimensions
+
+    @property
+    def quality(self) -> float:
+        """The score on the task x 100, or without one the agreement."""
+        return self.agreement if self.loss is None else fmean(self.loss.small)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Shrunk(Shown):
     """A model made smaller: which blocks were kept, what it agrees on, and whether it is not worse on a task."""
@@ -185,6 +216,10 @@ class Shrunk(Shown):
     """By number of blocks."""
     chosen: int
     """Which of them it is about."""
+    dimensions: int | None = None
+    """Features of its embeddings, where these are fewer than the whole model's."""
+    front: tuple[Served, ...] = ()
+    """Ways to run the whole model and the smaller one, where they were measured."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -198,13 +233,20 @@ class Shrunk(Shown):
         return self.smaller.folders[0]
 
     @property
+    def dense(self) -> str | None:
+        """The folder of the module that makes fewer dimensions of its embeddings, for `export_model`."""
+        return None if self.dimensions is None else f"{self.folder}/{dense_name(self.dimensions)}"
+
+    @property
     def kept(self) -> str:
         """Which blocks are kept and what that saves, in words."""
         small = self.smaller
         fewer = 1 - small.parameters / self.model.parameters[-1]
         fast = "" if small.speed is None else f", {small.speed:.1f} times as fast"
         which = ", ".join(map(str, small.blocks))
-        return f"{len(small.blocks)} of {self.model.n_blocks} blocks ({which}), {fewer:.0%} fewer parameters{fast}"
+        features = "" if self.dimensions is None else f", {self.dimensions} of {self.model.hidden_size} dimensions"
+        kept = f"{len(small.blocks)} of {self.model.n_blocks} blocks ({which}){features}"
+        return f"{kept}, {fewer:.0%} fewer parameters{fast}"
 
     @property
     def _agreed(self) -> str:
@@ -294,6 +336,29 @@ class Shrunk(Shown):
         )
 
     @property
+    def ways(self) -> Table:
+        """A row for each way to run the models, the fastest first."""
+        rows = sorted(self.front, key=lambda each: (each.milliseconds, each.dimensions))
+        column, losses = columns_of(rows), [each.loss for each in rows]
+        ends = [None if each is None or each.error is None else each.error.interval for each in losses]
+        best = pareto_front(rows, cost=lambda each: each.milliseconds, score=lambda each: each.quality)
+        return Table(
+            columns=(
+                column("blocks"),
+                column("run_by", title="run by"),
+                column("milliseconds", title="a text", form=".2f", unit="ms"),
+                Column("interval", [each.interval for each in rows], "95 %", ".2f", interval=True),
+                column("bytes", title="a vector", unit="bytes"),
+                column("agreement", form=".1f"),
+                Column("loss", [each and each.value for each in losses], form=".2f"),
+                Column("loss_interval", ends, "95 %", ".2f", interval=True),
+            ),
+            title="Ways to run them",
+            notes=("Losses are points below the whole model in torch. Marked: none is as fast and scores higher.",),
+            marks=tuple("chosen" if each in best else None for each in rows),
+        )
+
+    @property
     def account(self) -> str:
         """How it was made and measured, for a model card."""
         small, kept = self.smaller, ", ".join(map(str, self.smaller.blocks))
@@ -302,6 +367,11 @@ class Shrunk(Shown):
             f"The model of these was trained, without labels, to give the whole model's normalised embeddings of "
             f"{self.n_texts:,} texts of {short_name(self.texts)} (passes: {self.protocol.epochs}).",
         ]
+        if self.dimensions is not None:
+            parts.append(
+                f"Its embeddings have {self.dimensions} of {self.model.hidden_size} dimensions, those along which "
+                "normalised embeddings of such texts are largest."
+            )
         losses = {"as it is": small.as_it_is, "after fine-tuning both": small.tuned}
         parts += [f"On {short_name(self.task or '')}, {how}: {each.said}." for how, each in losses.items() if each]
         if small.loss is None:
@@ -309,6 +379,11 @@ class Shrunk(Shown):
         elif small.loss.verdict == "within":
             parts.append(f"That is shown to be within {self.within:g}.")
         return " ".join(parts)
+
+
+def dense_name(dimensions: int) -> str:
+    """Return what the folder of a map to so many dimensions is called, in that of a run."""
+    return f"dense-{dimensions}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +404,6 @@ class ShrinkingPlan:
         """What is about to be done and how long that takes."""
         return (
             f"Making {short_name(self.model)} smaller takes at most about {duration(self.seconds)} on "
-            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, blocks are chosen, and "
+            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, and "
             f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}."
         )

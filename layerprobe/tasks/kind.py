@@ -104,6 +104,9 @@ class Kind:
     """Whether a file or folder can only be of this kind, where the user names none; asked where there is a loader."""
     untrained: str | None = None
     """What scores frozen embeddings, where that is neither cosines nor a probe: as `layerprobe.scoring.zero_shot`."""
+    outputs: str | None = None
+    """What `untrained` does with the embeddings of one layer: (text, width), which rows texts have, and the items ->
+    outputs as `score` takes them. None where it reads states of tokens."""
     averages: Literal["values", "probabilities"] | None = None
     """How outputs of several models become one: their mean, or that of the softmax of logits, whose last axis is the
     classes. None where a mean says nothing, as of places in a text: such runs make no ensemble."""

@@ -87,8 +87,7 @@ def test_two_share_a_letter_if_and_only_if_they_do_not_differ(
 
 def test_more_groups_than_letters_have_numbers() -> None:
     letters = compact_letters(~np.eye(60, dtype=bool), [float(-i) for i in range(60)])
-    assert letters[:2] + letters[51:54] == ("a", "b", "Z", "a1", "b1")
-    assert len(set(letters)) == 60
+    assert letters == tuple(str(i) for i in range(1, 61))
 
 
 def test_pairs_are_compared_and_not_single_scores() -> None:
@@ -130,9 +129,9 @@ def flat_world(rng: np.random.Generator, m: int, n: int, metric: str) -> bool:
 
 @pytest.mark.parametrize(("metric", "n"), [("accuracy", 200), ("spearman", 200)])
 def test_in_a_flat_world_no_two_differ(metric: str, n: int) -> None:
-    rng, worlds = np.random.default_rng(7), 40
+    rng, worlds = np.random.default_rng(7), 60
     false = sum(flat_world(rng, 9, n, metric) for _ in range(worlds))
-    assert false <= 6, "P(more of 40 at 5 %) is 0.003"
+    assert false <= 8, "P(more of 60 at 5 %) is 0.003"
 
 
 @pytest.mark.slow

@@ -101,7 +101,16 @@ def test_a_set_holds_a_best_layer_and_what_is_called_worse_is(shape: str, readin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_blocks", [6, 12, 24])
+@pytest.mark.parametrize("n_blocks", [6, 24, 48])
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "flat"])
+def test_the_same_in_smaller_and_deeper_models_where_the_reading_misleads(shape: str, n_blocks: int) -> None:
+    held, false = outcomes(shape, "misleads", n_blocks)
+    assert held >= 0.95 - 2.5 * np.sqrt(0.95 * 0.05 / MODELS)
+    assert false <= 0.05 + 2.5 * np.sqrt(0.95 * 0.05 / MODELS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_blocks", [6, 12, 24, 48])
 @pytest.mark.parametrize("how", [{}, {"heavy": True}, {"bad_seed": 6.0}, {"n_items": 100}], ids=str)
 def test_where_no_layer_is_better_none_is_called_worse(n_blocks: int, how: dict[str, float]) -> None:
     _, false = outcomes("flat", "falls", n_blocks, **how)

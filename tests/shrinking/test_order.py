@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Model
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
@@ -28,7 +28,7 @@ def last_layer(folder: Path, blocks: tuple[int, ...] | None = None) -> np.ndarra
 def test_what_agrees_most_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = save_tiny(name, tmp_path / "model", num_hidden_layers=4)
-    subsets = Subsets(encoder=load_encoder(str(folder)), texts=TEXTS, pooling="mean")
+    subsets = Subsets(resolve_checkpoint(str(folder)), TEXTS)
     whole, kept = last_layer(folder), (1, 2, 3, 4)
     for removal in removal_order(subsets):
         smaller = {gone: tuple(block for block in kept if block != gone) for gone in kept}
@@ -48,15 +48,15 @@ def test_what_agrees_most_is_kept(name: str, tmp_path: Path, monkeypatch: pytest
 def test_the_prompt_and_the_pooling_are_those_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = str(save_tiny("bert", tmp_path / "model"))
-    stored = extract(Model(folder, prompt="fox: ", pooling="cls"), TEXTS)
-    subsets = Subsets(encoder=load_encoder(folder), texts=TEXTS, pooling="cls", prompt="fox: ")
+    model = Model(folder, prompt="fox: ", pooling="cls")
+    stored, subsets = extract(model, TEXTS), Subsets(resolve_checkpoint(model), TEXTS)
     np.testing.assert_allclose(subsets.embeddings((1, 2, 3)), stored.layer(3), atol=1e-4)
 
 
 def test_a_model_whose_blocks_cannot_be_taken_out(tmp_path: Path) -> None:
-    encoder = load_encoder(str(save_tiny("albert", tmp_path / "model")))
+    model = resolve_checkpoint(str(save_tiny("albert", tmp_path / "model")))
     with pytest.raises(UnsupportedArchitectureError, match="no list of modules of their own"):
-        removal_order(Subsets(encoder=encoder, texts=TEXTS, pooling="mean"))
+        removal_order(Subsets(model, TEXTS))
 
 
 def test_evenly_spaced_blocks_end_with_the_last() -> None:

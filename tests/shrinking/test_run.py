@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
+from layerprobe.encoders.backends import choice
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
+from layerprobe.files.images import ImageItem
 from layerprobe.files.serialisation import from_json
-from layerprobe.finetuning import epochs
+from layerprobe.finetuning import epochs, plan
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.across import score
 from layerprobe.shrinking import run as shrinking
@@ -30,6 +33,7 @@ from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Loss, Shrunk
 from layerprobe.tasks.values import Task
+from tests.images import digit_folder, save_vision
 from tests.models import save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
@@ -120,6 +124,66 @@ def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: 
     assert loss.whole == pytest.approx((score(folder, task).scores[-1],), abs=0.01)
 
 
+def test_fewer_dimensions_are_measured_and_exported(folder: str, tmp_path: Path) -> None:
+    task = toy_task_of("sts")
+    result = shrunk(folder, task, size=2, dimensions=4)
+    assert "4 of 16 dimensions" in result.sentence
+    theirs = extract(f"{result.folder}/{MODEL}", [*task.test.texts, *TEXTS])
+    weight = load_file(f"{result.dense}/model.safetensors")["linear.weight"]
+    np.testing.assert_allclose(weight @ weight.T, np.eye(4), atol=1e-5)
+    u, v = (theirs.layer(2)[theirs.rows(side)] @ weight.T for side in task.test.sides)
+    assert result.smaller.as_it_is is not None
+    assert result.smaller.as_it_is.small[0] == pytest.approx(100 * spearman(cosine_scores(u, v), task.test.gold))
+    whole = last_layer(folder)
+    small = theirs.layer(2)[theirs.rows(TEXTS)]
+    lost = [1 - agreement(small @ each.T, whole) for each in (weight, np.eye(16)[:4])]
+    assert lost[0] < lost[1], "expected it to be better than the first dimensions"
+    export_model(result.folder, tmp_path / "small", made=result.account, dense=result.dense)
+    encoded = SentenceTransformer(str(tmp_path / "small"), device="cpu").encode(TEXTS[:4], convert_to_numpy=True)
+    np.testing.assert_allclose(encoded, (small @ weight.T)[:4], atol=1e-6)
+    card = (tmp_path / "small" / "README.md").read_text()
+    assert "4 of 16 dimensions" in card
+    assert "with Dense" in card
+    with pytest.raises(DataError, match="expected the directory of a run"):
+        export_model(folder, tmp_path / "other", layer=2, dense=result.dense)
+    with pytest.raises(DataError, match="holds none; make the model smaller again"):
+        export_model(result.folder, tmp_path / "other", dense=tmp_path)
+    Path(f"{result.dense}/model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"expected a map to fewer dimensions: .* make the model smaller again"):
+        export_model(result.folder, tmp_path / "other", dense=result.dense)
+
+
+def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(choice, "SECONDS", 0.0)
+    result = shrunk(folder, toy_task_of("sts"), size=2, dimensions=4, front=True)
+    assert len(result.front) == 2 * 2 * 7
+    known = {(len(each.blocks), each.run_by, each.dimensions): each for each in result.front}
+    whole, small = known[4, "torch", 16], known[2, "torch", 4]
+    assert whole.loss is not None
+    assert (whole.loss.value, whole.agreement) == (0.0, pytest.approx(100))
+    assert small.loss is not None
+    assert small.loss == result.smaller.loss
+    assert small.agreement == pytest.approx(result.smaller.agreement[0])
+    for (blocks, run_by, dimensions), each in known.items():
+        by_torch = known[blocks, "torch", dimensions]
+        assert each.bytes == 4 * dimensions
+        assert each.interval[0] <= each.milliseconds <= each.interval[1]
+        assert each.agreement == pytest.approx(by_torch.agreement, abs=2.0 if "int8" in run_by else 1e-3)
+        if "int8" in run_by and dimensions == 16 and blocks == 4:
+            assert each.agreement < 100 - 1e-6, "expected rounding"
+    assert len(result.ways) == len(result.front)
+    assert "plot-front" in result.save_html(tmp_path / "front.html", plotly="cdn").read_text()
+    assert from_json(Shrunk, result.to_json()) == result
+
+
+def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:
+    images = [ImageItem.of_file(path) for path in sorted(digit_folder(tmp_path / "digits", n=60).rglob("*.png"))]
+    with pytest.raises(DataError, match="expected a model of texts on a CPU to measure backends"):
+        shrink(save_vision("vit", tmp_path / "model"), images, size=1, front=True, protocol=PROTOCOL)
+
+
 def test_after_fine_tuning_both(folder: str) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, tune=TUNING, seeds=2)
@@ -150,11 +214,11 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
 
     def known(work: Any, k: int, split: str, seeds: Any) -> Any:
         asked.append((k, split))
-        small, models = at(work, k, split, seeds)
+        small, *model = at(work, k, split, seeds)
         if split == "validation":
             error = dataclasses.replace(small.chosen_by.error, interval=(0.0, 3.0 if k < 3 else 0.5))
             small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, error=error))
-        return small, models
+        return small, *model
 
     monkeypatch.setattr(shrinking._Work, "at", known)
     result = shrunk(folder, task, within=1.0)
@@ -168,7 +232,7 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
 def test_a_size_leads_to_the_most_blocks_that_fit(
     folder: str, monkeypatch: pytest.MonkeyPatch, size: str, blocks: int
 ) -> None:
-    monkeypatch.setattr(shrinking._Work, "speed", lambda work, k: work.n_blocks / k)
+    monkeypatch.setattr(shrinking._Work, "speeds", lambda work, sizes: {k: work.n_blocks / k for k in sizes})
     result = shrunk(folder, size=size)
     assert len(result.smaller.blocks) == blocks
     if size == "80%":
@@ -243,13 +307,19 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
         ({"size": "1000x"}, "expected a size that can be reached: a model of one block is"),
         ({"within": 0.0}, "expected points above 0"),
         ({"tune": True}, "expected a task to fine-tune on"),
+        ({"dimensions": 0}, "expected 1 to 15 dimensions of .* to keep, got 0"),
+        ({"dimensions": 16}, "expected 1 to 15 dimensions of .* to keep, got 16"),
         ({"protocol": Protocol(batch_size=500)}, "expected at least 542 different texts"),
     ],
     ids=str,
 )
-def test_what_cannot_be(folder: str, how: dict[str, Any], said: str) -> None:
+def test_what_cannot_be(folder: str, how: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "extract", lambda *_: pytest.fail("expected it to be refused before anything"))
     with pytest.raises(DataError, match=said):
         shrunk(folder, **how)
+    if "within" not in how:
+        with pytest.raises(DataError, match=said):
+            plan_shrinking(folder, TEXTS, **{"protocol": PROTOCOL, **how})
 
 
 @pytest.mark.parametrize("blocks", [[0, 1], [2, 5], [2, 1], []], ids=str)
@@ -260,12 +330,45 @@ def test_blocks_that_do_not_exist(folder: str, blocks: list[int]) -> None:
 
 def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path) -> None:
     model = Model(folder, cache_dir=tmp_path)
-    plan = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
-    assert (plan.n_texts, plan.sizes, plan.seeds) == (len(TEXTS), 2, 3)
-    assert plan.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
-    assert "210 texts are embedded once" in plan.sentence
+    planned = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
+    assert (planned.n_texts, planned.sizes, planned.seeds) == (len(TEXTS), 2, 3)
+    assert planned.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
+    assert "210 texts are embedded once" in planned.sentence
     assert not list(tmp_path.glob("runs/*"))
     assert not list(tmp_path.glob("embeddings/*"))
+
+
+def test_a_plan_counts_the_blocks_that_are_left(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 80.0)
+    texts = len(TEXTS) / (len(TEXTS) - 2 * 21)
+    one, three = (plan_shrinking(folder, TEXTS, size=size, protocol=PROTOCOL) for size in ([1], [1, 2, 4]))
+    embedding = 5 / 3 / PROTOCOL.epochs
+    assert one.seconds == pytest.approx(80 / 5 * (2 + embedding) * texts)
+    assert three.seconds == pytest.approx(80 / 5 * (4 + embedding) * texts)
+    tuned = plan_shrinking(folder, TEXTS, toy_task_of("sts"), size=[1], seeds=3, tune=TUNING, protocol=PROTOCOL)
+    assert tuned.seconds == pytest.approx(80 / 5 * ((3 * 2 + embedding) * texts + 3 * 2 + 3 * 5))
+
+
+def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
+    task = toy_task_of("sts")
+    tested = [next(iter(task.test.sides[1])).upper(), f" {task.test.sides[0][0]} ", task.validation.sides[0][1]]
+    result = shrunk(folder, task, size=[4], protocol=PROTOCOL)
+    spoilt = shrink(folder, [*TEXTS, *tested], task, size=[4], protocol=PROTOCOL)
+    assert spoilt.smaller.folders == result.smaller.folders
+    (warning,) = spoilt.warnings
+    assert warning == (
+        "of 213 texts to train on, the task has 2 in its test split and 1 in its validation split: left out; "
+        "--keep-overlaps keeps such texts"
+    )
+    assert plan_shrinking(folder, [*TEXTS, *tested], task, size=1, protocol=PROTOCOL).n_texts == 210
+    spoiling = dataclasses.replace(task, keep_overlaps=True)
+    kept = shrink(folder, [*TEXTS, *tested], spoiling, size=[4], protocol=PROTOCOL)
+    assert kept.n_texts + 2 * kept.n_held_out == 213
+    assert kept.warnings[0].endswith(
+        "2 in its test split and 1 in its validation split, and they are kept: the loss is spoilt"
+    )
+    with pytest.raises(DataError, match="got 0 that the task does not test"):
+        shrink(folder, tested, task, size=1)
 
 
 # ---- what is said ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Report
+from layerprobe_cli.options import Device, Precision, Report
 from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ def bench(
     zoo: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[ZOO.json]...",
-            help="Models whose drops are known from fine-tuning; several files are put together.",
+            metavar="[ZOO.json]...|CONTEST.toml",
+            help="Models whose drops are known from fine-tuning; several files are put together. A TOML file names "
+            "encoders of the Hub, which are fine-tuned at every layer first.",
             show_default="the zoos that come with layerprobe",
         ),
     ] = None,
@@ -51,6 +52,25 @@ def bench(
         list[str] | None,
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
     ] = None,
+    entry: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entry",
+            "-e",
+            metavar="PACKAGE:STRATEGY",
+            help="Also play a strategy of another package, a function of a Trial; can be given again. The rules of "
+            "entry are in docs/results/dropbench-rules.md.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder of a contest.", show_default="the file's name in this folder"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the encoders of a contest and their hours; no model, no network.")
+    ] = False,
+    device: Device = "auto",
+    dtype: Precision = "float32",
     everything: Annotated[
         bool, typer.Option("--all", help="Print all rules and curves, and how each rule calls drops.")
     ] = False,
@@ -65,18 +85,39 @@ def bench(
 
     Example:  [bold]layerprobe lab bench --budget converged --report dropbench.html[/bold]
     """
+    from layerprobe.encoders.model import Options
     from layerprobe.lab.dropbench.bench import bench_predictors
-    from layerprobe.lab.dropbench.rules import tuned_rules
+    from layerprobe.lab.dropbench.door import load_entry
+    from layerprobe.lab.dropbench.rules import tuned_rules, unfitted_rules
+    from layerprobe.lab.dropbench.strategies import training_strategies
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
     if searched and zoo:
         raise typer.BadParameter("expected files or --searched, got both")
-    tuned = tuned or searched
-    kept_out = read_searched if searched else read_kept_out
-    models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
+    tomls = [file for file in zoo or () if file.suffix.lower() == ".toml"]
+    if tomls and len(zoo or ()) > 1:
+        raise typer.BadParameter("expected one contest alone, or zoos, got both")
+    if (out or dry_run) and not tomls:
+        raise typer.BadParameter("expected a contest, a TOML file, for --out and --dry-run, got none")
+    strategies = [*map(load_entry, entry or ()), *training_strategies()]
+    if tomls:
+        from layerprobe.lab.studies.encoders import load_contest, plan_contest, run_contest
+
+        contest = load_contest(tomls[0])
+        if dry_run:
+            plan = plan_contest(contest)
+            output.result(plan, plan.table.titled)
+            return
+    tuned = bool(tuned or searched or tomls)
     with output.progress(level):
-        rules = tuned_rules() if tuned else None
-        result = bench_predictors(models, rules=rules, budgets=budget or ())
+        if tomls:
+            models = run_contest(contest, out or contest.name, options=Options(device=device, dtype=dtype))
+        elif tuned and not zoo:
+            models = read_searched() if searched else read_kept_out()
+        else:
+            models = read_zoo(*(zoo or ()))
+        rules = [*tuned_rules(), *unfitted_rules(models.entries)] if tuned else None
+        result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
     output.result(result, *_parts(result, tuned=tuned, everything=everything))
     report.write(output, result)
 
@@ -109,7 +150,8 @@ def _parts(result: Bench, *, tuned: bool, everything: bool) -> Iterator[Table | 
         f"\nIntervals: {result.level:.0%}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
         "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
-        "within half a point of it is so; seen seeds: scored on seeds that it looked at."
+        "within half a point of it is so; seen seeds: scored on seeds that it looked at. Rows that share a letter do "
+        "not differ significantly, all pairs at once."
     )
     if everything:
         yield (

@@ -75,6 +75,14 @@ def shrink(
     tune: Annotated[
         bool, option("Training", "--tune", help="Also fine-tune both on the task; the loss after that is what counts.")
     ] = False,
+    dimensions: Annotated[
+        int | None,
+        option("Size", min=1, help="How many features its embeddings keep.", show_default="all"),
+    ] = None,
+    front: Annotated[
+        bool,
+        option("Report", "--front", help="Also measure both models by every backend, and in 8 bits: speed and loss."),
+    ] = False,
     seeds: Annotated[str, option("Training", help="How many seeds of the training, or a list such as 3,5,8.")] = "1",
     epochs: Annotated[int, option("Training", min=1, help="Passes over the texts.")] = TRAINING.epochs,
     learning_rate: Annotated[
@@ -116,6 +124,7 @@ def shrink(
     how: dict[str, Any] = {
         "size": size,
         "tune": tune,
+        "dimensions": dimensions,
         "seeds": listed if "," in seeds else listed[0],
         "protocol": replace(TRAINING, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size),
     }
@@ -124,18 +133,19 @@ def shrink(
     plan = plan_shrinking(checkpoint, corpus, task, **how)
     output.plan(plan, dry_run=dry_run)
     with output.progress():
-        result = make_smaller(checkpoint, corpus, task, within=within, ray=ray, **how)
+        result = make_smaller(checkpoint, corpus, task, within=within, front=front, ray=ray, **how)
     output.notes((), result.warnings)
-    parts: list[Any] = [*([result.order] if result.removals else []), result.table, result.sentence]
-    commands = [command("export", result.folder, "smaller")]
+    tables = [*([result.order] if result.removals else []), result.table, *([result.ways] if front else [])]
+    parts: list[Any] = [*tables, result.sentence]
+    commands = [] if dimensions else [command("export", result.folder, "smaller")]
     if out is not None:
         from layerprobe.export.run import export_model
 
-        exported = export_model(result.folder, out, made=result.account, overwrite=overwrite)
+        exported = export_model(result.folder, out, made=result.account, dense=result.dense, overwrite=overwrite)
         output.notes((), exported.warnings)
         parts.append(f"Folder: {out}")
         commands = []
     else:
-        parts.append(f"To write it as a folder: {commands[0]}")
+        parts.append(f"To write it as a folder: {commands[0] if commands else 'the same command with --out FOLDER'}")
     output.result(result, *parts)
     report.write(output, result, warnings=warnings, commands=commands)

@@ -77,14 +77,14 @@ def survey(
             graphs[name], found[name] = open_graph(engine, encoder, checkpoint, options)
         except ModelError as error:
             problems[name] = str(error)
-    n_tokens, seconds = _rounds(encoder, graphs, options, texts) if graphs else (0, {})
+    lengths, seconds = timed_rounds(encoder, graphs, options, texts) if graphs else ([], {})
     result = BackendSurvey(
         findings=tuple(
             BackendFinding(
                 backend=name,
                 problem=problems.get(name),
                 differences=found.get(name),
-                tokens_per_second=n_tokens / statistics.median(seconds[name]) if name in seconds else None,
+                tokens_per_second=sum(lengths) / statistics.median(seconds[name]) if name in seconds else None,
                 speedup=_speedup(seconds[TORCH], seconds[name]) if name in graphs else None,
             )
             for name in BACKENDS
@@ -133,10 +133,10 @@ def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> 
 
 
 @torch.inference_mode()
-def _rounds(
+def timed_rounds(
     encoder: Encoder, graphs: dict[str, Graph], options: Settled, texts: Sequence[str]
-) -> tuple[int, dict[str, list[float]]]:
-    """Return tokens, and the seconds that torch and each graph take for them, by round; in batches as of an extraction.
+) -> tuple[Sequence[int], dict[str, list[float]]]:
+    """Return tokens by text, and seconds of torch and each graph for all, by round; in batches as of an extraction.
 
     Every second round is in reverse. On one thread seconds are the process's own, whatever else runs on the machine.
     """
@@ -164,11 +164,15 @@ def _rounds(
             start = clock()
             ways[name]()
             seconds[name].append(clock() - start)
-    return sum(lengths), {name: taken[1:] for name, taken in seconds.items()}  # the first round warmed up
+    return lengths, {name: taken[1:] for name, taken in seconds.items()}  # the first round warmed up
 
 
 def _speedup(torch_seconds: Sequence[float], seconds: Sequence[float]) -> Speedup:
-    """Return the median over rounds of how many times as fast as torch, with its 95 % interval, of order statistics."""
-    ratios = sorted(slow / fast for slow, fast in zip(torch_seconds, seconds, strict=True))
-    cut = int(binom.ppf(0.025, len(ratios), 0.5)) - 1
-    return statistics.median(ratios), ratios[cut], ratios[-1 - cut]
+    """Return the median over rounds of how many times as fast as torch, with its interval."""
+    return median_interval([slow / fast for slow, fast in zip(torch_seconds, seconds, strict=True)])
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of seven values or more, and the ends of its 95 % interval, of order statistics."""
+    ordered, cut = sorted(values), int(binom.ppf(0.025, len(values), 0.5)) - 1
+    return statistics.median(ordered), ordered[cut], ordered[-1 - cut]

@@ -29,6 +29,11 @@ def _write_graph(program: torch.export.ExportedProgram, folder: Path) -> None:
 
 
 def _compile_graph(folder: Path, dtype: str) -> Graph:
+    return compile_graph(folder / "graph.xml", dtype)
+
+
+def compile_graph(file: Path, dtype: str, **further: object) -> Graph:
+    """Make OpenVINO run the graph of a file, its own or one of ONNX, with further settings of its own."""
     import openvino
 
     core = openvino.Core()
@@ -40,8 +45,9 @@ def _compile_graph(folder: Path, dtype: str) -> Graph:
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,  # other processes may have the same cores
+        **further,
     }
-    compiled = core.compile_model(folder / "graph.xml", "CPU", settings)
+    compiled = core.compile_model(file, "CPU", settings)
     request = compiled.create_infer_request()
     names = [graph_input.any_name for graph_input in compiled.inputs]
 

@@ -27,6 +27,7 @@ SUMMARIZATION = Kind(
     loss="layerprobe.kinds.summaries.loss:SentenceScorer",
     zero_shot="own",
     untrained="layerprobe.kinds.summaries.untrained:central_sentences",
+    outputs="layerprobe.kinds.summaries.untrained:central",
     one_target=True,
     items="layerprobe.kinds.summaries.items:SummaryItems",
     item="document",

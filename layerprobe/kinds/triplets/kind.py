@@ -24,6 +24,7 @@ TRIPLETS = Kind(
     loss="layerprobe.kinds.triplets.loss:CosineTriplets",
     zero_shot="own",
     untrained="layerprobe.kinds.triplets.untrained:untrained_triplets",
+    outputs="layerprobe.kinds.triplets.untrained:triplet_outputs",
     items="layerprobe.kinds.triplets.items:Triplets",
     item="triplet",
     loader="layerprobe.kinds.triplets.loading:load_triplets",

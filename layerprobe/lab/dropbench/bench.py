@@ -9,7 +9,7 @@ import numpy as np
 
 from layerprobe.context import current
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.contest import contest
+from layerprobe.lab.dropbench.contest import contest, lettered
 from layerprobe.lab.dropbench.detection import alikeness, curves, detectors, joint_scores
 from layerprobe.lab.dropbench.redraws import ratio, redrawn, score_of, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
@@ -29,7 +29,7 @@ from layerprobe.prediction.registry import rules_for
 from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
 from layerprobe.prediction.rules.depth import CONTROL
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, cka_with, reading_of
+from layerprobe.readings.registry import CKA, READINGS, RIVALS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve
 
 DRAWS = 2000
@@ -37,6 +37,7 @@ WORTH_PRINTING = (
     *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
     *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
     *("best layer by LinMSE", "best layer by kNN", "L3Prune small", "L3Prune large", "TransformerRanker bestlayer"),
+    *(f"best layer by {name}" for name in RIVALS),
 )
 """The rules that are printed by default."""
 START = "fall of InfoNCE"
@@ -138,10 +139,10 @@ def worth_printing(names: Iterable[str]) -> list[str]:
 
 
 def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
-    """Return the strategies that train, and the rules that are worth a look among them."""
-    rules = [each.strategy for each in budget.strategies if each.needs != "training"]
-    kept = set(rules if everything else worth_printing(rules))
-    return [each for each in budget.strategies if each.needs == "training" or each.strategy in kept]
+    """Return the strategies that are no rules, and the rules that are worth a look among them."""
+    rules = [each.rule for each in budget.rules]
+    hidden = set() if everything else set(rules) - set(worth_printing(rules))
+    return [each for each in budget.strategies if each.strategy not in hidden]
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
@@ -193,7 +194,7 @@ def _scored(
     known_curves = curves(readings_in(there))
     truths = [known.truth for known in models]
     scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
-    return BudgetScores(
+    whole = BudgetScores(
         budget=budget,
         clusters="families" if len(set(families)) > 1 else "models",
         truths={known.name: known.truth for known in models},
@@ -204,6 +205,9 @@ def _scored(
         curves=alikeness(recorded, known_curves, counts, level=level),
         joint=joint_scores(recorded, counts, level=level),
     )
+    letters = lettered(shown_strategies(whole), counts, level=level)
+    rows = (replace(each, letters=letters.get(each.strategy, "")) for each in whole.strategies)
+    return replace(whole, strategies=tuple(rows))
 
 
 def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:

@@ -3,12 +3,13 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.context import report
-from layerprobe.lab.dropbench.redraws import ratio, score_of, weighted_quantiles
+from layerprobe.lab.dropbench.redraws import ROUNDING, ratio, score_of, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
 from layerprobe.lab.dropbench.truth import (
     chances_of_best,
@@ -18,7 +19,8 @@ from layerprobe.lab.dropbench.truth import (
     regrets,
     seed_variance,
 )
-from layerprobe.lab.dropbench.values import Score, StrategyOutcome, StrategyScores
+from layerprobe.lab.dropbench.values import Needs, Score, StrategyOutcome, StrategyScores
+from layerprobe.metrics.letters import compact_letters
 
 Array = NDArray[np.float64]
 
@@ -45,9 +47,34 @@ def contest(
             outcomes = [_outcome(*played[row]) for row in there]
             tasks = [models[row].entry.task for row in there]
             fresh = all(len(choice.seeds) < len(model.tuned.seeds) for model, choices in played for choice in choices)
-            scored.append(_scores(strategy, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
+            looked: list[Needs | None] = [strategy.needs or each.needs for _, choices in played for each in choices]
+            needs = max((each for each in looked if each is not None), key=get_args(Needs).index)
+            scored.append(_scores(strategy, needs, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
         report("strategies", number + 1, len(strategies))
     return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
+
+
+def lettered(rows: Sequence[StrategyScores], counts: Array, *, level: float) -> dict[str, str]:
+    """Return letters by strategy: two rows share one if their mean regrets do not differ, one statement of all pairs.
+
+    Rows r and s differ where |m_r - m_s| > c e_rs, with e_rs the deviation of the paired difference of their means over
+    redrawn models and c the quantile of its largest ratio over pairs. Rows that did not play all models get none.
+
+    Args:
+        rows: To compare.
+        counts: As for `contest`.
+        level: Of the statement.
+    """
+    rows = [row for row in rows if len(row.outcomes) == counts.shape[1]]
+    if len(rows) < 2 or len(counts) < 3:
+        return {}
+    lost = np.array([[_mean(each.distances) for each in row.outcomes] for row in rows])
+    means = counts @ lost.T / counts.sum(axis=1, keepdims=True)
+    apart, redrawn = (means[0][:, None] - means[0], means[1:, :, None] - means[1:, None, :])
+    errors = np.maximum(redrawn.std(axis=0), ROUNDING)
+    width = np.quantile((np.abs(redrawn - apart) / errors).max(axis=(1, 2)), level)
+    different = np.abs(apart) > np.maximum(width * errors, ROUNDING)
+    return dict(zip((row.strategy for row in rows), compact_letters(different, (-means[0]).tolist()), strict=True))
 
 
 def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
@@ -107,6 +134,7 @@ def _mean(values: Iterable[float]) -> float:
 
 def _scores(
     strategy: Strategy,
+    needs: Needs,
     outcomes: Sequence[StrategyOutcome],
     tasks: Sequence[str],
     counts: Array,
@@ -132,7 +160,7 @@ def _scores(
     return StrategyScores(
         strategy=strategy.name,
         source=strategy.source,
-        needs=strategy.needs,
+        needs=needs,
         fresh=fresh,
         mean=mean_of(_mean(each.distances) for each in outcomes),
         median=_certain(score_of(weighted_quantiles(lost, rows), level)),

@@ -1,7 +1,7 @@
 """A pretrained model -> its entry in DropBench's zoo; parts that are done are read, not repeated."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from layerprobe.comparison.compare import compare_all
@@ -43,6 +43,7 @@ def zoo_entry(
     seeds: Sequence[int] = (0, 1, 2),
     scans: Mapping[Weighting, Sequence[int]] | None = None,
     views: Views | None = None,
+    unlisted: Collection[str] = (),
 ) -> ZooEntry:
     """Extract, compare, score and fine-tune a model at every layer, and put down what that gave.
 
@@ -51,7 +52,7 @@ def zoo_entry(
 
     References go by the names that entries have in common, such as "mlm twin, same seed"; budgets are protocols of
     fine-tuning, with a run a layer for each of the seeds, and scans by weighting, with their seeds. Name, family, size,
-    seed and corpus are those of the entry.
+    seed and corpus are those of the entry. Readings are all that are listed, and those that are not listed by name.
 
     Raises:
         DataError: If a reference is the model itself.
@@ -73,7 +74,7 @@ def zoo_entry(
     compared = compare_all(tested, bases, device=options.device).comparisons if bases else ()
     curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.items() if reading.needs != "reference"]
-    read = read_curves(checkpoint, texts, names, task=task, views=views)
+    read = read_curves(checkpoint, texts, [*names, *unlisted], task=task, views=views)
     tuned = {
         budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans)
         for budget, protocol in budgets.items()

@@ -18,7 +18,7 @@ from layerprobe.files.atomic import sha256_of, write_whole
 from layerprobe.files.serialisation import sealed
 from layerprobe.lab.dropbench.bench import known_drops, outcomes_of, readings_in
 from layerprobe.lab.dropbench.infonce import worth_of_infonce
-from layerprobe.lab.dropbench.values import OTHER_SEED
+from layerprobe.lab.dropbench.values import OTHER_SEED, ZooEntry
 from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, read_zoo
 from layerprobe.prediction.parameters import FILE, FittedParameters, FittedRule, FittedTo
 from layerprobe.prediction.registry import rules_for
@@ -74,6 +74,13 @@ def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
         return replace(rule, curves=curves, fit=lambda _: lambda model: predict(_as_read(model)), parameters=0)
 
     return [as_tuned(rule) for rule in (*depth.rules({}, []), *_rules())]
+
+
+def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:
+    """Return the rules without parameters on readings that models have and the zoos of the tuning lack."""
+    tuned_on = {name for entry in read_zoo().entries for name in entry.curves}
+    new = {name: reading for name, reading in readings_in(entries).items() if name not in tuned_on}
+    return [rule for rule in rules_for(new) if rule.curves and not rule.parameters]
 
 
 def fitted_anew() -> FittedParameters:

@@ -79,6 +79,8 @@ class Choice:
     """The smallest layer that it says is no worse than the best by more than half a point."""
     score: float | None = None
     """Test score of the model that it hands over, where that is not TMFT at the layer."""
+    needs: Needs | None = None
+    """What it looked at, of a strategy that does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,7 +90,8 @@ class Strategy:
     name: str
     source: str
     """Who proposed it, or what it is a control for."""
-    needs: Needs
+    needs: Needs | None
+    """What it looks at; None: that of each choice, which says so."""
     choose: Callable[[Recorded], Sequence[Choice]]
     """Equally likely choices, such as one for each seed to begin with; none where the records lack what it needs."""
 
@@ -107,6 +110,7 @@ def training_strategies() -> list[Strategy]:
         *(find(budget) for budget in FIND_BUDGETS),
         find(0.15, scan=True),
         *(sweep(n_seeds) for n_seeds in (1, 3, 5)),
+        sweep(1, step=2),
         smoothed_sweep(),
     ]
 
@@ -123,21 +127,27 @@ def rule_strategy(name: str, layers: Mapping[str, Sequence[int]], *, source: str
 # ---- sweeps -----------------------------------------------------------------------------------------------------
 
 
-def sweep(n_seeds: int) -> Strategy:
-    """Return the sweep of every layer with so many seeds, which takes the highest mean on validation."""
+def sweep(n_seeds: int, *, step: int = 1) -> Strategy:
+    """Return the sweep of every layer with so many seeds, which takes the highest mean on validation.
+
+    With a step of 2 it is of every second layer, from the last on: of 12 blocks the fixed layers 2, 4, ..., 12 of
+    Starbucks, which are trained one by one here.
+    """
 
     def choose(model: Recorded) -> list[Choice]:
+        layers = list(range(model.n_layers - 1, -1 if step == 1 else 0, -step))[::-1]
         return [
             Choice(
-                layer=best_of(model.validation[:, seeds].mean(axis=1).tolist()),
-                cost=model.share(n_seeds * _block_steps(range(model.n_layers))),
+                layer=layers[best_of(model.validation[np.ix_(layers, seeds)].mean(axis=1).tolist())],
+                cost=model.share(n_seeds * _block_steps(layers)),
                 seeds=seeds,
             )
             for seeds in _subsets(len(model.tuned.seeds), n_seeds)
         ]
 
-    name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}"
+    name = f"sweep, {n_seeds} seed{'s' if n_seeds > 1 else ''}{', every second layer' if step == 2 else ''}"
     source = "Rep, Dukic and Snajder 2024 (2402.13130)" if n_seeds == PAPER_SEEDS else "a smaller sweep"
+    source = source if step == 1 else "the layers of Starbucks: Zhuang et al. 2024 (2410.13230)"
     return Strategy(name=name, source=source, needs="training", choose=choose)
 
 
@@ -190,7 +200,7 @@ def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own: bool
 
 _SCAN_SOURCES: dict[Weighting, str] = {
     "falling": "layerprobe; deep supervision: Lee et al. 2015 (1409.5185)",
-    "equal": "AdaptiveLayerLoss of sentence-transformers; Li et al. 2024 (2402.14776)",
+    "equal": "the sum of the losses of all layers; deep supervision: Lee et al. 2015 (1409.5185)",
     "random": "one-shot search: Bender et al. 2018 (ICML)",
     "sandwich": "Yu and Huang 2019 (1903.05134)",
 }

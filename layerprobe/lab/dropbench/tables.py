@@ -29,6 +29,7 @@ def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strateg
             column("needs"),
             column("models", lambda row: len(row.outcomes)),
             *score("regret", lambda row: row.mean, meaning="Points below the best layer on the test items, the mean."),
+            column("letters", meaning="Rows that share a letter do not differ significantly."),
             column("items", lambda row: row.items_error, form=".2f", meaning="Error of the regret over test items."),
             column("seeds", lambda row: row.seeds_error, form=".2f", meaning="Error of the regret over seeds."),
             column("median", lambda row: row.median.value, form=".2f"),

@@ -369,6 +369,9 @@ class StrategyScores:
     """Mean chance that the smallest layer said to be within half a point of the best is so; None if none is said to."""
     outcomes: tuple[StrategyOutcome, ...]
     """By model."""
+    letters: str = ""
+    """Two rows of a budget that share one do not differ significantly, all pairs at once, see `lettered`; empty for
+    rows that lack models, or that stand in the whole table alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

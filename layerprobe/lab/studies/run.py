@@ -160,7 +160,7 @@ class _LabRun:
             out=out,
             options=options if options.cache_dir else replace(options, cache_dir=out / "cache"),
             corpus=replace(corpus, name=", ".join(map(_file_name, study.corpus))),
-            tasks={task: _loaded(task) for task in study.tasks},
+            tasks={task: loaded_task(task) for task in study.tasks},
         )
 
     # ---- where things are --------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ class _LabRun:
         return PlannedModel(model=model, pretrained=pretrained, runs=n_runs, stored=stored)
 
 
-def _loaded(task: LabTask) -> Task:
+def loaded_task(task: LabTask) -> Task:
     """Load a task and draw its examples; it is named as in the zoo, without the folders of a file."""
     settings, examples = task.settings, task.examples
     if settings.source == LANGUAGE:

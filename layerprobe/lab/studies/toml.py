@@ -41,7 +41,9 @@ def load_lab(path: str | Path) -> LabStudy:
     named = not tasks.data.keys() & {"source", "examples"} and all(isinstance(it, dict) for it in tasks.data.values())
     sizes = keys.table("sizes")
     values = {
-        "tasks": tuple(_task(tasks.table(name), name) for name in tasks.data) if named else (_task(tasks),),
+        "tasks": tuple(taken_lab_task(tasks.table(name), name) for name in tasks.data)
+        if named
+        else (taken_lab_task(tasks),),
         "sizes": {
             name: sizes.take(name, EncoderSize if type(size) is dict else _SIZE) for name, size in sizes.data.items()
         },
@@ -62,7 +64,8 @@ _OF_EACH_MODEL = {name: getattr(PretrainingProtocol(), name) for name in ("objec
 """What differs from model to model is no key of the pretraining."""
 
 
-def _task(keys: Keys, name: str | None = None) -> LabTask:
+def taken_lab_task(keys: Keys, name: str | None = None) -> LabTask:
+    """Return the task of a study that a table describes."""
     settings = taken_task(keys, named=LANGUAGE)
     examples = keys.take("examples", _EXAMPLES, default=None)
     keys.done()

@@ -311,9 +311,9 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
 
     def slow_torch(encoder: Encoder, graphs: dict[str, Graph], options: Options, texts: object) -> object:
         surveys.append(texts)
-        return 100, dict(seconds)
+        return [100], dict(seconds)
 
-    monkeypatch.setattr(choice, "_rounds", slow_torch)
+    monkeypatch.setattr(choice, "timed_rounds", slow_torch)
     for _ in range(2):
         graph = graph_of(encoder, checkpoint, options_of(store, "auto"))
         assert graph is not None
@@ -339,14 +339,14 @@ def test_speeds_are_measured_in_turns_on_the_texts_that_are_given(
     }
     monkeypatch.setattr(choice, "SECONDS", 0.0)  # the least number of rounds
     options = options_of(tmp_path, "auto", batch_tokens=4096)
-    n_tokens, seconds = choice._rounds(encoder, graphs, options, ["a b c d e f", "a"])
+    tokens, seconds = choice.timed_rounds(encoder, graphs, options, ["a b c d e f", "a"])
     least = choice.ROUNDS[0]
     assert taken == (["openvino", "onnx", "onnx", "openvino"] * (1 + least))[: 2 * (1 + least)]
     assert {name: len(each) for name, each in seconds.items()} == dict.fromkeys(("torch", "openvino", "onnx"), least)
     lengths = set(batches[0]["attention_mask"].sum(dim=1).tolist())
     assert lengths == set(encoder.tokenize(["a b c d e f", "a"]).lengths)
-    assert choice.MEASURED_TOKENS <= n_tokens < choice.MEASURED_TOKENS + max(lengths)
-    assert sum(int(batch["attention_mask"].sum()) for batch in batches) == n_tokens * len(taken)
+    assert choice.MEASURED_TOKENS <= sum(tokens) < choice.MEASURED_TOKENS + max(lengths)
+    assert sum(int(batch["attention_mask"].sum()) for batch in batches) == sum(tokens) * len(taken)
 
 
 def test_a_speed_has_the_interval_of_its_median() -> None:

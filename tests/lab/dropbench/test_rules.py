@@ -14,13 +14,15 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_dict
 from layerprobe.lab.dropbench import rules
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.rules import REFERENCE, fitted_rule, tuned_rules
+from layerprobe.lab.dropbench.rules import REFERENCE, fitted_rule, tuned_rules, unfitted_rules
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.prediction.parameters import FittedParameters, fitted_parameters
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.tuned import rule_curves, rule_names, tuned_rule
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.registry import CKA, READINGS, alone
+
+from .zoos import entry, zoo
 
 RANK = "fall of effective rank"
 
@@ -79,9 +81,9 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
         rule_names()
     )
     for name in rule_names():
-        for entry, outcome in zip(one_family, by_name[name].outcomes, strict=True):
-            curves = {what.replace(REFERENCE, CKA): curve for what, curve in entry.curves.items()}
-            model = ModelCurves(n_blocks=entry.n_blocks, curves=curves)
+        for each, outcome in zip(one_family, by_name[name].outcomes, strict=True):
+            curves = {what.replace(REFERENCE, CKA): curve for what, curve in each.curves.items()}
+            model = ModelCurves(n_blocks=each.n_blocks, curves=curves)
             assert outcome.recommended == (tuned_rule(name)(model).recommended_layer,)
     assert {scores.parameters for scores in result.rules} == {0}
 
@@ -99,3 +101,19 @@ def test_the_budget_is_part_of_what_a_rule_is_tuned_to() -> None:
     assert (gentle.budget, converged.budget) == ("gentle", "converged")
     assert gentle.mean_regret != converged.mean_regret
     assert np.isfinite([gentle.mean_regret, converged.median_regret]).all()
+
+
+def test_rules_on_readings_that_nothing_was_fitted_to() -> None:
+    """A rival's own rule is the best layer by its score; what the zoos of the tuning have is not tried again."""
+    curves = {"LOES without labels": (1.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0), "InfoNCE": (1.0,) * 7}
+    model = entry("m", "f", metrics=curves, labelled={"LOES": (0.4, 0.3, 0.1, 0.2, 0.3, 0.3, 0.3)})
+    own = {rule.name: rule for rule in unfitted_rules([model])}
+    assert {"best layer by LOES without labels", "best layer by LOES"} <= set(own)
+    assert all(set(rule.curves) <= {"LOES", "LOES without labels"} and not rule.parameters for rule in own.values())
+    (outcomes,) = (
+        scores.outcomes
+        for budget in bench_predictors(zoo(model), rules=list(own.values()), strategies=(), draws=1).budgets
+        for scores in budget.rules
+        if scores.rule == "best layer by LOES"
+    )
+    assert outcomes[0].recommended == (2,)

@@ -175,8 +175,9 @@ def test_infonce_says_where_a_search_looks_first(model: Recorded) -> None:
 def test_without_errors_or_scans_there_is_no_search() -> None:
     old = records(entry("old", "a", RISING))
     assert old.replay is None
+    played = ("sweep, 1 seed", "sweep, 3 seeds", "sweep, 1 seed, every second layer")
     for strategy in training_strategies():
-        assert bool(strategy.choose(old)) == (strategy.name in ("sweep, 1 seed", "sweep, 3 seeds")), strategy.name
+        assert bool(strategy.choose(old)) == (strategy.name in played), strategy.name
     alone = records(recorded("alone", "a", RISING, scans=()))
     assert find(0.2, scan=True).choose(alone) == []
     assert find(0.2).choose(alone)
@@ -199,3 +200,16 @@ def test_every_strategy_has_a_name_of_its_own_and_a_source() -> None:
     names = [strategy.name for strategy in training_strategies()]
     assert len(set(names)) == len(names)
     assert all(strategy.source for strategy in training_strategies())
+
+
+def test_every_second_layer_is_counted_from_the_last() -> None:
+    """Of 12 blocks the layers of Starbucks; the best of them with one seed, at the cost of these runs."""
+    quality = tuple(float(score) for score in range(60, 73))
+    for n_blocks, layers in ((12, (2, 4, 6, 8, 10, 12)), (6, (2, 4, 6)), (7, (1, 3, 5, 7))):
+        for best in range(n_blocks + 1):
+            scores = tuple(90.0 if layer == best else quality[layer] for layer in range(n_blocks + 1))
+            entry = recorded("m", "f", scores, n_seeds=1, seed_error=0.0, item_error=0.01)
+            model = Recorded.of(entry, entry.budgets["converged"])
+            (choice,) = sweep(1, step=2).choose(model)
+            assert choice.layer == (best if best in layers else n_blocks)
+            assert choice.cost == pytest.approx(sum(layer + 1 for layer in layers) / model.full_sweep)

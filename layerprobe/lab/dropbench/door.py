@@ -1,0 +1,210 @@
+"""Strategies of other packages: what one may see of a model, and what it pays for that. Knows no test scores.
+
+An entry is a function that takes a `Trial` and returns a layer, or an `Answer`. What it looks at is charged as it
+looks, so an entry cannot misstate its cost, and models come without names, so it cannot know one of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from layerprobe.checks import check_choice
+from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.finetuning.values import Weighting
+from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
+from layerprobe.lab.dropbench.values import Needs
+from layerprobe.names import nearest
+
+_LOOKED: tuple[Needs, ...] = get_args(Needs)
+"""From nothing on; the most of what an entry looks at is what it needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an entry says of a model."""
+
+    layer: int
+    """That it takes."""
+    stated: tuple[int, ...] | None = None
+    """The set of layers that it says holds the best one."""
+    sufficient: int | None = None
+    """The smallest layer that it says is no worse than the best by more than half a point."""
+
+
+class Trial:
+    """A model as an entry sees it: readings at no cost, and validation scores of runs that it pays for.
+
+    Seeds are counted from 0. Which recorded seed is 0 differs from one trial of a model to the next, and the answer is
+    scored on those that were not looked at, where any are left.
+    """
+
+    def __init__(self, model: Recorded, *, first: int = 0) -> None:
+        self._model, self._first = model, first
+        self._steps: dict[tuple[str, int, int], float] = {}
+        self._seeds = set[int]()
+        self._looked = 0
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, the embedding output, which is layer 0, among them."""
+        return self._model.n_layers
+
+    @property
+    def metric(self) -> str:
+        """What scores are of, x 100."""
+        return self._model.entry.metric
+
+    @property
+    def n_seeds(self) -> int:
+        """Recorded runs of every layer."""
+        return len(self._model.tuned.seeds)
+
+    @property
+    def n_epochs(self) -> int:
+        """Epochs of a run."""
+        return self._model.tuned.protocol.epochs
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """Names of the numbers by layer that are known of this model."""
+        return tuple(self._model.entry.curves)
+
+    @property
+    def spent(self) -> float:
+        """What was paid so far: a share of the paper's sweep, every layer with five seeds."""
+        return self._model.share(sum(self._steps.values()))
+
+    def reading(self, name: str) -> tuple[float, ...]:
+        """Return the numbers by layer of a reading, at no cost; one that needs labels makes the entry one with labels.
+
+        Raises:
+            DataError: If it is not known of this model.
+        """
+        curves = self._model.entry.curves
+        if name not in curves:
+            raise DataError(f"expected a reading of {', '.join(curves)}, got {name!r}{nearest(name, curves)}")
+        self._look("labels" if name in self._model.entry.labelled else "readings")
+        return curves[name].values
+
+    def tune(self, layer: int, *, seed: int = 0, epochs: int | None = None) -> float:
+        """Return the validation score of fine-tuning the model truncated at a layer; asked again, it costs nothing.
+
+        A run costs (layer + 1) blocks a step. With fewer epochs it is the beginning of the same schedule, scored at its
+        end, and costs that share; to go on later costs the rest.
+
+        Raises:
+            DataError: If there is no such layer, seed or epoch.
+        """
+        tuned = self._model.tuned
+        layer, run = self._layer(layer), self._seed(seed, self.n_seeds)
+        n_epochs = _number(self.n_epochs if epochs is None else epochs, "epochs", 1, self.n_epochs)
+        if epochs is not None and not tuned.epochs:
+            raise DataError("expected a run to its end, got a number of epochs: this zoo did not keep its epochs")
+        self._pay("tune", layer, run, (layer + 1) * n_epochs / self.n_epochs)
+        self._seeds.add(run)
+        if epochs is None:
+            return tuned.validation[layer][run]
+        return tuned.epochs[layer][run][n_epochs - 1]
+
+    def scan(self, weighting: Weighting = "falling", *, seed: int = 0) -> tuple[float, ...]:
+        """Return the validation scores by layer of one run with a loss at every layer; it costs one run of all blocks.
+
+        Raises:
+            DataError: If there is no such scan of this model.
+        """
+        check_choice(weighting, Weighting, name="weighting")
+        scans = self._model.tuned.whole_scans(weighting)
+        if not scans:
+            raise DataError(f"expected a model with {weighting} scans, got one without: --searched has them")
+        number = self._seed(seed, len(scans))
+        self._pay(weighting, 0, number, self.n_layers)
+        return tuple(float(score) for score in scans[number].validation if score is not None)
+
+    def choice(self, answer: Any) -> Choice:
+        """Return what an answer comes to, with all that it cost.
+
+        Raises:
+            DataError: If it names no layer of the model.
+        """
+        if not isinstance(answer, Answer):
+            answer = Answer(layer=answer)
+        stated = None if answer.stated is None else tuple(sorted(set(map(self._layer, answer.stated))))
+        return Choice(
+            layer=self._layer(answer.layer),
+            cost=self.spent,
+            seeds=tuple(sorted(self._seeds)),
+            stated=stated,
+            sufficient=None if answer.sufficient is None else self._layer(answer.sufficient),
+            needs=_LOOKED[self._looked],
+        )
+
+    def _look(self, at: Needs) -> None:
+        self._looked = max(self._looked, _LOOKED.index(at))
+
+    def _pay(self, what: str, layer: int, run: int, steps: float) -> None:
+        self._look("training")
+        key = (what, layer, run)
+        self._steps[key] = max(self._steps.get(key, 0.0), steps)
+
+    def _layer(self, layer: object) -> int:
+        return _number(layer, "a layer", 0, self.n_layers - 1)
+
+    def _seed(self, seed: object, n_seeds: int) -> int:
+        return (_number(seed, "a seed", 0, n_seeds - 1) + self._first) % n_seeds
+
+
+Entry = Callable[[Trial], int | Answer]
+
+
+def load_entry(name: str) -> Strategy:
+    """Return the strategy of another package by `package:strategy`, which can be imported here.
+
+    Raises:
+        DataError: If there is none, or it cannot be imported.
+    """
+    module, colon, attribute = name.partition(":")
+    if not (colon and module and attribute):
+        raise DataError(f"expected an entry as package:strategy, got {name!r}")
+    try:
+        found = operator.attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:
+        raise DataError(f"the entry {name} cannot be imported: {_in_a_line(error)}") from error
+    if not callable(found):
+        raise DataError(f"expected the entry {name} to be a function of a trial, got a {type(found).__name__}")
+    return entry_strategy(name, found)
+
+
+def entry_strategy(name: str, entry: Entry) -> Strategy:
+    """Return an entry as a strategy: it is tried once from each recorded seed on, all equally likely."""
+
+    def choose(model: Recorded) -> list[Choice]:
+        choices = []
+        for first in range(len(model.tuned.seeds)):
+            trial = Trial(model, first=first)
+            try:
+                choices.append(trial.choice(entry(trial)))
+            except Exception as error:
+                kind = "" if isinstance(error, LayerProbeError) else f"{type(error).__name__}: "
+                raise DataError(f"the entry {name} failed on {model.entry.name}: {kind}{_in_a_line(error)}") from error
+        return choices
+
+    said = (getattr(entry, "__doc__", None) or name).strip().splitlines()[0]
+    return Strategy(name=name, source=said, needs=None, choose=choose)
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _number(value: Any, what: str, least: int, most: int) -> int:
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or not least <= number <= most:
+        raise DataError(f"expected {what} from {least} to {most}, got {value!r}")
+    return number

@@ -1,0 +1,267 @@
+"""Ready encoders, such as those of the Hub -> a zoo for DropBench: of each its readings, and what every layer scores.
+
+A contest is a TOML file; `layerprobe/lab/dropbench/contest.toml` is one of six encoders that nobody here made.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import GenericAlias
+
+from layerprobe.context import labelled
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
+from layerprobe.errors import DataError, TrainingError
+from layerprobe.files.atomic import make_directory
+from layerprobe.files.toml import SEEDS, read_toml
+from layerprobe.finetuning.values import Protocol, Weighting
+from layerprobe.lab.dropbench.entry import zoo_entry
+from layerprobe.lab.dropbench.values import OTHER_SEED, Zoo, ZooEntry, ZooProvenance
+from layerprobe.lab.dropbench.zoo import write_zoo
+from layerprobe.lab.reproduction.paper import FLOPS_A_SECOND
+from layerprobe.lab.studies.run import ZOO, loaded_task
+from layerprobe.lab.studies.toml import taken_lab_task
+from layerprobe.lab.studies.values import LabTask
+from layerprobe.names import short_name
+from layerprobe.readings.registry import RIVALS
+from layerprobe.results.table import Table, columns_of
+from layerprobe.tasks.toml import model_reader
+from layerprobe.versions import __version__, versions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestModel:
+    """A ready encoder."""
+
+    id: str
+    """Of the Hub, or a folder."""
+    family: str
+    """Its pretraining objective: a rule is scored on other families than it is tuned on."""
+    reference: str
+    """The masked language model that it is compared with by CKA, another than itself."""
+    blocks: int
+    """For its cost, and checked when it is loaded."""
+    parameters: tuple[float, float]
+    """Millions at layer 0 and of the whole, for its cost."""
+
+    def millions(self, layer: int) -> float:
+        """Return the parameters at a layer, as blocks are alike."""
+        first, whole = self.parameters
+        return first + (whole - first) * layer / self.blocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest:
+    """Ready encoders, and how they are fine-tuned."""
+
+    name: str
+    models: tuple[ContestModel, ...]
+    task: LabTask
+    """With the numbers of its examples."""
+    budgets: dict[str, Protocol]
+    """By name."""
+    finetuning_seeds: tuple[int, ...] = (0, 1, 2)
+    """One run each at every layer under every budget."""
+    scans: dict[Weighting, tuple[int, ...]] = field(default_factory=dict)
+    """Seeds of scans by weighting."""
+    tokens: int = 40
+    """Of a text in a batch, with its padding, for the cost."""
+
+    def __post_init__(self) -> None:
+        names = [model.id for model in self.models]
+        if not names or len(set(names)) < len(names):
+            raise DataError(f"expected at least one model, and each of them once, got {', '.join(names) or 'none'}")
+        if itself := [model.id for model in self.models if model.id == model.reference]:
+            raise DataError(f"expected a reference other than {itself[0]} itself: CKA would be 1 at every layer")
+        if wrong := [model.id for model in self.models if model.blocks < 1 or min(model.parameters) <= 0]:
+            raise DataError(f"expected at least one block and some parameters of {wrong[0]}")
+        if self.task.examples is None or self.task.examples[2] is None:
+            raise DataError("expected examples, three whole numbers, for the cost, got none")
+        if not self.budgets or not self.finetuning_seeds:
+            raise DataError("expected at least one budget and one seed of fine-tuning")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEncoder:
+    """What an encoder of a contest costs."""
+
+    model: str
+    family: str
+    blocks: int
+    parameters: float
+    """Millions."""
+    runs: int
+    """Fine-tunings of a layer, and scans."""
+    steps: int
+    gpu_hours: float
+    """Of the runs, estimated: 6 FLOPs a parameter and token of a training step, 2 of an evaluation, at
+    `FLOPS_A_SECOND`; readings are forward passes over some thousand texts, less than one run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestPlan:
+    """What a contest takes."""
+
+    contest: Contest
+    encoders: tuple[PlannedEncoder, ...]
+
+    @property
+    def gpu_hours(self) -> float:
+        """Of all encoders."""
+        return sum(each.gpu_hours for each in self.encoders)
+
+    @property
+    def table(self) -> Table:
+        """A row an encoder, and below what all of them cost."""
+        column, contest = columns_of(self.encoders), self.contest
+        budgets = (
+            f"{name}: epochs {how.epochs}, learning rate {how.learning_rate:g}, batches of {how.batch_size}"
+            for name, how in contest.budgets.items()
+        )
+        scans = sum(map(len, contest.scans.values()))
+        train, validation, test = contest.task.examples or (0, 0, 0)
+        return Table(
+            columns=(
+                column("model"),
+                column("family"),
+                column("blocks"),
+                column("parameters", form="{:.1f} M".format),
+                column("runs"),
+                column("steps", form=","),
+                column("gpu_hours", title="GPU hours", form=".2f"),
+            ),
+            title=f"{contest.name}: {len(self.encoders)} encoders, {contest.task.settings.source}",
+            notes=(
+                f"\n{train} training, {validation} validation and {test} test examples, {contest.tokens} tokens a text",
+                f"every layer with {len(contest.finetuning_seeds)} seeds, and {scans} scans, under each budget; "
+                + "; ".join(budgets),
+                f"about {self.gpu_hours:.1f} GPU hours at {FLOPS_A_SECOND / 1e12:.0f} TFLOP/s (estimated)",
+            ),
+        )
+
+
+def load_contest(path: str | Path) -> Contest:
+    """Read a contest from a TOML file; paths in it are relative to the file.
+
+        finetuning_seeds = 3
+        tokens = 38                           # of a text in a batch, for the cost
+        [[models]]
+        id = "google/electra-base-discriminator"
+        family = "rtd"                        # its objective
+        reference = "google-bert/bert-base-cased"
+        blocks = 12
+        parameters = [23.8, 108.9]            # millions, at layer 0 and of the whole
+        [task]                                # as in a lab study
+        source = "stsb"
+        examples = [5749, 1500, 1379]
+        [scans]
+        falling = 2
+        [budget.paper]                        # fields of Protocol; any number of budgets
+        epochs = 10
+
+    Raises:
+        DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
+    """
+    keys = read_toml(path, "the contest", absolute=True)
+    models = tuple(
+        table.whole(
+            ContestModel,
+            {"id": table.take("id", model_reader(table)), "reference": table.take("reference", model_reader(table))},
+        )
+        for table in keys.tables("models")
+    )
+    values = {
+        "name": keys.take("name", str, default=Path(path).stem),
+        "models": models,
+        "task": taken_lab_task(keys.table("task")),
+        "budgets": keys.take("budget", dict[str, Protocol]),
+        "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
+    }
+    return keys.whole(Contest, values, readers={"finetuning_seeds": SEEDS})
+
+
+def plan_contest(contest: Contest) -> ContestPlan:
+    """Count the runs of a contest and estimate their hours, without a model or the network."""
+    return ContestPlan(contest=contest, encoders=tuple(_planned(contest, model) for model in contest.models))
+
+
+def _planned(contest: Contest, model: ContestModel) -> PlannedEncoder:
+    train, validation, test = contest.task.examples or (0, 0, 0)
+    n_seeds, n_scans = len(contest.finetuning_seeds), sum(map(len, contest.scans.values()))
+    millions = n_seeds * sum(map(model.millions, range(model.blocks + 1))) + n_scans * model.millions(model.blocks)
+    n_runs, steps, flops = n_seeds * (model.blocks + 1) + n_scans, 0, 0.0
+    for how in contest.budgets.values():
+        steps += n_runs * how.epochs * math.ceil(train / how.batch_size)
+        texts = 6 * train * how.epochs + 2 * (validation * how.epochs * how.evaluations + (test or 0))
+        flops += millions * 1e6 * 2 * contest.tokens * texts
+    return PlannedEncoder(
+        model=model.id,
+        family=model.family,
+        blocks=model.blocks,
+        parameters=model.parameters[1],
+        runs=n_runs * len(contest.budgets),
+        steps=steps,
+        gpu_hours=flops / FLOPS_A_SECOND / 3600,
+    )
+
+
+def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> Zoo:
+    """Read and fine-tune every encoder at every layer, and put all that down in `zoo.json` of a folder.
+
+    Every part is kept in the folder, so a killed contest goes on where it was. A model whose training fails is left
+    out, with a warning.
+
+    Raises:
+        DataError: If a model has another number of blocks than the contest says, or every model failed.
+        LayerProbeError: If a model or the task cannot be loaded, or a result not be written.
+    """
+    out = Path(out)
+    make_directory(out)
+    options = options if options.cache_dir else replace(options, cache_dir=out / "cache")
+    task, entries, failures = loaded_task(contest.task), list[ZooEntry](), list[str]()
+    for number, model in enumerate(contest.models, 1):
+        with labelled(f"model {number} of {len(contest.models)}, {short_name(model.id)}"):
+            try:
+                entry = zoo_entry(
+                    Model.of(model.id, options),
+                    {OTHER_SEED: Model.of(model.reference, options)},
+                    task,
+                    contest.budgets,
+                    name=short_name(model.id),
+                    family=model.family,
+                    size=f"{model.blocks} blocks",
+                    seed=0,
+                    corpus="its own",
+                    seeds=contest.finetuning_seeds,
+                    scans=contest.scans,
+                    unlisted=RIVALS,
+                )
+            except TrainingError as error:
+                logger.warning("%s is left out: %s", model.id, error)
+                failures.append(f"{model.id}: {error}")
+                continue
+        if entry.n_blocks != model.blocks:
+            raise DataError(f"expected {model.blocks} blocks of {model.id}, got {entry.n_blocks}: correct the contest")
+        entries.append(entry)
+        write_zoo(_zoo(contest, entries), out / ZOO)
+    if not entries:
+        raise DataError(f"no model of {contest.name} could be fine-tuned: {failures[0]}")
+    return _zoo(contest, entries)
+
+
+def _zoo(contest: Contest, entries: list[ZooEntry]) -> Zoo:
+    return Zoo(
+        provenance=ZooProvenance(
+            layerprobe=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=f"layerprobe lab bench {contest.name}.toml",
+            versions=versions(),
+            notes=(f"{len(entries)} of {len(contest.models)} encoders", *(model.id for model in contest.models)),
+        ),
+        entries=tuple(entries),
+    )

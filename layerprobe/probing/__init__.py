@@ -1,0 +1,1 @@
+"""Frozen embeddings of every layer, of anything, and targets -> which layer to use."""

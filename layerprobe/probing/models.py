@@ -1,0 +1,134 @@
+"""A model and a task -> embeddings or outputs of every layer, and which layer to use. Knows kinds of tasks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.context import part
+from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
+from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
+from layerprobe.metrics.names import split_title
+from layerprobe.probing.arrays import Layer, Rows
+from layerprobe.probing.probes import Problem
+from layerprobe.probing.run import Board, finish, probe_layers
+from layerprobe.probing.targets import Targets, joined
+from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.scoring.probes import Probe
+from layerprobe.scoring.zero_shot import score_by_item
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Items, Task, TextSplit
+
+METHODS = {"cosine": "cosines", "probe": "a probe that is fitted on the train split", "centrality": "centrality"}
+EMBEDDED = 0.7
+"""Of the progress."""
+
+
+def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations: bool | None) -> Probing:
+    """Embed the items of a task at every layer, or take that from the store, and say which layer to use.
+
+    Kinds with a probe of whole embeddings are predicted across folds of all their items; others are scored as
+    `layerprobe.scoring.across.score` does, pairs with scores and queries with combinations of layers as well.
+
+    Raises:
+        ModelError: If the model cannot be loaded or truncated.
+        DataError: If it is no task, or no layer can be scored.
+        StoreError: If the store cannot be written.
+    """
+    task = checked_task(task)
+    checkpoint, kind = resolve_checkpoint(model, items=task.readable), KINDS[task.kind]
+    split: TextSplit = "all" if kind.zero_shot == "probe" else task.scored
+    about: dict[str, Any] = {"settings": settings, "name": checkpoint.label, "task": task.name}
+    about["notes"] = (f"scored on {split_title(split)}",)
+    by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
+    if not (by_rows or task.kind == "retrieval"):
+        return _by_outputs(checkpoint, task, split, about)
+    with part(start=0, share=EMBEDDED, whole=1):
+        items, embeddings = extract_items(checkpoint, task.split(split), task=task)
+    return _by_rows(items, embeddings, task, about, combinations=combinations)
+
+
+def _by_rows(
+    items: Items, embeddings: Embeddings, task: Task, about: dict[str, Any], *, combinations: bool | None
+) -> Probing:
+    kind, settings = KINDS[task.kind], about["settings"]
+    layers = [
+        Layer(
+            name=f"layer {number}", shape=(len(embeddings.texts), embeddings.model.hidden_size), read=values.__getitem__
+        )
+        for number, values in (
+            (each, embeddings.layer(each)) for each in range(embeddings.first_layer, embeddings.n_layers)
+        )
+    ]
+    links = links_of(items)
+    if kind.zero_shot == "probe":
+        sides = [embeddings.rows(side) for side in items.sides]
+        layers = [_features(layer, kind.load("probe"), sides) for layer in layers]
+        values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
+        targets = Targets(kind="classes" if kind.labelled else "scores", values=values)
+        # items that share a text are in one fold
+        groups = None if links is None else joined(links.first, links.first if links.second is None else links.second)
+    elif task.kind == "retrieval":
+        targets, groups = _searched(items, embeddings), None
+    else:
+        rows = np.stack([embeddings.rows(side) for side in items.sides], axis=1)
+        targets, groups = Targets(kind="pairs", values=np.array(items.gold), rows=rows), None
+    problem = Problem(
+        kind=targets.kind,
+        targets=targets.values,
+        foldings=targets.foldings(groups, settings),
+        n_folds=settings.folds,
+        links=links,
+        rows=targets.rows,
+        documents=targets.documents,
+        scored_as=task.kind,
+    )
+    with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
+        return probe_layers(
+            layers, problem, combinations=combinations, model=embeddings.model, left_out=_left_out(embeddings), **about
+        )
+
+
+def _left_out(embeddings: Embeddings) -> dict[str, str]:
+    reason = left_out_layer(embeddings.model.name, embeddings.pooling).partition(": ")[2]
+    return {f"layer {number}": reason for number in range(embeddings.first_layer)}
+
+
+def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Layer:
+    """Return what the probe sees of items: the embedding, or what it makes of two."""
+
+    def read(rows: Rows) -> NDArray[Any]:
+        first, *second = (layer.rows(side[rows]) for side in sides)
+        features: NDArray[Any] = probe.features(first, second[0] if second else None)
+        return features
+
+    return Layer(name=layer.name, shape=(len(sides[0]), read(slice(0, 1)).shape[1]), read=read)
+
+
+def _searched(items: Any, embeddings: Embeddings) -> Targets:
+    queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
+    return Targets(kind="queries", values=items.gold, rows=queries, documents=documents)
+
+
+def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
+    """Compare the scores that `score` has of every layer."""
+    began = time.perf_counter()
+    with part(start=0, share=EMBEDDED, whole=1):
+        scores, embeddings = score_by_item(checkpoint, task, split=split)
+    board = Board(
+        scores=lambda number: {metric: values[number] for metric, values in scores.metrics.items()},
+        influences=lambda number, _: np.array(scores.influences[number]),
+        links=links_of(task.split(split)),
+        unit=KINDS[task.kind].unit,
+        left_out=_left_out(embeddings) if scores.first_layer else {},
+    )
+    for number in range(scores.first_layer, len(scores.scores)):
+        board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
+    board.left_out["several layers together"] = f"they are not compared for the kind {task.kind}"
+    method = METHODS[scores.method]
+    return finish(board, began=began, kind=task.kind, method=method, model=embeddings.model, **about)

@@ -1,0 +1,245 @@
+"""A layer and targets -> outputs for each item across folds, and their scores. Knows arrays and kinds of targets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DegenerateLayerError
+from layerprobe.kinds.retrieval.metrics import closest_documents
+from layerprobe.metrics.correlation import DIGITS, cosine_scores
+from layerprobe.metrics.influence import decision_influences
+from layerprobe.metrics.links import Links
+from layerprobe.metrics.scores import decision_scores
+from layerprobe.probing.arrays import NUMBERS, Layer
+from layerprobe.probing.ridge import Array, ridge_outputs
+from layerprobe.probing.values import TargetKind
+from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
+from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+
+KINDS = {"scores": "regression", "classes": "classification", "pairs": "sts", "queries": "retrieval"}
+"""Which kind of task has the metrics of these targets."""
+UNITS = {"scores": "sample", "classes": "sample", "labels": "sample", "pairs": "pair", "queries": "query"}
+LABEL_METRICS = ("average precision", "f1")
+"""Of several labels: the mean over labels, at a threshold of 1/2."""
+VARIANCES = (0.1, 1.0, LOGIT_VARIANCE, 100.0)
+"""Of a logit under the prior of logistic regression, the strongest penalty first."""
+FIT_NUMBERS = 2**26
+"""Of the training rows of a logistic regression, 256 MB at most: of more rows a random part is taken."""
+
+LayerOf = Callable[[int, int], Layer]
+"""A folding and the fold that is left out -> the features."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted:
+    """What features give for every item, by folding."""
+
+    outputs: NDArray[Any]
+    """(foldings, n, ...)."""
+    losses: Array
+    """(foldings, folds) by which penalties were chosen, which know nothing of the fold that is left out."""
+    swayed: Array
+    """(foldings, n) influences x 100 of the items as ones to train on; 0 where they are not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """What is predicted of which rows, and how rows are divided."""
+
+    kind: TargetKind
+    targets: NDArray[Any]
+    """(n,) scores or class numbers, (n, labels) of 0 and 1, or (n,) scores of pairs; of queries (n,) mappings."""
+    foldings: NDArray[np.intp]
+    """(foldings, n): the fold of each item."""
+    n_folds: int
+    links: Links | None = None
+    """Which items are not independent."""
+    rows: NDArray[np.intp] | None = None
+    """Of pairs (n, 2), of queries (n,): rows of the embeddings."""
+    documents: NDArray[np.intp] | None = None
+    """Rows that queries look for."""
+    scored_as: str = ""
+    """The kind of task that has the metrics, where it is another than that of the targets."""
+
+    @property
+    def n_items(self) -> int:
+        """Of which there is an output each."""
+        return int(self.foldings.shape[1])
+
+    def scores(self, outputs: NDArray[Any]) -> dict[str, float]:
+        """Return the metrics x 100 of outputs for all items, the primary one first."""
+        if self.kind != "labels":
+            return evaluate_outputs(self.scored_as or KINDS[self.kind], outputs, self.targets).metrics
+        each = [decision_scores(*columns, 0.5) for columns in zip(outputs.T, self.targets.T, strict=True)]
+        return {metric: 100 * float(np.mean([one[metric] for one in each])) for metric in LABEL_METRICS}
+
+    def influences(self, outputs: NDArray[Any], metric: str) -> Array:
+        """Return (n,) influences of the items on a metric x 100."""
+        if self.kind != "labels":
+            return item_influences(self.scored_as or KINDS[self.kind], outputs, self.targets, metric=metric)
+        each = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
+        influences: Array = 100 * np.mean(each, axis=0)
+        return influences
+
+    def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
+        """Return what is to be said of how layers were fitted: a logistic regression on a part of the rows."""
+        n, width = round(self.n_items * (1 - 1 / self.n_folds)), max(layer.shape[1] for layer in layers)
+        if self.kind not in ("classes", "labels") or n * width <= FIT_NUMBERS:
+            return ()
+        most = FIT_NUMBERS // width
+        return (f"logistic regression is fitted on at most {most:,} rows at random, of {n:,} in the other folds",)
+
+    def outputs(self, layer: Layer) -> Fitted:
+        """Return the outputs of one layer for every folding.
+
+        Raises:
+            DegenerateLayerError: If the layer has a value that is not finite, or is the same everywhere.
+        """
+        if constant := layer.constant():
+            raise DegenerateLayerError(constant)
+        return self._fitted(layer, self.foldings, range(self.n_folds))
+
+    def combined(self, layer_of: LayerOf) -> Fitted:
+        """Return the outputs of features that depend on which fold is left out."""
+        outputs, swayed = [], np.zeros((len(self.foldings), self.n_items))
+        for folding, folds in enumerate(self.foldings):
+            layers = [layer_of(folding, fold) for fold in range(self.n_folds)]
+            result: NDArray[Any] = np.empty(0)
+            for layer in {id(each): each for each in layers}.values():
+                wanted = [fold for fold, each in enumerate(layers) if each is layer]
+                fitted = self._fitted(layer, folds[None], wanted)
+                own = fitted.outputs[0]
+                swayed[folding] += fitted.swayed[0]
+                result = result if result.size else own.copy()
+                here = np.isin(folds, wanted)
+                result[here] = own[here]
+            outputs.append(result)
+        return Fitted(outputs=np.stack(outputs), losses=np.zeros(0), swayed=swayed)
+
+    def _fitted(self, layer: Layer, foldings: NDArray[np.intp], wanted: Collection[int]) -> Fitted:
+        nothing = np.zeros((len(foldings), self.n_items))
+        if self.kind == "scores":
+            outputs, losses, swayed = ridge_outputs(layer, self.targets[:, None], foldings, self.n_folds, wanted)
+            return Fitted(outputs=outputs[..., 0], losses=losses, swayed=100 * swayed)
+        if self.kind == "classes":
+            outputs, losses = logistic_outputs(layer, self.targets, foldings, self.n_folds, wanted)
+            return Fitted(outputs=outputs, losses=losses, swayed=nothing)
+        if self.kind == "labels":
+            each = [logistic_outputs(layer, label, foldings, self.n_folds, wanted) for label in self.targets.T]
+            columns = np.stack([outputs[..., -1] for outputs, _ in each], axis=-1)
+            return Fitted(outputs=columns, losses=np.mean([losses for _, losses in each], axis=0), swayed=nothing)
+        once = self._cosines(layer) if self.kind == "pairs" else self._ranked(layer)
+        losses = np.zeros((len(foldings), self.n_folds))
+        return Fitted(outputs=np.stack([once] * len(foldings)), losses=losses, swayed=nothing)
+
+    def _cosines(self, layer: Layer) -> Array:
+        """Return (n,) cosines of pairs of rows; nothing is fitted."""
+        assert self.rows is not None
+        step = max(1, NUMBERS // layer.shape[1])
+        parts = (self.rows[start : start + step] for start in range(0, len(self.rows), step))
+        return np.concatenate([cosine_scores(*map(layer.rows, part.T)) for part in parts])
+
+    def _ranked(self, layer: Layer) -> NDArray[Any]:
+        """Return (n, k, 2) documents with the highest cosines; one layer is in memory."""
+        assert self.rows is not None
+        assert self.documents is not None
+        values = np.concatenate([block for _, block in layer.blocks()]).astype(np.float32, copy=False)
+        return closest_documents(values, self.rows, self.documents, np.full(len(self.rows), -1), name=layer.name)
+
+
+def logistic_outputs(
+    layer: Layer, classes: NDArray[np.intp], foldings: NDArray[np.intp], n_folds: int, wanted: Collection[int]
+) -> tuple[Array, Array]:
+    """Return probabilities of the classes by logistic regression that was fitted without the fold of the row.
+
+    Each feature is divided by its standard deviation in the training rows. The penalty is chosen by the log loss on one
+    more fold that is left out, weaker ones being tried until that grows; then all training rows are fitted. Of more
+    than `FIT_NUMBERS` training numbers a random part of the rows is taken.
+
+    Returns:
+        (foldings, n, classes) outputs, meaningless in folds that are not wanted; (foldings, folds) log losses.
+    """
+    n, n_classes = layer.shape[0], int(classes.max()) + 1
+    outputs, losses = np.zeros((len(foldings), n, n_classes)), np.full((len(foldings), n_folds), np.nan)
+    most = max(FIT_NUMBERS // layer.shape[1], 2)
+    for folding, folds in enumerate(foldings):
+        for fold in wanted:
+            train = np.flatnonzero(folds != fold)
+            if len(train) > most:
+                train = np.sort(np.random.default_rng(folding).choice(train, most, replace=False))
+            inner = folds[train] != (fold + 1) % n_folds
+            model = _Logistic.of(layer.rows(train), classes[train], inner)
+            losses[folding, fold] = model.loss
+            here = np.flatnonzero(folds == fold)
+            step = max(1, NUMBERS // layer.shape[1])
+            for start in range(0, len(here), step):
+                part = here[start : start + step]
+                outputs[folding, part[:, None], model.classes] = model.probabilities(layer.rows(part))
+    return outputs, losses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Logistic:
+    """A fitted logistic regression."""
+
+    mean: NDArray[Any]
+    spread: NDArray[Any]
+    model: Any
+    """None where there was one class."""
+    classes: NDArray[np.intp]
+    loss: float
+    """By which the penalty was chosen."""
+
+    @classmethod
+    def of(cls, rows: NDArray[Any], classes: NDArray[np.intp], inner: NDArray[np.bool_]) -> _Logistic:
+        """Fit rows with a penalty that is chosen by those that are not `inner`."""
+        from sklearn.exceptions import ConvergenceWarning  # takes a second to load
+        from sklearn.linear_model import LogisticRegression
+
+        mean, spread = rows.mean(axis=0), rows.std(axis=0)
+        spread[spread <= 1e-6 * np.abs(mean)] = 1.0  # a feature that is the same everywhere says nothing
+        rows, present, loss, chosen = (rows - mean) / spread, np.unique(classes), np.inf, VARIANCES[0]
+        if len(present) < 2:
+            return cls(mean=mean, spread=spread, model=None, classes=present, loss=0.0)
+        with warnings.catch_warnings():
+            # after so many steps the predictions no longer change, even where the gradient is not yet small enough
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = LogisticRegression(max_iter=STEPS, warm_start=True)
+            if len(np.unique(classes[inner])) > 1 and not inner.all():
+                for variance in VARIANCES:
+                    model.set_params(C=variance / rows.shape[1]).fit(rows[inner], classes[inner])
+                    if (tried := _log_loss(model, rows[~inner], classes[~inner])) >= loss:
+                        break
+                    loss, chosen = tried, variance
+            # not from weights of fewer classes
+            model = LogisticRegression(C=chosen / rows.shape[1], max_iter=STEPS).fit(rows, classes)
+        return cls(mean=mean, spread=spread, model=model, classes=present, loss=float(loss))
+
+    def probabilities(self, rows: NDArray[Any]) -> Array:
+        """Return (n, classes that it knows)."""
+        if self.model is None:
+            return np.ones((len(rows), 1))
+        probabilities: Array = self.model.predict_proba((rows - self.mean) / self.spread)
+        return probabilities
+
+
+def _log_loss(model: Any, rows: NDArray[Any], classes: NDArray[np.intp]) -> float:
+    """Return the mean of -log p of the true class, which is no less than 1e-6 where the model does not know it."""
+    probabilities = model.predict_proba(rows)
+    place = np.searchsorted(model.classes_, classes).clip(max=len(model.classes_) - 1)
+    of_true = np.where(model.classes_[place] == classes, probabilities[np.arange(len(rows)), place], 0)
+    return float(-np.log(np.maximum(of_true, 1e-6)).mean())
+
+
+def normalised(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of mean 0 and variance 1 each; those that are the same in all features are 0."""
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    deviation = centred.std(axis=1, keepdims=True)
+    scaled: NDArray[Any] = np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 10.0**-DIGITS)
+    return scaled

@@ -1,0 +1,332 @@
+"""Frozen embeddings of every layer and targets -> which layer to use. Knows arrays, models and tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.context import current, report
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance
+from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.links import Links
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.probing.arrays import Layer, as_layers
+from layerprobe.probing.combinations import Combinations
+from layerprobe.probing.probes import UNITS, Problem
+from layerprobe.probing.statement import Statement, state
+from layerprobe.probing.targets import as_groups, as_targets
+from layerprobe.probing.values import METHODS, ProbedLayer, ProbeSettings, Probing, TargetKind
+
+Array = NDArray[np.float64]
+
+COMBINED = 2**30
+"""Numbers of all layers up to which combinations are compared unless somebody says so: they are read many times."""
+TOGETHER = ("mean of all layers", "weighted sum", "pair of layers")
+
+
+@dataclass(kw_only=True)
+class Board:
+    """What was scored so far, all on the same items."""
+
+    scores: Callable[[Any], dict[str, float]]
+    influences: Callable[[Any, str], Array]
+    links: Links | None
+    unit: str
+    primary: str = ""
+    layers: list[ProbedLayer] = field(default_factory=list)
+    together: list[ProbedLayer] = field(default_factory=list)
+    by_folding: list[Array] = field(default_factory=list)
+    """The primary metric by folding, layers first."""
+    psi: list[NDArray[np.float32]] = field(default_factory=list)
+    """(n,) influences on it, mean over foldings."""
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def add(
+        self,
+        name: str,
+        layer: int | None,
+        width: int | None,
+        outputs: Iterable[Any],
+        *,
+        swayed: Array | float = 0.0,
+        note: str = "",
+    ) -> None:
+        """Score the outputs of a layer, or of several together, by folding; leave it out where that cannot be done."""
+        outputs = list(outputs)
+        try:
+            scored = [self.scores(each) for each in outputs]
+        except MisalignedSamplesError:
+            raise
+        except DataError as error:
+            self.left_out[name] = str(error)
+            return
+        metrics = {metric: float(np.mean([each[metric] for each in scored])) for metric in scored[0]}
+        self.primary = self.primary or next(iter(metrics))
+        values = np.array([each[self.primary] for each in scored])
+        psi = np.mean([self.influences(each, self.primary) for each in outputs], axis=0)
+        psi = mean_influences(psi + np.mean(np.atleast_2d(swayed), axis=0))
+        self.by_folding.append(values)
+        self.psi.append(psi.astype(np.float32))
+        probed = ProbedLayer(
+            name=name, layer=layer, width=width, metrics=metrics, error=self.error(values, psi), note=note
+        )
+        (self.together if layer is None else self.layers).append(probed)
+
+    def error(
+        self, values: Array, psi: Array, *, difference: bool = False, level: float | None = None
+    ) -> CrossedInterval | None:
+        """Return the interval of a score, or of a difference, over items and foldings; None where nothing is known."""
+        if self.links is not None and self.links.units <= 1:
+            return None
+        values = values[:1] if np.ptp(values) == 0 else values
+        return crossed(
+            values.tolist(),
+            np.broadcast_to(psi, (len(values), len(psi))),
+            links=self.links,
+            level=level or current().level,
+            unit=self.unit,
+            metric=self.primary,
+            difference=difference,
+        )
+
+    def stated(self) -> Statement | None:
+        """Return the joint statement about the layers."""
+        n, count = len(self.psi[0]), len(self.layers)
+        if self.links is not None and self.links.units <= 1:
+            return None
+        values = np.stack(self.by_folding[:count])
+        covariance = item_covariance(np.stack(self.psi[:count]), self.links)
+        if values.shape[1] > 1:
+            covariance = covariance + np.cov(values) / values.shape[1]
+        return state(
+            values.mean(axis=1),
+            covariance,
+            level=current().level,
+            freedom=item_units(n, self.links) - 1,
+            least=least_variance(n, self.links),
+        )
+
+    def compared(self, candidates: Sequence[int]) -> list[ProbedLayer]:
+        """Return several layers together with what they gain, each at its share of the level."""
+        count, compared = len(self.layers), []
+        scores = [float(each.mean()) for each in self.by_folding[:count]]
+        best = int(np.argmax(scores))
+        for number, each in enumerate(self.together, start=count):
+            gains = {
+                other: self.error(
+                    self.by_folding[number] - self.by_folding[other],
+                    self.psi[number].astype(np.float64) - self.psi[other],
+                    difference=True,
+                    level=1 - (1 - current().level) / len(self.together),
+                )
+                for other in {best, *candidates}
+            }
+            better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
+            compared.append(replace(each, gain=gains[best], better=better))
+        return compared
+
+
+def probe(
+    embeddings: object,
+    targets: object,
+    *,
+    groups: object = None,
+    kind: TargetKind | None = None,
+    column: str | None = None,
+    settings: ProbeSettings | None = None,
+    combinations: bool | None = None,
+) -> Probing:
+    """Say which frozen layer does a task best, which others may, and the smallest that will do.
+
+    Of arrays, or of a model and a task. Each item is predicted by a probe that was fitted without its fold, with a
+    penalty chosen inside the other folds; pairs and queries are scored by cosines. Errors are over items (groups, where
+    they are given) and foldings.
+
+    Args:
+        embeddings: (n, layers, features), a sequence of (n, features), a file or a folder, see
+            `layerprobe.probing.arrays.as_layers`; or a model: a name, a folder, or a `Model`.
+        targets: What to predict of each row, see `layerprobe.probing.targets.as_targets`; or a `Task` for a model.
+        groups: (n,) what is never divided between folds, such as speakers, documents or protein families; or a file.
+        kind: What the targets are, where it is not to be seen.
+        column: Of a file of targets.
+        settings: Folds, foldings, tolerance.
+        combinations: Whether several layers together are compared; by default where all layers have at most 2^30
+            numbers, since they are read many times for it.
+
+    Returns:
+        The answer. A layer that is constant or has NaN is left out, which `warnings` says.
+
+    Raises:
+        DataError: If embeddings, targets or groups cannot be used, or no layer can be scored.
+        MisalignedSamplesError: If they are not of the same samples.
+        ModelError: If a model cannot be loaded or truncated.
+    """
+    settings = settings or ProbeSettings()
+    from layerprobe.tasks.values import Task
+
+    if isinstance(targets, Task):
+        from layerprobe.probing.models import probe_model
+
+        return probe_model(embeddings, targets, settings=settings, combinations=combinations)
+    layers = as_layers(embeddings)
+    n = layers[0].shape[0]
+    known, numbers = as_targets(targets, n, kind=kind, column=column), as_groups(groups, n)
+    problem = Problem(
+        kind=known.kind,
+        targets=known.values,
+        foldings=known.foldings(numbers, settings),
+        n_folds=settings.folds,
+        links=known.links(numbers),
+        rows=known.rows,
+        documents=known.documents,
+    )
+    return probe_layers(
+        layers,
+        problem,
+        settings=settings,
+        combinations=combinations,
+        name=str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
+        task=str(targets) if isinstance(targets, str | Path) else known.kind,
+        n_groups=None if numbers is None else int(numbers.max()) + 1,
+        notes=known.notes,
+    )
+
+
+def probe_layers(
+    layers: Sequence[Layer],
+    problem: Problem,
+    *,
+    settings: ProbeSettings,
+    combinations: bool | None,
+    name: str,
+    task: str,
+    n_groups: int | None = None,
+    notes: Sequence[str] = (),
+    model: ModelDescription | None = None,
+    left_out: Mapping[str, str] | None = None,
+) -> Probing:
+    """Score every layer, and several together, by probes or cosines."""
+    began = time.perf_counter()
+    board = Board(
+        scores=problem.scores,
+        influences=problem.influences,
+        links=problem.links,
+        unit=UNITS[problem.kind],
+        left_out=dict(left_out or {}),
+    )
+    first = len(board.left_out)
+    kept: list[Layer] = []
+    outputs: list[NDArray[Any]] = []
+    losses: list[Array] = []
+    for number, layer in enumerate(layers, first):
+        try:
+            fitted = problem.outputs(layer)
+        except MisalignedSamplesError:
+            raise
+        except DataError as error:
+            board.left_out[layer.name] = str(error)
+        else:
+            board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed)
+            if layer.name not in board.left_out:
+                kept.append(layer)
+                outputs.append(fitted.outputs if problem.kind in ("pairs", "queries") else fitted.outputs[:0])
+                losses.append(fitted.losses)
+        report(f"probing {name}", number + 1 - first, len(layers) + len(TOGETHER))
+    if not kept:
+        reason = next(iter(board.left_out.values()))
+        raise DataError(f"no layer can be scored: {reason}")
+    size = sum(layer.shape[0] * layer.shape[1] for layer in kept)
+    if combinations or (combinations is None and size <= COMBINED and len(kept) > 1):
+        _add_together(
+            board, Combinations(problem=problem, layers=tuple(kept), outputs=tuple(outputs), losses=np.stack(losses))
+        )
+    elif combinations is None and len(kept) > 1:
+        board.left_out["several layers together"] = f"the layers have {size:,} numbers, and are read many times for it"
+    return finish(
+        board,
+        began=began,
+        settings=settings,
+        name=name,
+        task=task,
+        kind=problem.kind,
+        method=METHODS[problem.kind],
+        n_groups=n_groups,
+        notes=(*notes, *problem.notes(kept)),
+        model=model,
+    )
+
+
+def _add_together(board: Board, several: Combinations) -> None:
+    """Score the mean of all layers, the learned weighted sum, and two side by side; say why where that cannot be."""
+    layers, kind = several.layers, several.problem.kind
+    mean, summed, two = TOGETHER
+    if len({layer.shape[1] for layer in layers}) > 1:
+        board.left_out |= dict.fromkeys((mean, summed), "the layers have different widths")
+    else:
+        fitted = several.mean()
+        board.add(mean, None, layers[0].shape[1], fitted.outputs, swayed=fitted.swayed)
+        if kind == "queries":
+            board.left_out[summed] = "rankings give no loss to learn weights by"
+        else:
+            fitted = several.weighted()
+            note = _weights_said(several)
+            board.add(summed, None, layers[0].shape[1], fitted.outputs, swayed=fitted.swayed, note=note)
+    fitted = several.two()
+    names = [" and ".join(layers[number].name for number in pair) for pair in several.pairs]
+    common = max(dict.fromkeys(names), key=names.count)
+    said = f"{common}, in {names.count(common)} of {len(names)} folds"
+    board.add(two, None, None, fitted.outputs, swayed=fitted.swayed, note=said)
+
+
+def _weights_said(several: Combinations) -> str:
+    mean = np.mean(several.weights, axis=0)
+    highest = np.argsort(-mean)[:3]
+    return "mean weights " + ", ".join(f"{mean[number]:.2f} of {several.layers[number].name}" for number in highest)
+
+
+def finish(
+    board: Board,
+    *,
+    began: float,
+    settings: ProbeSettings,
+    name: str,
+    task: str,
+    kind: str,
+    method: str,
+    n_groups: int | None = None,
+    notes: Sequence[str],
+    model: ModelDescription | None,
+) -> Probing:
+    """Return the answer of what was scored."""
+    statement = board.stated()
+    numbers = [each.layer for each in board.layers if each.layer is not None]
+    candidates = range(len(numbers)) if statement is None else statement.candidates
+    behind = [None] * len(numbers) if statement is None else statement.behind
+    report(f"probing {name}", 1, 1)
+    return Probing(
+        name=name,
+        task=task,
+        model=model,
+        kind=kind,
+        method=method,
+        primary=board.primary,
+        layers=tuple(replace(each, behind=gap) for each, gap in zip(board.layers, behind, strict=True)),
+        together=tuple(board.compared(tuple(candidates))),
+        left_out=board.left_out,
+        candidates=tuple(numbers[index] for index in candidates),
+        n_items=len(board.psi[0]),
+        n_groups=n_groups,
+        unit=board.unit,
+        settings=settings,
+        level=current().level,
+        seconds=time.perf_counter() - began,
+        notes=tuple(notes),
+    )

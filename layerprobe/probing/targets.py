@@ -1,0 +1,322 @@
+"""What is predicted of each sample, from arrays or a file, and how samples are divided into folds."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from layerprobe.checks import check_choice
+from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.files.inputs import text_lines
+from layerprobe.metrics.links import Links
+from layerprobe.names import nearest, some
+from layerprobe.probing.values import ProbeSettings, TargetKind
+
+CLASSES = 20
+"""Whole numbers with up to so many different values are taken for classes."""
+COLUMNS = ("target", "label", "score", "class", "value", "y")
+"""Usual names of the column of targets; the first in a file is taken."""
+PAIR, QUERY = ("first", "second", "score"), ("query", "document")
+Folds = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Targets:
+    """What is predicted."""
+
+    kind: TargetKind
+    values: NDArray[Any]
+    """(n,) scores or class numbers, (n, labels) of 0 and 1, (m,) scores of pairs, or (m,) mappings of queries."""
+    rows: NDArray[np.intp] | None = None
+    """Of pairs (m, 2), of queries (m,): rows of the embeddings."""
+    documents: NDArray[np.intp] | None = None
+    notes: tuple[str, ...] = ()
+
+    def links(self, groups: Folds | None) -> Links | None:
+        """Return which items are not independent: those of one group, and pairs that share a row; None where none."""
+        if self.kind == "pairs" and self.rows is not None:
+            first, second = self.rows.T if groups is None else groups[self.rows].T
+            alone = len(np.unique(self.rows)) == self.rows.size and groups is None
+            return None if alone else Links(first=first, second=second)
+        if groups is None:
+            return None
+        return Links(first=groups if self.rows is None else groups[self.rows])
+
+    def foldings(self, groups: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
+        """Return (foldings, n) folds of the items, which divide no group.
+
+        Raises:
+            DataError: If there are fewer items, groups or items of every class than folds.
+        """
+        from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
+        n, units = len(self.values), self._units(groups)
+        there = n if units is None else len(np.unique(units))
+        if there < settings.folds:
+            what, finer = ("items", "") if groups is None else ("groups", ", or finer groups")
+            said = f"expected at least as many {what} as folds, got {there} for {settings.folds}"
+            raise DataError(f"{said}: use fewer folds{finer}")
+        classes = self.values if self.kind == "classes" else None
+        splitters: dict[tuple[bool, bool], Any] = {
+            (False, False): KFold,
+            (True, False): StratifiedKFold,
+            (False, True): GroupKFold,
+            (True, True): StratifiedGroupKFold,
+        }
+        splitter = splitters[classes is not None, units is not None]
+        result = np.empty((settings.foldings, n), dtype=np.intp)
+        for folding, folds in enumerate(result):
+            seed = settings.seed + folding
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # a class with fewer samples than folds
+                try:
+                    made = splitter(settings.folds, shuffle=True, random_state=seed).split(folds, classes, units)
+                    for fold, (_, inside) in enumerate(made):
+                        folds[inside] = fold
+                except ValueError as error:
+                    raise DataError(
+                        f"expected samples of a class for each of {settings.folds} folds: {error}"
+                    ) from error
+        return result
+
+    def _units(self, groups: Folds | None) -> Folds | None:
+        """Return (items,) numbers of what is never divided; None where every item is by itself."""
+        if self.kind != "pairs" or self.rows is None:
+            return groups if groups is None or self.rows is None else groups[self.rows]
+        units = joined(*(self.rows if groups is None else groups[self.rows]).T)
+        # where pairs are all connected: what is chosen across folds is a few numbers
+        return None if groups is None and np.bincount(units).max() > len(units) / 2 else units
+
+
+def joined(first: Folds, second: Folds) -> Folds:
+    """Return (n,) numbers of the sets into which items fall that share one of their two texts, or are so connected.
+
+    Examples:
+        >>> joined(np.array([0, 1, 3]), np.array([1, 2, 4])).tolist()
+        [0, 0, 1]
+    """
+    size = int(max(first.max(), second.max())) + 1
+    graph = coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
+    components: Folds = np.unique(connected_components(graph, directed=False)[1][first], return_inverse=True)[1]
+    return components
+
+
+def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column: str | None = None) -> Targets:
+    """Return targets of n rows of embeddings.
+
+    Args:
+        given: (n,) scores or classes, (n, labels) of 0 and 1, (m, 3) pairs of rows with their score or queries with
+            documents and their gain; or a file: .npy, .csv, .tsv, .parquet with named columns, .txt with one a line.
+        n: Rows of the embeddings.
+        kind: What they are, where it is not to be seen: text and up to 20 whole numbers are classes, other numbers
+            scores, matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries.
+        column: Of a file; several with commas between them are labels.
+
+    Raises:
+        DataError: If they cannot be read, or are not what they should be.
+        MisalignedSamplesError: If there is not one for each row.
+    """
+    if kind is not None:
+        check_choice(kind, TargetKind, name="kind")
+    if isinstance(given, str | Path):
+        values, found = _read(Path(given), column)
+        kind = kind or found
+    else:
+        values = np.asarray(given)
+    if values.size == 0:
+        raise DataError("expected targets, got none")
+    if kind in ("pairs", "queries"):
+        return _pairs(values, n) if kind == "pairs" else _queries(values, n)
+    if len(values) != n:
+        raise MisalignedSamplesError(
+            f"expected a target for each of the {n:,} rows of embeddings, got {len(values):,}: give both in one order"
+        )
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim == 2:
+        if kind not in (None, "labels") or not np.isin(values, (0, 1)).all():
+            kinds = ", ".join(get_args(TargetKind))
+            raise DataError(
+                f"expected a matrix of 0 and 1, a column a label, got {values.shape} of others: say which of {kinds}"
+            )
+        return _labels(values)
+    if values.ndim != 1:
+        raise DataError(f"expected targets of one or two axes, got {values.shape}")
+    if values.dtype.kind not in "fiub":
+        if kind == "scores":
+            raise DataError(f"expected scores as numbers, got {str(values[0])!r}")
+        return _classes(values)
+    _check_finite(values, "target")
+    few = values.dtype.kind == "b" or (len(np.unique(values)) <= CLASSES and not np.mod(values, 1).any())
+    if kind == "classes" or (kind is None and few):
+        whole = values.astype(np.int64) if few else values
+        said = f"targets are taken for {len(np.unique(values))} classes; for scores say so by the kind of targets"
+        return _classes(whole, () if kind or values.dtype.kind == "b" else (said,))
+    scores = values.astype(np.float64)
+    if np.ptp(scores) == 0:
+        raise DataError(f"expected scores that differ, got {scores[0]:g} for all {n:,} samples")
+    return Targets(kind="scores", values=scores)
+
+
+def as_groups(given: object, n: int) -> Folds | None:
+    """Return (n,) numbers of the groups of rows, from an array or a file or `FILE:COLUMN`; None where none is given.
+
+    Raises:
+        DataError: If they cannot be read.
+        MisalignedSamplesError: If there is not one for each row.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str | Path):
+        path, _, column = str(given).rpartition(":")
+        whole = Path(given).exists() or not path
+        values, _ = _read(Path(given), None, "group") if whole else _read(Path(path), column)
+    else:
+        values = np.asarray(given)
+    if values.ndim != 1 or len(values) != n:
+        raise MisalignedSamplesError(f"expected a group for each of the {n:,} rows, got {values.shape}")
+    numbers: Folds = np.unique(values, return_inverse=True)[1]
+    return numbers
+
+
+def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Targets:
+    names, numbers = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
+    if len(names) < 2:
+        raise DataError(f"expected at least two classes, got {str(names[0])!r} for all {len(values):,} samples")
+    return Targets(kind="classes", values=numbers, notes=notes)
+
+
+def _labels(values: NDArray[Any]) -> Targets:
+    counts = values.sum(axis=0)
+    if len(wrong := np.flatnonzero((counts == 0) | (counts == len(values)))):
+        raise DataError(
+            f"expected samples with and without each label, got label {wrong[0]} for "
+            f"{'all' if counts[wrong[0]] else 'none'}: leave it out"
+        )
+    return Targets(kind="labels", values=values.astype(np.intp))
+
+
+def _table(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDArray[np.float64]:
+    if values.ndim != 2 or values.shape[1] not in widths:
+        raise DataError(f"expected {what}, a row each, got an array of shape {values.shape}")
+    try:
+        table = values.astype(np.float64)
+    except ValueError:
+        raise DataError(f"expected {what} as numbers, got {some(values[0].tolist())}") from None
+    _check_finite(table, "row")
+    rows = table[:, :2]
+    if np.mod(rows, 1).any() or rows.min() < 0 or rows.max() >= n:
+        raise DataError(
+            f"expected numbers of the {n:,} rows of the embeddings, from 0, got {rows.min():g} to {rows.max():g}"
+        )
+    return table
+
+
+def _pairs(values: NDArray[Any], n: int) -> Targets:
+    table = _table(values, n, "the numbers of two rows and their score", (3,))
+    if np.ptp(table[:, 2]) == 0:
+        raise DataError(f"expected scores that differ, got {table[0, 2]:g} for all {len(table):,} pairs")
+    return Targets(kind="pairs", values=table[:, 2], rows=table[:, :2].astype(np.intp))
+
+
+def _queries(values: NDArray[Any], n: int) -> Targets:
+    table = _table(values, n, "the numbers of a query and a relevant document, and a gain or none", (2, 3))
+    gains = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
+    if gains.min() <= 0:
+        raise DataError(f"expected gains above 0, got {gains.min():g}: leave out what is not relevant")
+    queries = np.unique(table[:, 0]).astype(np.intp)
+    documents = np.setdiff1d(np.arange(n), queries)
+    if not np.isin(table[:, 1], documents).all():
+        raise DataError("expected documents that are no queries, got a row that is both")
+    place = np.searchsorted(documents, table[:, 1])
+    gold = np.empty(len(queries), dtype=object)
+    gold[:] = [{} for _ in queries]
+    for query, document, gain in zip(np.searchsorted(queries, table[:, 0]), place, gains, strict=True):
+        gold[query][int(document)] = float(gain)
+    return Targets(kind="queries", values=gold, rows=queries, documents=documents)
+
+
+def _check_finite(values: NDArray[Any], what: str) -> None:
+    bad = ~np.isfinite(values.astype(np.float64)).reshape(len(values), -1).all(axis=1)
+    if bad.any():
+        raise DataError(f"expected finite targets, got NaN or infinity in {what} {bad.argmax()}: leave it out of both")
+
+
+# ---- files ----------------------------------------------------------------------------------------------
+
+
+def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray[Any], TargetKind | None]:
+    """Return the values of a file, and what they are where the columns say so."""
+    try:
+        if path.stat().st_size == 0:
+            raise DataError(f"{path} is empty: expected a {what} for each row")
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False), None
+        if path.suffix == ".txt":
+            return _numbers([line.rstrip("\r\n") for _, line in text_lines(path)]), None
+        columns = _parquet(path) if path.suffix in (".parquet", ".pq") else _csv(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
+        raise DataError(f"cannot read {path}: {reason}") from error
+    found: tuple[tuple[str, ...], TargetKind]
+    for found in ((PAIR, "pairs"), ((*QUERY, "gain"), "queries"), (QUERY, "queries")):
+        if column is None and set(found[0]) <= set(columns):
+            return np.stack([_numbers(columns[name]) for name in found[0]], axis=1), found[1]
+    usual = COLUMNS if what == "target" else (what,)
+    only = columns if len(columns) == 1 else ()
+    names = column.split(",") if column else [name for name in (*usual, *only) if name in columns][:1]
+    missing = [name for name in names if name not in columns]
+    if missing or not names:
+        said = f"column {missing[0]!r}" if missing else f"a column of {what}s, such as {usual[0]},"
+        guess = nearest(missing[0], columns) if missing else ""
+        raise DataError(f"expected {said} in {path}, got {some(list(columns), 12)}{guess}")
+    if len(names) == 1:
+        return _numbers(columns[names[0]]), None
+    return np.stack([_numbers(columns[name]) for name in names], axis=1), "labels"
+
+
+def _csv(path: Path) -> dict[str, Sequence[Any]]:
+    delimiter = "\t" if path.suffix == ".tsv" else ","
+    head, *rows = csv.reader((line for _, line in text_lines(path)), delimiter=delimiter)
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(head):
+            raise DataError(
+                f"expected {len(head)} cells as in the first line of {path}, got {len(row)} in line {number}"
+            )
+    if not rows:
+        raise DataError(f"{path} has a first line and no more: expected a row of targets for each sample below it")
+    return {name.strip(): cells for name, cells in zip(head, zip(*rows, strict=True), strict=True)}
+
+
+def _parquet(path: Path) -> dict[str, Sequence[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [f.name for f in pq.read_schema(path) if not pa.types.is_nested(f.type)]
+    return {
+        name: column.to_pylist() for name, column in zip(names, pq.read_table(path, columns=names).columns, strict=True)
+    }
+
+
+def _numbers(cells: Sequence[Any]) -> NDArray[Any]:
+    """Return cells as numbers where all are, else as text."""
+    missing = [row for row, cell in enumerate(cells) if cell is None or cell == ""]
+    if missing:
+        raise DataError(
+            f"expected a value in every row, got none in row {missing[0]}, counted from 0: leave it out of both"
+        )
+    try:
+        return np.array([float(cell) for cell in cells])
+    except ValueError:
+        return np.array([str(cell) for cell in cells])

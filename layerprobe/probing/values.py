@@ -1,0 +1,277 @@
+"""Which frozen layer to use: settings and the answer."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError
+from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import listed, plural, short_name
+from layerprobe.progress import duration
+from layerprobe.results.shown import Shown, brief
+from layerprobe.results.table import Column, Table, columns_of, interval_title
+
+TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
+"""scores: a number a sample; classes: one of several; labels: several of 0 and 1; pairs: of rows with a score; queries:
+rows with the rows that are relevant for them."""
+METHODS = {
+    "scores": "ridge regression",
+    "classes": "logistic regression",
+    "labels": "logistic regression, one label at a time",
+    "pairs": "the cosine of the two embeddings",
+    "queries": "the cosines of queries with documents",
+}
+TOLERANCE, FOLDS, FOLDINGS = 1.0, 5, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSettings:
+    """How layers are probed.
+
+    Raises:
+        DataError: If a number is out of its range.
+    """
+
+    folds: int = FOLDS
+    """Parts into which the items are divided; each is predicted by probes that were fitted on the others."""
+    foldings: int = FOLDINGS
+    """How often they are divided anew."""
+    tolerance: float = TOLERANCE
+    """Points of the metric x 100 that the smallest sufficient layer may be below the best."""
+    seed: int = 0
+    """Of the folds."""
+
+    def __post_init__(self) -> None:
+        if self.folds < 3:
+            raise DataError(f"expected at least 3 folds, of which one chooses penalties, got {self.folds}")
+        if self.foldings < 1 or self.seed < 0:
+            raise DataError(f"expected at least one folding and a seed from 0, got {self.foldings} and {self.seed}")
+        if not 0 <= self.tolerance < float("inf"):
+            raise DataError(f"expected a tolerance of 0 points or more, got {self.tolerance}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedLayer:
+    """What one layer, or several together, score."""
+
+    name: str
+    layer: int | None
+    """Its number; None for several together."""
+    width: int | None
+    """Features; None where that is not known."""
+    metrics: dict[str, float]
+    """x 100, mean over foldings."""
+    error: CrossedInterval | None
+    """Of the primary metric, over items and foldings; None where nothing is known of it."""
+    behind: float | None = None
+    """Points that the best single layer is ahead at most, by the joint statement; None for several together."""
+    gain: CrossedInterval | None = None
+    """Of several together: what they score more than the best single layer."""
+    better: bool = False
+    """Of several together: whether that is more than its error, compared with every layer that may be the best."""
+    note: str = ""
+    """Which layers, or which weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Probing(Shown):
+    """Every frozen layer on a task: which to use, and how certain that is."""
+
+    name: str
+    """Of the embeddings."""
+    task: str
+    """Of the targets."""
+    model: ModelDescription | None
+    kind: str
+    """Of the targets, or of the task."""
+    method: str
+    """What a layer is scored by."""
+    primary: str
+    layers: tuple[ProbedLayer, ...]
+    together: tuple[ProbedLayer, ...]
+    """Several layers as one embedding."""
+    left_out: dict[str, str]
+    """Layers, and combinations of them, that are not scored, with the reason."""
+    candidates: tuple[int, ...]
+    """Layers of which one is the best."""
+    n_items: int
+    n_groups: int | None
+    """Groups that were never divided; None where none were given."""
+    unit: str
+    """What an item is called."""
+    settings: ProbeSettings
+    level: float = LEVEL
+    seconds: float
+    """Of probing, without extraction."""
+    notes: tuple[str, ...] = ()
+    """What was done that nobody asked for."""
+
+    def __post_init__(self) -> None:
+        check_level(self.level)
+        if not self.layers:
+            raise DataError("expected at least one layer that can be scored, got none")
+
+    @property
+    def best(self) -> ProbedLayer:
+        """The layer with the highest score, the earlier one of equals."""
+        return max(self.layers, key=lambda each: each.metrics[self.primary])
+
+    @property
+    def best_layer(self) -> int:
+        """Its number."""
+        assert self.best.layer is not None
+        return self.best.layer
+
+    @property
+    def smallest_sufficient(self) -> int | None:
+        """The first layer that is shown to be within the tolerance of the best; None where none is."""
+        within = (
+            each.layer for each in self.layers if each.behind is not None and each.behind <= self.settings.tolerance
+        )
+        return next(within, None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which layers were left out, and why."""
+        return tuple(f"{name} is left out: {reason}" for name, reason in self.left_out.items())
+
+    @property
+    def table(self) -> Table:
+        """A row a layer, and below them one for several together."""
+        rows, best = (*self.layers, *self.together), self.best
+        own = columns_of(rows)
+        further = [name for name in best.metrics if name != self.primary]
+
+        def of(metric: str) -> Column:
+            return own(
+                metric.replace(" ", "_").replace("@", "_"),
+                lambda each: each.metrics[metric],
+                title=metric_title(metric),
+                form=".2f",
+            )
+
+        return Table(
+            columns=(
+                own("embedding", lambda each: each.name),
+                own("layer", shown=False, dtype="Int64"),
+                own("width", shown=len({each.width for each in rows}) > 1, dtype="Int64"),
+                of(self.primary),
+                own(
+                    "interval",
+                    lambda each: each.error and each.error.interval,
+                    title=interval_title(self.level),
+                    form=".2f",
+                    interval=True,
+                ),
+                own(
+                    "behind",
+                    form=".2f",
+                    title="at most behind",
+                    meaning="Points that the best layer is ahead at most, true of all layers together.",
+                ),
+                own(
+                    "gain",
+                    lambda each: each.gain and each.gain.value,
+                    form="+.2f",
+                    meaning="Over the best single layer.",
+                ),
+                own(
+                    "gain_interval",
+                    lambda each: each.gain and each.gain.interval,
+                    title="of the gain",
+                    form="+.2f",
+                    interval=True,
+                ),
+                *map(of, further),
+                own("flag", self._flag),
+                own("note", shown=False),
+            ),
+            title="Frozen layers",
+            marks=tuple("chosen" if each is best else None for each in rows),
+        )
+
+    def _flag(self, each: ProbedLayer) -> str | None:
+        if each.layer is None:
+            return "better" if each.better else None
+        flags = ["best"] if each is self.best else ["may be best"] if each.layer in self.candidates else []
+        if each.layer == self.smallest_sufficient and each is not self.best:
+            flags.append("smallest sufficient")
+        return ", ".join(flags) or None
+
+    @property
+    def sentence(self) -> str:
+        """Which layer to use, which may be as good, the smallest that will do, and whether several are better."""
+        parts = (self._best_said, self._candidates_said, self._sufficient_said, self._together_said)
+        return " ".join(filter(None, parts))
+
+    @property
+    def _best_said(self) -> str:
+        best, title = self.best, metric_title(self.primary)
+        bounds = (
+            ""
+            if best.error is None
+            else f" ({self.level:.0%} {best.error.interval[0]:.1f} to {best.error.interval[1]:.1f})"
+        )
+        score = f"{title} x 100 {best.metrics[self.primary]:.1f}{bounds}"
+        return f"Layer {best.layer} of {self.layers[-1].layer} scores best: {score}."
+
+    @property
+    def _candidates_said(self) -> str:
+        others = [layer for layer in self.candidates if layer != self.best_layer]
+        if not others:
+            return "" if len(self.layers) == 1 else f"It is the best layer at {self.level:.0%}."
+        if len(self.candidates) == len(self.layers):
+            return "No layer can be ruled out."
+        return f"At {self.level:.0%} the best layer is {listed(self.candidates, 'or')}."
+
+    @property
+    def _sufficient_said(self) -> str:
+        layer, within = (
+            self.smallest_sufficient,
+            f"{self.settings.tolerance:g} point{'' if self.settings.tolerance == 1 else 's'}",
+        )
+        if self.best is self.layers[0]:
+            return ""
+        if layer is None:
+            return f"No layer is shown to be within {within} of the best."
+        if layer >= self.best_layer:
+            return f"No earlier layer is shown to be within {within} of it."
+        return f"Layer {layer} is the smallest shown to be within {within} of the best."
+
+    @property
+    def _together_said(self) -> str:
+        if not self.together:
+            return ""
+        said = []
+        for each in self.together:
+            if each.better and each.gain is not None:
+                low, high = each.gain.interval
+                gain = f"{each.gain.value:.1f} more ({low:.1f} to {high:.1f})"
+                said.append(f"The {each.name} scores {gain}, better than any single layer.")
+        rest = [f"the {each.name}" for each in self.together if not each.better]
+        if rest:
+            verb = "is" if len(rest) == 1 else "are"
+            names = listed(rest)
+            said.append(f"{names[0].upper()}{names[1:]} {verb} not shown to be better than a single layer.")
+        return " ".join(said)
+
+    @property
+    def cost(self) -> str:
+        """What was done for it, in a sentence."""
+        items = f"{self.n_items:,} {plural(self.unit)}"
+        groups = "" if self.n_groups is None else f" in {self.n_groups:,} groups"
+        how = f"{self.settings.foldings} x {self.settings.folds} folds, " if self.folded else ""
+        return f"{items}{groups}, by {self.method}, {how}{duration(self.seconds)}."
+
+    @property
+    def folded(self) -> bool:
+        """Whether probes, or combinations of layers, were fitted across folds."""
+        return bool(self.together) or self.method in (METHODS["scores"], METHODS["classes"], METHODS["labels"])
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        scores = brief([each.metrics[self.primary] for each in self.layers])
+        return f"{short_name(self.name)} on {short_name(self.task)}: {self.sentence} By layer: {scores}"

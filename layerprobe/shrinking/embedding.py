@@ -1,0 +1,66 @@
+"""The embeddings of the last layer, by torch or a graph, with all features or fewer. Knows loaded encoders."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerprobe.encoders.backends.graph import Graph
+from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import load
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
+from layerprobe.extraction.embed import budget_of
+from layerprobe.files.images import prompted
+
+Vectors = NDArray[np.float32]
+Embed = Callable[[Prepared], Vectors]
+"""Tokenised texts -> (text, feature) embeddings."""
+
+
+@torch.inference_mode()
+def embedded(
+    encoder: Encoder, texts: Prepared, one: Callable[[Batch], Vectors], batch_tokens: int | None = None
+) -> Vectors:
+    """Return (text, feature) of tokenised texts by what embeds a batch of them."""
+    kept = np.empty((len(texts.lengths), encoder.description.hidden_size), dtype=np.float32)
+    budget, same_length = budget_of(encoder, batch_tokens), not encoder.padding_invariant
+    for rows in token_batches(texts.lengths, budget=budget, same_length=same_length):
+        kept[rows] = one(collate(texts, rows, encoder.device))
+    return kept
+
+
+def vectors(states: Tensor, batch: Batch, pooling: Pooling) -> Vectors:
+    """Return (text, feature) of the (text, token, feature) states of a batch."""
+    pooled: Vectors = pool(states, batch["attention_mask"], pooling).float().cpu().numpy()
+    return pooled
+
+
+def embedder(model: Checkpoint, *, graph: Graph | None = None, dense: Vectors | None = None) -> Embed:
+    """Return what embeds tokenised texts by the last layer: by torch or a graph, and then a (dimensions, width) map."""
+    encoder, options = load(model), model.settled
+    last = TruncatedEncoder(encoder, encoder.n_layers - 1, share=True)
+
+    def one(batch: Batch) -> Vectors:
+        if graph is not None:
+            last_layer: Vectors = graph.run(batch)[-1]
+            return last_layer
+        with encoder.precision():
+            states = last(batch)
+        return vectors(states, batch, options.pooling)
+
+    def embed(texts: Prepared) -> Vectors:
+        embeddings = embedded(encoder, texts, one, options.batch_tokens)
+        return embeddings if dense is None else embeddings @ dense.T
+
+    return embed
+
+
+def tokenized(model: Checkpoint, texts: Sequence[str]) -> Prepared:
+    """Return texts as the model reads them, with its prompt."""
+    options = model.settled
+    return load(model).tokenize(prompted(options.prompt, texts), max_length=options.max_length)

@@ -1,0 +1,60 @@
+"""What the ways to run a model cost and lose: backends, 8 bits and fewer dimensions. Knows resolved models."""
+
+import logging
+from collections.abc import Iterator
+
+from layerprobe.encoders.backends.backend import TORCH, engines
+from layerprobe.encoders.backends.choice import median_interval, timed_rounds
+from layerprobe.encoders.backends.graph import Graph
+from layerprobe.encoders.backends.int8 import int8_graphs
+from layerprobe.encoders.backends.kept import open_graph
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import dtype_name, load
+from layerprobe.errors import MissingPackageError, ModelError
+from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
+from layerprobe.shrinking.losses import Compared
+from layerprobe.shrinking.teacher import Taught, agreement
+from layerprobe.shrinking.values import Served
+
+logger = logging.getLogger(__name__)
+
+
+def served(
+    model: Checkpoint, blocks: tuple[int, ...], compared: Compared | None, held_out: Taught, dense: Vectors | None
+) -> Iterator[Served]:
+    """Yield what every way to run a model of some blocks costs and loses; each with fewer dimensions, too, by `dense`.
+
+    Speed and agreement are measured on the texts held out, the loss on the test split of a task.
+    """
+    graphs, encoder, dtype = _graphs(model), load(model), dtype_name(model.settled)
+    lengths, seconds = timed_rounds(encoder, graphs, model.settled, held_out.texts)
+    texts = tokenized(model, held_out.texts)
+    for name in (TORCH, *graphs):
+        milliseconds, low, high = median_interval([1e3 * each / len(lengths) for each in seconds[name]])
+        for weight in (None, dense)[: 1 + (dense is not None)]:
+            embed = embedder(model, graph=graphs.get(name), dense=weight)
+            yield Served(
+                blocks=blocks,
+                run_by=name if dtype == "float32" or "int8" in name else f"{name} {dtype}",
+                dimensions=encoder.description.hidden_size if weight is None else len(weight),
+                milliseconds=milliseconds,
+                interval=(low, high),
+                agreement=100 * agreement(embed(texts), held_out.gold),
+                loss=None if compared is None else compared.losses([(model, embed)], (0,), "test")[0],
+            )
+
+
+def _graphs(model: Checkpoint) -> dict[str, Graph]:
+    """Return the model by each library that is installed, as it is and in 8 bits; log what cannot be had."""
+    encoder, options, found = load(model), model.settled, dict[str, Graph]()
+    for name, engine in engines().items():
+        try:
+            engine.check(encoder.device.type, dtype_name(options))
+            found[name] = open_graph(engine, encoder, model, options)[0]
+        except ModelError as error:
+            logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
+    try:
+        return found | int8_graphs(encoder, options.pooling)
+    except ModelError as error:
+        logger.warning("%s", error)
+        return found

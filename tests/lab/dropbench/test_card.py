@@ -1,0 +1,54 @@
+"""The card of the zoos says what they hold, and their checksums are theirs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from layerprobe.files.folders import SUMS, folder_problems
+from layerprobe.lab.dropbench.zoo import SHIPPED, read_kept_out, read_searched, read_zoo
+from layerprobe.lab.studies.toml import load_lab
+
+CARD = (SHIPPED / "README.md").read_text()
+
+
+def rows() -> Iterator[list[str]]:
+    """The cells of the table of zoos."""
+    for line in CARD.splitlines():
+        if line.startswith("| `"):
+            yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+
+
+def test_the_checksums_are_those_of_the_files() -> None:
+    """Where one differs: make a new version, say so on the card and in the changelog."""
+    assert not list(folder_problems(SHIPPED))
+    listed = {line.split("  ")[1] for line in (SHIPPED / SUMS).read_text().splitlines()[1:]}
+    there = {file.relative_to(SHIPPED).as_posix() for file in SHIPPED.rglob("*") if file.suffix in (".json", ".toml")}
+    assert listed == there
+
+
+def test_the_card_names_every_zoo_once() -> None:
+    zoos = sorted(file.relative_to(SHIPPED).as_posix() for file in SHIPPED.rglob("*.json"))
+    assert sorted(row[0] for row in rows()) == zoos
+
+
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row[0])
+def test_a_row_of_the_card_is_its_zoo(row: list[str]) -> None:
+    file, models, blocks, objectives, corpus, task, held_out, steps = row
+    entries, study = read_zoo(SHIPPED / file).entries, load_lab((SHIPPED / file).with_suffix(".toml"))
+    assert int(models) == len(entries)
+    assert blocks == ", ".join(map(str, sorted({each.n_blocks for each in entries})))
+    assert objectives.split(", ") == list(dict.fromkeys(each.family for each in entries))
+    assert {corpus} == {each.corpus for each in entries}
+    assert {task == "STSB"} == {each.task != "embedded" for each in entries}
+    assert int(steps) == study.pretraining.steps
+    names = {each.name for each in (*read_kept_out().entries, *read_searched().entries)}
+    assert (held_out == "yes") == (entries[0].name in names)
+
+
+def test_the_card_says_how_licence_and_version() -> None:
+    assert re.search(r"^Version \d+, \w+ \d{4}\.", CARD, re.MULTILINE)
+    for part in ("**What is in an entry**", "**How it was made**", "**Limits**", "**Licence**"):
+        assert part in CARD

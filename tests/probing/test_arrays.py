@@ -1,0 +1,142 @@
+"""Embeddings from memory and from every kind of file are the same layers; what is no embedding is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.probing.arrays import as_layers
+
+RNG = np.random.default_rng(0)
+E = RNG.standard_normal((23, 12, 5)).astype(np.float32)
+
+
+def write(folder: Path, kind: str) -> Path:
+    each = {f"layer_{number}": E[:, number].copy() for number in range(E.shape[1])}
+    path = folder / f"embeddings.{kind.partition(' ')[0]}"
+    if kind == "npy":
+        np.save(path, E)
+    elif kind == "npz":
+        np.savez(path, embeddings=E)
+    elif kind == "npz by layer":
+        np.savez(path, allow_pickle=True, **each)
+    elif kind == "safetensors":
+        save_file({"embeddings": E}, path)
+    elif kind == "safetensors by layer":
+        save_file(each, path)
+    elif kind == "parquet":
+        columns = {name: pa.array(list(values)) for name, values in each.items()}
+        pq.write_table(pa.table({**columns, "id": pa.array(range(23))}), path, row_group_size=7)
+    else:
+        for name, values in each.items():
+            np.save(folder / f"{name}.npy", values)
+        return folder
+    return path
+
+
+@pytest.mark.parametrize(
+    "kind", ["npy", "npz", "npz by layer", "safetensors", "safetensors by layer", "parquet", "folder"]
+)
+def test_every_file_gives_the_same_layers(tmp_path: Path, kind: str) -> None:
+    layers = as_layers(write(tmp_path, kind))
+    assert [layer.name for layer in layers] == [f"layer {number}" for number in range(12)]
+    chosen = np.array([22, 3, 3, 8])
+    for number, layer in enumerate(layers):
+        assert layer.shape == (23, 5)
+        np.testing.assert_array_equal(layer.rows(slice(5, 16)), E[5:16, number])
+        np.testing.assert_array_equal(layer.rows(chosen), E[chosen, number])
+        np.testing.assert_array_equal(np.concatenate([block for _, block in layer.blocks()]), E[:, number])
+
+
+def test_a_file_is_mapped_and_not_read(tmp_path: Path) -> None:
+    layers = as_layers(write(tmp_path, "npy"))
+    base = layers[0].read(slice(0, 3))
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base  # type: ignore[assignment]
+    assert isinstance(base, np.memmap)
+
+
+def test_lists_may_have_layers_of_several_widths() -> None:
+    layers = as_layers([E[:, 0], torch.from_numpy(E[:, 1, :3].copy()), E[:, 2].astype(np.float16)])
+    assert [layer.shape for layer in layers] == [(23, 5), (23, 3), (23, 5)]
+    np.testing.assert_array_equal(layers[1].rows(slice(None)), E[:, 1, :3])
+    assert layers[2].rows(slice(0, 2)).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "at least one layer, got none"),
+        ([E[:, 0], E[:9, 1]], "layer 1 has 9 rows, expected the 23 of layer 0"),
+        (E[:0], "at least one sample, got no rows"),
+        (np.zeros((2, 2, 2, 2)), r"has shape \(2, 2, 2, 2\), expected \(samples, layers, features\)"),
+        (3, "expected embeddings as an array, a list of arrays or a file, got a int"),
+        ([E], r"layer 0 has shape \(23, 12, 5\), expected \(samples, features\)"),
+        ("none.npy", "cannot read none.npy: No such file"),
+        ("none.txt", "a file that ends in .npy, .npz, .safetensors, .parquet"),
+    ],
+)
+def test_what_is_no_embedding_is_one_line(given: object, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        as_layers(given)
+    if isinstance(given, list) and len(given) == 2:
+        with pytest.raises(MisalignedSamplesError, match=said):
+            as_layers(given)
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz", "safetensors", "parquet"])
+@pytest.mark.parametrize(("content", "said"), [(b"", "is empty"), (b"not what it is called", "is no whole")])
+def test_a_file_that_is_empty_or_damaged_is_one_line(tmp_path: Path, ending: str, content: bytes, said: str) -> None:
+    path = tmp_path / f"embeddings.{ending}"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{ending} {said}"):
+        as_layers(path)
+
+
+def test_a_file_that_is_cut_short_is_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "npy")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match="is no whole array"):
+        as_layers(path)
+
+
+def test_parquet_without_lists_or_with_shorter_ones_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "label": ["a", "b"]}), path)
+    with pytest.raises(DataError, match=r"lists of numbers for each layer in .*, got the columns id, label"):
+        as_layers(path)
+    pq.write_table(pa.table({"layer_0": [[1.0, 2.0], [1.0]]}), path)
+    with pytest.raises(DataError, match="lists of one length in column 'layer_0'"):
+        as_layers(path)
+
+
+def test_a_folder_has_one_layer_a_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a file a layer in .*, got none"):
+        as_layers(tmp_path)
+    np.save(tmp_path / "all.npy", E)
+    with pytest.raises(DataError, match="one layer a file in a folder, got 12"):
+        as_layers(tmp_path)
+
+
+def test_text_is_no_embedding(tmp_path: Path) -> None:
+    layer = as_layers([np.array([["a", "b"]])])[0]
+    with pytest.raises(DataError, match="expected real numbers"):
+        layer.rows(slice(None))
+    np.save(tmp_path / "objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="is no whole array of numbers"):
+        as_layers(tmp_path / "objects.npy")
+
+
+def test_a_layer_knows_whether_it_is_constant() -> None:
+    first, second = as_layers([np.ones((5, 2)), E[:5, 0]])
+    assert first.constant() == "it is the same for all 5 samples"
+    assert second.constant() is None
+    with pytest.raises(DegenerateLayerError, match="NaN"):
+        as_layers([np.full((5, 2), np.nan)])[0].constant()

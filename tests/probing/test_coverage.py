@@ -1,0 +1,94 @@
+"""Over new samples the set holds the best layer, and intervals the score, at their level; gains are rarely imagined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layerprobe.probing.run import probe
+from layerprobe.probing.statement import state
+from layerprobe.probing.values import ProbeSettings, Probing
+from tests.probing.data import layered, scores_of
+
+EQUAL = (1.0, 1.0, 1.0, 1.0)
+
+
+def drawn(n: int, *, times: int, kind: str, combinations: bool = False, folds: int = 3) -> list[Probing]:
+    """Return the answers about layers that are all as good, each from samples of its own."""
+    results = []
+    for seed in range(times):
+        embeddings, signal = layered(n, width=10, seed=seed, strengths=EQUAL)
+        scores = scores_of(signal, seed=10_000 + seed)
+        targets = scores if kind == "scores" else np.where(scores > 0, "high", "low")
+        settings = ProbeSettings(foldings=folds, seed=seed)
+        results.append(probe(embeddings, targets, combinations=combinations, settings=settings))
+    return results
+
+
+def held(results: list[Probing]) -> tuple[float, float]:
+    """Return how often a layer is in the set, and how often its interval holds its mean score."""
+    scores = np.array([[each.metrics[result.primary] for each in result.layers] for result in results])
+    truth = scores.mean(axis=0)
+    inside = np.mean([len(result.candidates) / len(EQUAL) for result in results])
+    intervals = [
+        each.error is not None and each.error.interval[0] <= score <= each.error.interval[1]
+        for result in results
+        for each, score in zip(result.layers, truth, strict=True)
+    ]
+    return float(inside), float(np.mean(intervals))
+
+
+def test_equal_layers_stay_in_the_set() -> None:
+    inside, intervals = held(drawn(100, times=25, kind="scores", folds=1))
+    assert inside >= 0.9
+    assert intervals >= 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["scores", "classes"])
+def test_the_set_and_the_intervals_hold_at_their_level(kind: str) -> None:
+    inside, intervals = held(drawn(120, times=200, kind=kind, folds=2))
+    print(f"{kind}: in the set {inside:.3f}, intervals {intervals:.3f}")
+    assert 0.93 <= inside <= 0.995
+    assert 0.92 <= intervals <= 0.985
+
+
+@pytest.mark.slow
+def test_what_several_layers_gain_is_rarely_imagined() -> None:
+    """Copies of one layer: nothing is to be gained by putting them together."""
+    claimed = 0
+    for seed in range(60):
+        embeddings, signal = layered(120, width=10, seed=seed, strengths=(1.0,))
+        copies = np.repeat(embeddings, 3, axis=1) + 1e-6 * np.random.default_rng(seed).random((120, 3, 10))
+        result = probe(copies, scores_of(signal, seed=seed), settings=ProbeSettings(foldings=2, seed=seed))
+        claimed += any(each.better for each in result.together)
+    print(f"better by copies: {claimed} of 60")
+    assert claimed <= 6
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+def test_the_statement_is_true_at_its_level(correlation: float) -> None:
+    """Of known errors: the best is in the set and no gap is larger than said, together."""
+    truth = np.array([3.0, 3.0, 2.9, 2.0, 0.0])
+    covariance = (1 - correlation) * np.eye(5) + correlation
+    rng = np.random.default_rng(0)
+    root, true, sizes = np.linalg.cholesky(covariance), [], []
+    for _ in range(200):
+        said = state(truth + root @ rng.standard_normal(5), covariance, level=0.95, freedom=1e6)
+        gaps = truth.max() - truth
+        true.append(0 in said.candidates and bool((gaps <= np.array(said.behind) + 1e-12).all()))
+        sizes.append(len(said.candidates))
+    assert np.mean(true) >= 0.93
+    assert np.mean(sizes) < 5
+
+
+def test_one_layer_is_the_best_of_one() -> None:
+    said = state(np.array([1.0]), np.array([[1.0]]), level=0.95, freedom=10)
+    assert said.candidates == (0,)
+    assert said.behind == (0.0,)
+
+
+def test_differences_are_not_known_better_than_one_item() -> None:
+    scores, nothing = np.array([50.0, 50.4]), np.zeros((2, 2))
+    assert state(scores, nothing, level=0.95, freedom=99, least=1.0).candidates == (0, 1)
+    assert state(scores, nothing, level=0.95, freedom=99).candidates == (1,)

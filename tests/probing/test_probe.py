@@ -1,0 +1,307 @@
+"""Arrays and targets in, the layer to use out: every kind of target, every combination, and what cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import average_precision_score
+
+import layerprobe as lp
+from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.metrics.correlation import cosine_scores, spearman
+from layerprobe.probing.probes import Problem
+from layerprobe.probing.run import probe
+from layerprobe.probing.targets import as_groups, as_targets
+from layerprobe.probing.values import ProbeSettings, Probing
+from tests.probing.data import layered, scores_of
+from tests.shown import assert_shows_itself
+
+N = 240
+EMBEDDINGS, SIGNAL = layered(N)
+RNG = np.random.default_rng(1)
+ROWS = np.stack([RNG.integers(0, N, 200), RNG.integers(0, N, 200)], axis=1)
+TARGETS: dict[str, Any] = {
+    "scores": scores_of(SIGNAL),
+    "classes": np.array(["low", "high"])[(SIGNAL.sum(axis=1) > 0).astype(int)],
+    "labels": (SIGNAL[:, :2] > 0.5).astype(int),
+    "pairs": np.column_stack([ROWS, (SIGNAL[ROWS[:, 0]] * SIGNAL[ROWS[:, 1]]).sum(axis=1)]),
+    "queries": np.array([(i, 60 + np.argmax(SIGNAL[60:] @ SIGNAL[i]), 1 + i % 2) for i in range(60)]),
+}
+PRIMARY = {
+    "scores": "spearman",
+    "classes": "accuracy",
+    "labels": "average precision",
+    "pairs": "spearman",
+    "queries": "ndcg@10",
+}
+
+
+@pytest.fixture(scope="module")
+def probings() -> dict[str, Probing]:
+    few = ProbeSettings(foldings=2)
+    return {kind: probe(EMBEDDINGS, targets, kind=kind, settings=few) for kind, targets in TARGETS.items()}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_the_layers_with_the_signal_are_found(probings: dict[str, Probing], kind: str) -> None:
+    result = probings[kind]
+    assert (result.kind, result.primary) == (kind, PRIMARY[kind])
+    assert result.best_layer in (2, 3, 4)
+    assert result.best_layer in result.candidates
+    assert 0 not in result.candidates or kind == "queries"
+    assert [each.layer for each in result.layers] == list(range(6))
+    assert all(each.behind is not None and each.behind >= 0 for each in result.layers)
+    behind = {each.layer: each.behind for each in result.layers}
+    if result.smallest_sufficient is not None:
+        assert (behind[result.smallest_sufficient] or 0) <= 1.0
+    together = ["mean of all layers", "weighted sum", "pair of layers"]
+    if kind == "queries":
+        together.remove("weighted sum")
+        assert result.left_out == {"weighted sum": "rankings give no loss to learn weights by"}
+    assert [each.name for each in result.together] == together
+    assert all(each.gain is not None and each.gain.level > 0.95 for each in result.together)
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_an_answer_shows_itself_and_is_read_back(probings: dict[str, Probing], kind: str, tmp_path: Path) -> None:
+    result = probings[kind]
+    assert_shows_itself(result, tmp_path)
+    again = lp.from_json(Probing, lp.to_json(result))
+    assert again == result
+    assert again.sentence in result.summary
+
+
+def test_the_answer_is_the_same_every_time() -> None:
+    first, second = (probe(EMBEDDINGS, TARGETS["scores"], combinations=False) for _ in range(2))
+    assert first.layers == second.layers
+
+
+def test_cosines_of_pairs_are_scored_as_they_are(probings: dict[str, Probing]) -> None:
+    for number, layer in enumerate(probings["pairs"].layers):
+        cosines = cosine_scores(EMBEDDINGS[ROWS[:, 0], number], EMBEDDINGS[ROWS[:, 1], number])
+        assert layer.metrics["spearman"] == pytest.approx(100 * spearman(cosines, TARGETS["pairs"][:, 2]))
+        assert layer.error is not None
+        assert layer.error.seeds_error is None
+
+
+def test_labels_are_scored_by_their_mean_average_precision() -> None:
+    targets = as_targets(TARGETS["labels"], N)
+    folds = targets.foldings(None, ProbeSettings(foldings=1))
+    problem = Problem(kind="labels", targets=targets.values, foldings=folds, n_folds=5)
+    outputs = np.random.default_rng(0).random((N, 2))
+    expected = np.mean([average_precision_score(targets.values[:, i], outputs[:, i]) for i in range(2)])
+    assert problem.scores(outputs)["average precision"] == pytest.approx(100 * expected)
+    influences = problem.influences(outputs, "average precision")
+    assert influences.shape == (N,)
+    assert influences.mean() == pytest.approx(0, abs=1e-9)
+
+
+def test_weights_find_the_layers_that_say_most() -> None:
+    embeddings, signal = layered(600, strengths=(0.0, 0.0, 1.0, 0.0))
+    result = probe(embeddings, scores_of(signal), settings=ProbeSettings(foldings=1))
+    by_name = {each.name: each for each in result.together}
+    mean, summed = by_name["mean of all layers"].metrics["spearman"], by_name["weighted sum"].metrics["spearman"]
+    assert summed > mean + 5
+    assert by_name["weighted sum"].note.endswith(("of layer 0", "of layer 1", "of layer 3"))
+    assert "of layer 2" in by_name["weighted sum"].note.partition(",")[0]
+
+
+def test_two_layers_that_complement_each_other_are_better_than_one() -> None:
+    embeddings, signal = layered(600, strengths=(0.0, 0.0, 0.0, 0.0), width=16)
+    embeddings[:, 1, :2] += 2 * signal[:, :2]
+    embeddings[:, 3, :2] += 2 * signal[:, 2:]
+    result = probe(embeddings, scores_of(signal))
+    pair = result.together[-1]
+    assert pair.note == "layer 1 and layer 3, in 15 of 15 folds"
+    assert pair.better
+    assert "The pair of layers scores" in result.sentence
+    assert "better than any single layer" in result.sentence
+
+
+def test_what_several_layers_gain_by_chance_is_not_called_better() -> None:
+    embeddings, signal = layered(200, strengths=(0.0, 1.0))
+    embeddings[:, 0] = embeddings[:, 1] + 1e-3 * embeddings[:, 0]
+    result = probe(embeddings, scores_of(signal))
+    assert not any(each.better for each in result.together)
+    assert "are not shown to be better than a single layer" in result.sentence
+
+
+@pytest.mark.parametrize("kind", ["scores", "classes", "labels", "pairs", "queries"])
+def test_groups_are_never_divided(kind: str) -> None:
+    groups = as_groups(RNG.permutation(np.repeat(np.arange(60), 4)), N)
+    assert groups is not None
+    pairs = TARGETS["pairs"].copy()
+    pairs[:, 1] = (pairs[:, 0] + 4) % N if kind == "pairs" else pairs[:, 1]
+    if kind == "pairs":  # pairs within a group, or of two that are joined
+        pairs = np.array([(4 * i, 4 * i + 1, i % 7) for i in range(60)])
+        groups = np.repeat(np.arange(30), 8)
+    targets = as_targets(pairs if kind == "pairs" else TARGETS[kind], N, kind=kind)  # type: ignore[arg-type]
+    own = groups if targets.rows is None else groups[targets.rows.reshape(len(targets.values), -1)[:, 0]]
+    for folds in targets.foldings(groups, ProbeSettings(foldings=4)):
+        assert set(folds) == set(range(5))
+        for group in np.unique(own):
+            assert len(set(folds[own == group])) == 1
+
+
+def test_groups_widen_the_errors_and_are_counted() -> None:
+    groups = np.repeat(np.arange(40), 6)
+    embeddings, signal = EMBEDDINGS.copy(), np.repeat(SIGNAL[:40], 6, axis=0)
+    embeddings[:, 3, :4] += signal
+    targets = signal.sum(axis=1) + 0.1 * RNG.standard_normal(N)
+    with_groups = probe(embeddings, targets, groups=groups, combinations=False)
+    without = probe(embeddings, targets, combinations=False)
+    assert with_groups.n_groups == 40
+    errors = [each.layers[3].error for each in (with_groups, without)]
+    assert errors[0] is not None
+    assert errors[1] is not None
+    assert errors[0].items_error > 1.3 * errors[1].items_error  # type: ignore[operator]
+    assert "in 40 groups" in with_groups.cost
+
+
+def test_other_widths_leave_mean_and_weights_out() -> None:
+    layers = [EMBEDDINGS[:, 2], EMBEDDINGS[:, 3, :8]]
+    result = probe(layers, TARGETS["scores"])
+    assert [each.width for each in result.layers] == [24, 8]
+    assert [each.name for each in result.together] == ["pair of layers"]
+    reason = "the layers have different widths"
+    assert result.left_out == {"mean of all layers": reason, "weighted sum": reason}
+    assert result.warnings[0] == f"mean of all layers is left out: {reason}"
+
+
+def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
+    embeddings = EMBEDDINGS.copy()
+    embeddings[:, 0] = 1.0
+    embeddings[5, 4, 2] = np.inf
+    result = probe(embeddings, TARGETS["scores"], combinations=False)
+    assert [each.layer for each in result.layers] == [1, 2, 3, 5]
+    assert result.left_out["layer 0"] == "it is the same for all 240 samples"
+    assert "the first in row 5" in result.left_out["layer 4"]
+    with pytest.raises(DataError, match="no layer can be scored: it is the same for all 240 samples"):
+        probe(np.ones((N, 2, 3)), TARGETS["scores"])
+
+
+def test_many_numbers_are_not_combined_unless_somebody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.probing.run.COMBINED", 1000)
+    result = probe(EMBEDDINGS, TARGETS["scores"])
+    assert not result.together
+    assert "34,560 numbers" in result.left_out["several layers together"]
+    assert probe(EMBEDDINGS, TARGETS["pairs"], kind="pairs", combinations=True).together
+
+
+def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.probing.probes.FIT_NUMBERS", 24 * 100)
+    result = probe(EMBEDDINGS, TARGETS["classes"], combinations=False)
+    assert result.notes == ("logistic regression is fitted on at most 100 rows at random, of 192 in the other folds",)
+    assert result.best_layer in (2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("targets", "settings", "said"),
+    [
+        (np.zeros(N), {"kind": "scores"}, "expected scores that differ, got 0 for all 240 samples"),
+        (["a"] * N, {}, "expected at least two classes, got 'a' for all 240 samples"),
+        (np.ones(N - 1), {}, "expected a target for each of the 240 rows of embeddings, got 239"),
+        ([], {}, "expected targets, got none"),
+        (np.where(np.arange(N) == 7, np.nan, 0.5), {}, "NaN or infinity in target 7"),
+        (np.array([[0, 1]] * N), {}, "got label 0 for none: leave it out"),
+        (np.full((N, 2), 3), {}, r"a matrix of 0 and 1, a column a label, got \(240, 2\)"),
+        (np.array([[0, N, 1.0]]), {"kind": "pairs"}, "numbers of the 240 rows of the embeddings, from 0, got 0 to 240"),
+        (np.array([[0, 1]]), {"kind": "pairs"}, "the numbers of two rows and their score, a row each"),
+        (np.array([[0, 1, 1.0], [1, 2, 1.0]]), {"kind": "pairs"}, "scores that differ, got 1 for all 2 pairs"),
+        (np.array([[0, 1, 0.0]]), {"kind": "queries"}, "gains above 0, got 0"),
+        (np.array([[0, 1], [1, 2]]), {"kind": "queries"}, "documents that are no queries"),
+        (["x"] * N, {"kind": "scores"}, "expected scores as numbers, got 'x'"),
+        (np.zeros(N), {"kind": "ranks"}, "kind is 'ranks', expected one of 'scores'"),
+        (TARGETS["scores"], {"groups": np.zeros(N)}, "at least as many groups as folds, got 1 for 5"),
+        (TARGETS["scores"], {"groups": np.zeros(3)}, "a group for each of the 240 rows"),
+        (TARGETS["pairs"][:4], {"kind": "pairs"}, "at least as many items as folds, got 4 for 5"),
+    ],
+)
+def test_what_is_no_target_is_one_line(targets: Any, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        probe(EMBEDDINGS, targets, **settings)
+
+
+def test_targets_of_another_number_are_misaligned() -> None:
+    with pytest.raises(MisalignedSamplesError, match="got 239"):
+        probe(EMBEDDINGS, np.ones(N - 1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"folds": 2}, "at least 3 folds"),
+        ({"foldings": 0}, "at least one folding"),
+        ({"tolerance": -1.0}, "a tolerance of 0 points or more"),
+        ({"tolerance": float("nan")}, "a tolerance of 0 points or more"),
+    ],
+)
+def test_settings_out_of_range_are_one_line(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        ProbeSettings(**settings)
+
+
+def test_few_whole_numbers_are_classes_unless_somebody_says_otherwise() -> None:
+    ratings = np.clip(np.rint(2.5 + SIGNAL[:, 0]), 1, 5)
+    taken = as_targets(ratings, N)
+    assert taken.kind == "classes"
+    assert "targets are taken for 5 classes" in taken.notes[0]
+    assert as_targets(ratings, N, kind="scores").kind == "scores"
+    assert as_targets(ratings + 0.5, N).kind == "scores"
+
+
+def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
+    scores = TARGETS["scores"].tolist()
+    table = tmp_path / "t.csv"
+    rows = (f"{i},{score},f{i // 8},{i % 2},{int(i % 3 == 0)}" for i, score in enumerate(scores))
+    table.write_text("\n".join(["id,stability,family,a,b", *rows]) + "\n")
+    np.testing.assert_allclose(as_targets(table, N, column="stability").values, scores)
+    assert as_targets(table, N, column="a,b").kind == "labels"
+    groups = as_groups(f"{table}:family", N)
+    assert groups is not None
+    assert len(set(groups)) == 30
+    pq.write_table(pa.table({"score": scores, "other": scores}), tmp_path / "t.parquet")
+    np.testing.assert_allclose(as_targets(tmp_path / "t.parquet", N).values, scores)
+    (tmp_path / "t.txt").write_text("\n".join(map(str, scores)) + "\n")
+    np.testing.assert_allclose(as_targets(tmp_path / "t.txt", N).values, scores)
+    np.save(tmp_path / "t.npy", scores)
+    np.testing.assert_allclose(as_targets(tmp_path / "t.npy", N).values, scores)
+    (tmp_path / "pairs.csv").write_text("first,second,score\n0,1,0.5\n2,3,1\n4,5,0\n")
+    assert as_targets(tmp_path / "pairs.csv", N).kind == "pairs"
+    (tmp_path / "queries.tsv").write_text("query\tdocument\tgain\n0\t10\t2\n1\t11\t1\n")
+    assert as_targets(tmp_path / "queries.tsv", N).values.tolist() == [{8: 2.0}, {9: 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "column", "said"),
+    [
+        ("t.csv", "", None, "t.csv is empty"),
+        ("t.csv", "target\n", None, "a first line and no more"),
+        ("t.csv", "a,b\n1,2\n", None, "expected a column of targets, such as target, in .*t.csv, got a, b"),
+        ("t.csv", "stability,b\n1,2\n", "stabilty", "expected column 'stabilty' in .*; did you mean 'stability'?"),
+        ("t.csv", "target,b\n1\n", None, "expected 2 cells as in the first line of .*, got 1 in line 2"),
+        ("t.csv", "target\n1\n\n", None, "in line 3"),
+        ("t.csv", "target,b\n1,1\n,1\n", None, "expected a value in every row, got none in row 1"),
+        ("t.parquet", "no parquet", None, "cannot read .*t.parquet"),
+        ("t.npy", "no array", None, "cannot read .*t.npy"),
+    ],
+)
+def test_a_file_without_targets_is_one_line(
+    tmp_path: Path, name: str, content: str, column: str | None, said: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=said):
+        as_targets(tmp_path / name, N, column=column)
+
+
+def test_parquet_without_the_column_is_one_line(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"stability": [1.0, 2.0]}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"expected column 'target' in .*t.parquet, got stability"):
+        as_targets(tmp_path / "t.parquet", 2, column="target")
+    with pytest.raises(DataError, match=r"cannot read .*none.csv: No such file"):
+        as_targets(tmp_path / "none.csv", 2)
