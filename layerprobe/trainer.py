@@ -8,85 +8,74 @@ import contextlib
 import copy
 import logging
 import math
-import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice, check_extra, one_layer
-from layerprobe.context import current
+from layerprobe.context import current, settings
 from layerprobe.encoders.architecture import check_layer, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import look
 from layerprobe.encoders.in_memory import is_loaded, parts_of
-from layerprobe.encoders.loading import load_encoder, one_line_errors, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.recipe import loaded_recipe
 from layerprobe.encoders.stack import Stack
-from layerprobe.errors import DataError, DegenerateLayerError, ModelError
+from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageError, ModelError
 from layerprobe.export.checkpoint import with_pooler
 from layerprobe.export.layout import FOR_ANY_LAYER, check_modules
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.adapters import merge_adapters
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.seeds import best_of
-from layerprobe.scoring.zero_shot import Layer, Rows, check_by_embeddings, outputs_of_layer
+from layerprobe.scoring.zero_shot import Layer, outputs_of_layer
 from layerprobe.similarity.checks import finite_matrix
-from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
-if TYPE_CHECKING:
+try:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.evaluation import BaseEvaluator
-else:
-    try:
-        from sentence_transformers.base.evaluation import BaseEvaluator
-    except ImportError:  # said in one line where it is used
-        BaseEvaluator = object
+except ImportError:  # said in one line where they are used
+    BaseEvaluator = SentenceTransformer = object  # type: ignore[assignment, misc]
 
 logger = logging.getLogger(__name__)
 
 Heads = Literal["last", "every"]
-Primary = Literal["best", "mean", "last"]
-Scored = tuple[NDArray[np.float64], Evaluation]
-"""What a layer outputs for the items, and what that scores."""
-SAME = 1e-6
-"""Largest difference between embeddings of texts, as a share of the largest number, of a layer that says nothing."""
+Primary = Literal["best", "mean"]
 
 
 class LayerEvaluator(BaseEvaluator):
     """Score every layer of a model on a task while sentence-transformers trains it, in one pass over the texts.
 
-    For `SentenceTransformerTrainer(evaluator=...)`. Layer l is scored as the model that `truncate` makes of it: with
-    the model's own pooling, prompt, maximum length and Normalize. Metrics are those of the kind of task, 0 .. 1:
-    `{name}_layer_3_spearman_cosine`, `{name}_best_layer`, `{name}_best_spearman_cosine` with the ends of its interval
-    over items, `..._low` and `..._high`, and `{name}_mean_spearman_cosine` over layers. Pairs, triplets and documents
-    are scored by cosines, whatever the model's similarity; classes and numbers by a probe that is fitted on the train
-    split each time (`..._accuracy_probe`). A layer that cannot be scored is NaN, and a warning says why. Modes of
-    modules, hooks, random numbers, device and precision are left as they were.
+    For `SentenceTransformerTrainer(evaluator=...)`. Layer l is scored as the model that `truncate` makes of it, by the
+    metrics of the kind of task, 0 .. 1: `{name}_layer_3_spearman_cosine`; `{name}_best_layer`, its score
+    `{name}_best_spearman_cosine` with the ends of its interval over items, `..._low` and `..._high`; and the mean over
+    layers, `{name}_mean_spearman_cosine`. Pairs, triplets and documents are scored by cosines, classes and numbers by
+    a probe that is fitted on the train split each time (`..._accuracy_probe`). A layer that cannot be scored is NaN.
+    Modes of modules, hooks, random numbers, device and precision are left as they were.
 
     Args:
         task: As `load_task` returns it, of a kind that is scored untrained by one embedding a text.
         split: Scored; by default validation, or all of data without predefined splits where nothing is fitted.
-        name: Put before the names of metrics.
+        name: Put before the names of metrics, and into that of the file.
         batch_size: Texts at a time.
         primary: What checkpoints are chosen by: the score of the best layer, the mean, or the score of one layer.
-        heads: Whether Dense and LayerNorm behind the pooling are for the last layer alone, as in an export, or for
-            every one, as where `AdaptiveLayerLoss` trains them.
+        heads: Behind which layers Dense and LayerNorm stand: the last, as in an export, or every one, as where
+            `AdaptiveLayerLoss` trains them.
         truncate_dim: Features kept of an embedding, as by `MatryoshkaLoss`; by default the model's own.
-        write_csv: Whether each evaluation adds a row to `layer_evaluation_{name}_results.csv` in the trainer's folder.
+        write_csv: Whether each evaluation adds a row to a file in the trainer's folder.
 
     Raises:
-        MissingPackageError: If sentence-transformers is not installed.
-        DataError: If it is no such task, split or choice.
-        ModelError: When called, if the model has no such layer, or modules that an export cannot keep.
-        UnsupportedArchitectureError: When called, if its layers are not those of its truncations.
+        LayerProbeError: If sentence-transformers is not installed, or it is no such task, split or choice; when called,
+            if the layers of the model are not those of its truncations, or an export could not keep its modules.
     """
 
     def __init__(
@@ -101,11 +90,12 @@ class LayerEvaluator(BaseEvaluator):
         truncate_dim: int | None = None,
         write_csv: bool = True,
     ) -> None:
-        check_extra("trainer", needed_by="LayerEvaluator")
+        _check_installed("LayerEvaluator")
         super().__init__()  # type: ignore[no-untyped-call]
         self.task = checked_task(task)
         self.kind = kind = KINDS[self.task.kind]
-        check_by_embeddings(kind)
+        if kind.zero_shot == "own" and kind.outputs is None:
+            raise DataError(f"expected a task that is scored by embeddings of texts, got one of kind {kind.name}")
         self.split: TextSplit = split or ("all" if self.task.one_piece and not kind.fits else "validation")
         check_choice(self.split, TextSplit, name="split")
         check_choice(heads, Heads, name="heads")
@@ -125,20 +115,15 @@ class LayerEvaluator(BaseEvaluator):
         self._warned: set[int] = set()
 
     def __call__(  # type: ignore[override]
-        self, model: "SentenceTransformer", output_path: str | None = None, epoch: int = -1, steps: int = -1
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
         """Score every layer; the arguments are those of sentence-transformers' evaluators."""
         with _left_as_it_was(model) as dim:
             metrics = self._metrics(model, self.truncate_dim or dim)
-        title, curve = self._title(self.task.primary), [f"{n:.4f}" for key, n in metrics.items() if "layer_" in key]
-        logger.info(
-            "LayerEvaluator on %s, epoch %s, step %s: %s", self.name or self.split, epoch, steps, " ".join(curve)
-        )
         if output_path is not None and self.write_csv:
             self._write(Path(output_path), {"epoch": epoch, "steps": steps, **metrics})
-        last = sum(key.startswith("layer_") and key.endswith(title) for key in metrics) - 1
-        which = last if self.primary == "last" else self.primary
-        self.primary_metric = f"{'' if isinstance(which, str) else 'layer_'}{which}_{title}"
+        which = self.primary if isinstance(self.primary, str) else f"layer_{self.primary}"
+        self.primary_metric = f"{which}_{self._title(self.task.primary)}"
         named: dict[str, float] = self.prefix_name_to_metrics(metrics, self.name)
         self.store_metrics_in_model_card_data(model, named, epoch, steps)
         return named
@@ -150,60 +135,82 @@ class LayerEvaluator(BaseEvaluator):
         row = {text: i for i, text in enumerate(dict.fromkeys(text for each in items.values() for text in each.texts))}
         # queries and documents begin with their prompts, other texts are given the model's own
         layers = self._embedded(model, list(row), prompt=None if items[self.split].prompts is None else "")
-        found: dict[int, Scored] = {}
+        found: dict[int, Evaluation] = {}
         for layer, values in enumerate(layers):
             try:
-                found[layer] = self._scored(
-                    values[:, :dim], lambda texts: np.array([row[text] for text in texts]), items
-                )
+                with settings(by_item=True):
+                    found[layer] = self._scored(values[:, :dim], row, items)
             except DataError as error:
                 if layer not in self._warned:
                     logger.warning("layer %d cannot be scored and is NaN: %s", layer, error)
                 self._warned.add(layer)
-        metrics = self._best(found, items[self.split].gold)
-        for layer in range(len(layers)):
-            for name in self.kind.metrics:
-                score = found[layer][1].metrics[name] / 100 if layer in found else math.nan
-                metrics[f"layer_{layer}_{self._title(name)}"] = score
-        return metrics
+        return self._best(found) | {
+            f"layer_{layer}_{self._title(name)}": found[layer].metrics[name] / 100 if layer in found else math.nan
+            for layer in range(len(layers))
+            for name in self.kind.metrics
+        }
 
     def _title(self, metric: str) -> str:
         return f"{metric.replace(' ', '_')}_{'probe' if self.kind.zero_shot == 'probe' else 'cosine'}"
 
-    def _scored(self, values: Layer, rows: Rows, items: dict[TextSplit, Items]) -> Scored:
-        if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= SAME * np.abs(values).max():
+    def _scored(self, values: Layer, row: dict[str, int], items: dict[TextSplit, Items]) -> Evaluation:
+        # but for rounding
+        if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= 1e-6 * np.abs(values).max():
             raise DegenerateLayerError("its embedding is the same for all texts")
+        outputs = partial(outputs_of_layer, values, lambda texts: np.array([row[text] for text in texts]), self.task)
         name, threshold, own = self.kind.name, None, items[self.split]
         if self.kind.threshold is not None and self.split != "validation":
-            chosen = items["validation"]
-            threshold = evaluate_outputs(name, outputs_of_layer(values, rows, self.task, chosen), chosen.gold).threshold
-        outputs = outputs_of_layer(values, rows, self.task, own)
-        return outputs, evaluate_outputs(name, outputs, own.gold, threshold=threshold)
+            threshold = evaluate_outputs(name, outputs(items["validation"]), items["validation"].gold).threshold
+        return evaluate_outputs(name, outputs(own), own.gold, threshold=threshold)
 
-    def _best(self, found: dict[int, Scored], gold: Any) -> dict[str, float]:
+    def _best(self, found: dict[int, Evaluation]) -> dict[str, float]:
         """Return the best layer, its score with the interval over items, and the mean over layers."""
         primary, title = self.task.primary, self._title(self.task.primary)
         layer = score = low = high = mean = math.nan
         if found:
-            scores = [evaluation.metrics[primary] for _, evaluation in found.values()]
+            scores = [evaluation.metrics[primary] for evaluation in found.values()]
             layer, score, mean = list(found)[best_of(scores)], max(scores), float(np.mean(scores))
-            if len(gold) > 1 and (self._links is None or self._links.units > 1):
-                psi = item_influences(self.kind.name, found[layer][0], gold, threshold=found[layer][1].threshold)
+            psi = found[layer].influences
+            if psi is not None and len(psi) > 1 and (self._links is None or self._links.units > 1):
                 how: Any = {"links": self._links, "level": current().level, "metric": primary, "difference": False}
                 low, high = cast(Any, crossed([score], psi[None], **how)).interval
         ends = {f"best_{title}": score, f"best_{title}_low": low, f"best_{title}_high": high, f"mean_{title}": mean}
         return {"best_layer": layer, **{name: value / 100 for name, value in ends.items()}}
 
     def _embedded(self, model: Any, texts: list[str], *, prompt: str | None) -> list[Layer]:
-        """Return the (text, width) embeddings of texts by every layer, from one pass."""
-        config = parts_of(model)[0].config
+        """Return the (text, width) embeddings of texts by every layer, from one pass.
+
+        Within it the embedding of a text is what it is at every layer, one behind the other, so that all are made in
+        the precision which a trainer has set for its forward pass.
+        """
+        (inner, _), modules = parts_of(model), list(model)
         if not isinstance(self.primary, str):
-            check_layer(config, self.primary)
-        key = config.to_json_string(), [type(each) for each in model]
+            check_layer(inner.config, self.primary)
+        key = inner.config.to_json_string(), [type(each) for each in modules]
         if self._known is None or self._known[0] != key:
             self._known = key, _looked_at(model).stack
             _behind(model, heads=self.heads, what="all layers but the last are scored")
-        with _every_layer(model, self._known[1], heads=self.heads) as widths:
+        stack, kept = self._known[1], _behind(model, heads=self.heads)
+        read: dict[str, Any] = {}
+        widths: list[int] = []
+
+        def every_layer(module: Any, args: Any, output: dict[str, Any]) -> dict[str, Any]:
+            embeddings, width = [], read["token_embeddings"].shape[1]
+            for state in inputs:
+                features = {**read, "token_embeddings": stack.through_tail(inner, state, width)}
+                for each in kept:
+                    features = each.forward(features)  # not called, as this hook would be
+                embeddings.append(features["sentence_embedding"])
+            inputs.clear()
+            embeddings.append(output["sentence_embedding"])
+            widths[:] = [each.shape[1] for each in embeddings]
+            return {**output, "sentence_embedding": torch.cat(embeddings, dim=1)}
+
+        with contextlib.ExitStack() as hooks:
+            inputs = hooks.enter_context(stack.inputs_of_blocks(inner))
+            # what the modules behind it read, before they add to it
+            hooks.enter_context(modules[0].register_forward_hook(lambda module, args, output: read.update(output)))
+            hooks.enter_context(modules[-1].register_forward_hook(every_layer))
             # where a device is named, no other process of distributed training embeds a part
             how = {"prompt": prompt, "batch_size": self.batch_size, "device": str(model.device)}
             both = np.asarray(model.encode(texts, show_progress_bar=False, **how), dtype=np.float32)
@@ -220,33 +227,19 @@ class LayerEvaluator(BaseEvaluator):
             file.write("\n".join([*([] if before else [header]), ",".join(map(str, row.values())), ""]))
 
 
-def truncate(
-    model: "SentenceTransformer | str | os.PathLike[str]", layer: object, *, heads: Heads = "last"
-) -> "SentenceTransformer":
-    """Return a SentenceTransformer cut at a layer: the embeddings, the first blocks, and what stands behind them.
+def truncate(model: SentenceTransformer, layer: object, *, heads: Heads = "last") -> SentenceTransformer:
+    """Return a model cut at a layer, 0 .. n_blocks or a result that chooses one: what its export there is, in memory.
 
-    It encodes what the folder does that `export_model` writes of the model at that layer. Its weights are its own, on
-    the same device and in the same precision, ready to be trained; the model is not changed.
-
-    Args:
-        model: A SentenceTransformer; or the name or folder of one, which is loaded.
-        layer: Blocks kept, 0 .. n_blocks, or a result that chooses a layer, such as a finding.
-        heads: As in `LayerEvaluator`; what is left out is said in a warning.
+    It has weights of its own, on the same device and in the same precision, ready to be trained; the model is not
+    changed. For `heads` see `LayerEvaluator`; what is left out is said in a warning.
 
     Raises:
-        MissingPackageError: If sentence-transformers is not installed.
-        DataError: If the layer is no whole number and no result that chooses one.
-        ModelError: If the model has no such layer, cannot be loaded, or has modules that cannot be kept.
-        UnsupportedArchitectureError: If it cannot be truncated at that layer.
+        LayerProbeError: If sentence-transformers is not installed, the model has no such layer, its layers are not
+            those of its truncations, or an export could not keep its modules.
     """
-    check_extra("trainer", needed_by="truncate")
-    from sentence_transformers import SentenceTransformer
-
+    _check_installed("truncate")
     check_choice(heads, Heads, name="heads")
     number = one_layer(layer)
-    if isinstance(model, str | os.PathLike):
-        with one_line_errors(os.fspath(model)):
-            model = SentenceTransformer(os.fspath(model))
     with _left_as_it_was(model) as dim:
         inner, whole = parts_of(model)[0], cast(Any, model[0]).auto_model
         check_layer(inner.config, number)
@@ -266,6 +259,12 @@ def truncate(
 # ---- a model of sentence-transformers --------------------------------------------------------------------
 
 
+def _check_installed(what: str) -> None:
+    check_extra("trainer", needed_by=what)
+    if BaseEvaluator is object:
+        raise MissingPackageError(f"{what} needs sentence-transformers 6: pip install --upgrade 'layerprobe[trainer]'")
+
+
 def _looked_at(model: Any) -> Encoder:
     """Return the encoder of a model as it is, its layers compared with truncated models that share its weights."""
     inner, tokenizer = parts_of(model)
@@ -283,15 +282,12 @@ def _looked_at(model: Any) -> Encoder:
 
 def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> list[Any]:
     """Return the modules that stand behind a layer; warn of those left out of `what`, where that is said."""
-    kept, left = list[Any](), list[Any]()
-    for module in list(model)[1:]:
-        kind = type(module).__name__
-        stays = last or kind in FOR_ANY_LAYER or (heads == "every" and kind != "WeightedLayerPooling")
-        (kept if stays else left).append(module)
+    any_layer = (*FOR_ANY_LAYER, *(("Dense", "LayerNorm") if heads == "every" else ()))
+    kinds = {module: type(module).__name__ for module in list(model)[1:]}
+    left = [kind for kind in kinds.values() if not last and kind not in any_layer]
     if left and what:
-        names = " and ".join(type(module).__name__ for module in left)
-        logger.warning("%s without its %s, trained behind the last layer", what, names)
-    return kept
+        logger.warning("%s without its %s, trained behind the last layer", what, " and ".join(left))
+    return [module for module, kind in kinds.items() if last or kind in any_layer]
 
 
 @contextlib.contextmanager
@@ -312,36 +308,3 @@ def _left_as_it_was(model: Any) -> Iterator[int | None]:
             model.truncate_dim = dim
             for module, mode in modes:
                 module.training = mode
-
-
-@contextlib.contextmanager
-def _every_layer(model: Any, stack: Stack, *, heads: Heads) -> Iterator[list[int]]:
-    """Make the embedding of a text what it is at every layer, one behind the other; give the widths of these.
-
-    It is done within the model's own forward pass, so that it is in the precision which a trainer has set for that.
-    """
-    inner, modules, kept = parts_of(model)[0], list(model), _behind(model, heads=heads)
-    read: dict[str, Any] = {}
-    widths: list[int] = []
-
-    def before(module: Any, args: Any, output: dict[str, Any]) -> None:
-        read.clear()  # what the modules behind it read, before they add to it
-        read.update({key: value for key, value in output.items() if not key.startswith(("cls_token", "all_layer"))})
-
-    def behind(module: Any, args: Any, output: dict[str, Any]) -> dict[str, Any]:
-        embeddings, width = [], read["token_embeddings"].shape[1]
-        for state in inputs:
-            features = {**read, "token_embeddings": stack.through_tail(inner, state, width)}
-            for each in kept:
-                features = each.forward(features)  # not called, as this hook would be
-            embeddings.append(features["sentence_embedding"])
-        inputs.clear()
-        embeddings.append(output["sentence_embedding"])
-        widths[:] = [each.shape[1] for each in embeddings]
-        return {**output, "sentence_embedding": torch.cat(embeddings, dim=1)}
-
-    with contextlib.ExitStack() as hooks:
-        inputs = hooks.enter_context(stack.inputs_of_blocks(inner))
-        hooks.enter_context(modules[0].register_forward_hook(before))
-        hooks.enter_context(modules[-1].register_forward_hook(behind))
-        yield widths

@@ -20,11 +20,13 @@ from tests.models import save_tiny
 BENCHMARKS = Path(__file__).parent / "benchmarks"
 TINY = {
     "bench_blocks": "--model MODEL --n-texts 40",
+    "bench_evaluator": "--pairs 12 --rounds 1",
     "bench_extraction": "--model MODEL --backends torch openvino --texts 40 --rounds 1 --notebook",
     "bench_finetuning": "--shape tiny --rounds 1 --steps 1 --curve 2 --no-memory",
     "bench_finetuning joint": "--joint --shape tiny --rounds 1 --steps 1 --curve 2 --no-memory",
     "bench_many_texts": "--few 8 --texts 64 --no-compare",
     "bench_pretraining": "--device cpu --batch-size 4 --steps 1 --rounds 1",
+    "bench_probing": "--splits 2",
     "bench_ray": "8 --processes 1",
     "bench_retrieval": "--shape tiny --layer 1 --rounds 1 --steps 1 --curve 1 --max-length 16",
     "bench_scale": "--tiny --tokens 128 --sizes 60",
@@ -35,11 +37,13 @@ TINY = {
 """What each is called with, besides `bench_gpu`, which has a test of its own."""
 SAYS = {
     "bench_blocks": r"^\| 2 \| [\d.]+ \(\d \d\) \|",
+    "bench_evaluator": r"^ours takes \d",
     "bench_extraction": r"^openvino .*%$",
     "bench_finetuning": r"^paper +takes \d",
     "bench_finetuning joint": r"^peer +takes \d",
     "bench_many_texts": r"^  extract: .* texts/s",
     "bench_pretraining": r"^mlm +[\d,]+ +[\d,]+  \d",
+    "bench_probing": r"^\| none \| noise \| \d of 2 \| ",
     "bench_ray": r"^Ray +[\d.]+ ms a job",
     "bench_retrieval": r"^peer, cached .* largest difference of a loss \d",
     "bench_scale": r"^MiniLM and random, n = 60: width",

@@ -56,10 +56,7 @@ class Stack:
 
     @contextlib.contextmanager
     def inputs_of_blocks(self, model: PreTrainedModel) -> Iterator[list[Any]]:
-        """Give a list to which every forward pass meanwhile adds what goes into each block: layers 0 .. n_blocks - 1.
-
-        They are as they are inside the model: see `through_tail`.
-        """
+        """Give a list to which every forward pass meanwhile adds what goes into each block, see `through_tail`."""
         inputs: list[Any] = []
         with contextlib.ExitStack() as hooks:
             for block in set(model.get_submodule(self.blocks).children()) if self.blocks else ():

@@ -17,8 +17,8 @@ from layerprobe.export.card import PLACE
 _REPO = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([\w.-]*\w)?/(?=.{1,96}$)[A-Za-z0-9_]([\w.-]*\w)?(?<!\.git)", re.ASCII)
 _BRANCH = re.compile(r"(?!-|/|.*\.\.|.*//)[\w./-]+(?<![./])")
 _REASONS = {
-    401: "the Hub does not accept the token: log in with `hf auth login`, or set HF_TOKEN:",
-    403: "the token may not write there: make one that may, in the settings of the Hub:",
+    401: "the Hub does not accept the token: log in with `hf auth login`, or set HF_TOKEN",
+    403: "the token may not write there: make one that may, in the settings of the Hub",
 }
 
 
@@ -100,5 +100,5 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     if not isinstance(error, HfHubHTTPError):
         return first_sentence(error)
-    status = error.response.status_code
-    return f"{_REASONS.get(status, 'the Hub answered')} {status} {error.server_message or ''}".strip()
+    status, said = error.response.status_code, f": {error.server_message}" if error.server_message else ""
+    return f"{_REASONS.get(status, 'the Hub refused it')} ({status}{said})"

@@ -20,11 +20,13 @@ def differing(
 ) -> NDArray[np.bool_]:
     """Return which scores differ from which, by one statement about all pairs that is true at the level.
 
-    Scores r and s differ where |v_r - v_s| > c e_rs, with e_rs the error of their paired difference over items, at
-    least that of `least_variance`, and c the quantile of max over pairs of |z_r - z_s| / e_rs, z being Student's t with
-    the covariance of all scores over items. Where all are equal in truth, the chance that any two are said to differ is
-    at most 1 - level; so is it for those that are equal where others are not. Whatever is chosen afterwards, such as
-    the best layer of each model, is covered too. Layers of one model are alike, so that c is well below Bonferroni's.
+    Scores r and s differ where d = |v_r - v_s| > c sqrt(e_rs^2 + d^2 / G). e_rs is the error of their paired difference
+    over items, at least that of `least_variance`; d^2 / G, of G independent items, makes it that about 0 in place of
+    that about d, as in McNemar's test: of few items that are right or wrong, too many would differ without it. c is the
+    quantile of max over pairs of |z_r - z_s| / e_rs, z being Student's t with the covariance of all scores over items.
+    Where all are equal in truth, the chance that any two are said to differ is at most 1 - level; so is it for those
+    that are equal where others are not. Whatever is chosen afterwards, such as the best layer of each model, is covered
+    too. Layers of one model are alike, so that c is below Bonferroni's.
 
     Args:
         values: (m,) scores, x 100.
@@ -61,7 +63,8 @@ def differing(
     width = max(
         np.quantile(largest, level), stats.t.isf((1 - level) / 2, freedom)
     )  # of one pair where errors are least
-    result: NDArray[np.bool_] = np.abs(scores[:, None] - scores) > width * errors
+    apart = np.abs(scores[:, None] - scores)
+    result: NDArray[np.bool_] = apart > width * np.sqrt(errors**2 + apart**2 / (freedom + 1))
     return result
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.context import part
-from layerprobe.context import settings as of_calls
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
 from layerprobe.metrics.names import split_title
@@ -19,7 +18,7 @@ from layerprobe.probing.run import Board, finish, probe_layers
 from layerprobe.probing.targets import Targets, joined
 from layerprobe.probing.values import ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
@@ -70,7 +69,7 @@ def _by_rows(
     if kind.zero_shot == "probe":
         sides = [embeddings.rows(side) for side in items.sides]
         layers = [_features(layer, kind.load("probe"), sides) for layer in layers]
-        values = np.array(items.gold)
+        values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
         targets = Targets(kind="classes" if kind.labelled else "scores", values=values)
         # items that share a text are in one fold
         groups = None if links is None else joined(links.first, links.first if links.second is None else links.second)
@@ -119,8 +118,8 @@ def _searched(items: Any, embeddings: Embeddings) -> Targets:
 def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
     """Compare the scores that `score` has of every layer."""
     began = time.perf_counter()
-    with part(start=0, share=EMBEDDED, whole=1), of_calls(by_item=True):
-        scores, embeddings = score_split(checkpoint, task, split=split)
+    with part(start=0, share=EMBEDDED, whole=1):
+        scores, embeddings = score_by_item(checkpoint, task, split=split)
     board = Board(
         scores=lambda number: {metric: values[number] for metric, values in scores.metrics.items()},
         influences=lambda number, _: np.array(scores.influences[number]),

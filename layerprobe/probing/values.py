@@ -232,7 +232,7 @@ class Probing(Shown):
             self.smallest_sufficient,
             f"{self.settings.tolerance:g} point{'' if self.settings.tolerance == 1 else 's'}",
         )
-        if len(self.layers) == 1:
+        if self.best is self.layers[0]:
             return ""
         if layer is None:
             return f"No layer is shown to be within {within} of the best."

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from layerprobe.context import current, settings
+from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.letters import compact_letters, differing
 from layerprobe.scoring.values import LayerOfModel, ScoresOfModels
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
@@ -38,13 +38,8 @@ def score_models(
     split = split or task.scored
     checkpoints = [resolve_checkpoint(model, items=task.readable) for model in models]
     _check_different(checkpoints)
-    with settings(by_item=True):
-        scored = [score_split(checkpoint, task, split=split) for checkpoint in checkpoints]
+    scored = [score_by_item(checkpoint, task, split=split) for checkpoint in checkpoints]
     rows = [(i, layer) for i, (each, _) in enumerate(scored) for layer in range(each.first_layer, len(each.scores))]
-    if not all(each.influences for each, _ in scored):
-        raise DataError(
-            f"expected a kind of task that says what each item adds to a score, got {task.kind}: score one model"
-        )
     times = [None if timing is None else timing(checkpoint) for checkpoint in checkpoints]
     values = [scored[i][0].scores[layer] for i, layer in rows]
     influences, links = [scored[i][0].influences[layer] for i, layer in rows], links_of(task.split(split))

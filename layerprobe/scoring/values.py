@@ -14,6 +14,7 @@ from layerprobe.metrics.names import check_primary, metric_title, split_title
 from layerprobe.metrics.seeds import best_of, pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
+from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, millions
 
@@ -506,7 +507,12 @@ class ScoresOfModels(Shown):
         on_front = (", ".join(name for name, front in fronts.items() if each in front) for each in self.layers)
         flags = ("best" if each == best[0] else "best of its model" if each in best else None for each in self.layers)
         layer, parameters = layer_columns(map(attrgetter("layer"), self.layers), [e.parameters for e in self.layers])
-        time = {"title": "ms", "form": ".3g", "meaning": "Of one item by itself.", "shown": bool(fronts["time"])}
+        time = {
+            "title": "ms",
+            "form": numbers.significant,
+            "meaning": "Of one item by itself.",
+            "shown": bool(fronts["time"]),
+        }
         return Table(
             columns=(
                 own("model", lambda each: labels[each.model]),

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import current, report
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.context import current, report, settings
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
@@ -19,7 +19,7 @@ from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
-from layerprobe.tasks.kind import KINDS, Kind
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
@@ -96,20 +96,11 @@ def probed(
     return scores
 
 
-def check_by_embeddings(kind: Kind) -> None:
-    """Raise DataError if items of a kind are scored by the states of tokens, not by one embedding a text."""
-    if kind.zero_shot == "own" and kind.outputs is None:
-        raise DataError(f"expected a task that is scored by embeddings of texts, got one of kind {kind.name}")
-
-
 def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
     """Return what untrained (text, width) embeddings of a layer output for items, as `Kind.score` takes it.
 
-    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says. `rows` are of
-    the items' texts, and of those of the train split where there is a probe.
-
-    Raises:
-        DataError: If there is no output for one.
+    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
+    all texts of these. DataError if there is no output for one.
     """
     kind = KINDS[task.kind]
     if (own := kind.load("outputs")) is not None:
@@ -145,6 +136,21 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     fit = kind.fitted_on
     scored, *fitted = (extract_split(checkpoint, task, each) for each in (split, *(() if fit is None else (fit,))))
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None), scored
+
+
+def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
+    """Return scores as `score_split` does, with what each item adds to them.
+
+    Raises:
+        DataError: If the kind of task does not say what items add.
+    """
+    with settings(by_item=True):
+        scores, embeddings = score_split(checkpoint, task, split=split)
+    if not scores.influences:
+        raise DataError(
+            f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
+        )
+    return scores, embeddings
 
 
 def layer_scores(

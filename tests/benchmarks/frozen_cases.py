@@ -25,6 +25,8 @@ from layerprobe.extraction.token_states import kept_token_states
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, tokenize_words
 
 PAIRS, WORDS, BLOCKS, LINES = 1000, 3000, 100, 20
+SHARE = 1.0
+"""Of all these but the lines, for a model that takes long: `--share`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,7 +67,7 @@ def layers_of(model: str, texts: list[str]) -> NDArray[np.float32]:
 def scored_pairs(model: str, rows: Iterator[tuple[str, str, float]]) -> Case:
     """Return pairs, drawn at random, scored by their cosines."""
     pairs = list(rows)
-    chosen = np.sort(np.random.default_rng(0).permutation(len(pairs))[:PAIRS])
+    chosen = np.sort(np.random.default_rng(0).permutation(len(pairs))[: round(SHARE * PAIRS)])
     first, second, scores = zip(*(pairs[i] for i in chosen), strict=True)
     texts = list(dict.fromkeys((*first, *second)))
     number = {text: i for i, text in enumerate(texts)}
@@ -110,12 +112,12 @@ def reviews(data: Path, model: str) -> Case:
         lines = file.read().splitlines()
     rng, texts, labels, groups = np.random.default_rng(0), [], [], []
     for label, (start, end) in enumerate([(0, 30_000), (33_000, len(lines))]):
-        places = rng.choice((end - start) // 200, BLOCKS // 2, replace=False)
+        places = rng.choice((end - start) // 200, round(SHARE * BLOCKS / 2), replace=False)
         for place in np.sort(places):
             begin = start + 200 * int(place)
             texts += lines[begin : begin + LINES]
             labels += [("negative", "positive")[label]] * LINES
-            groups += [label * BLOCKS + int(place)] * LINES
+            groups += [label * 1000 + int(place)] * LINES
     return Case(embeddings=layers_of(model, texts), targets=np.array(labels), kind="classes", groups=np.array(groups))
 
 
@@ -128,13 +130,13 @@ def wnut17(data: Path, model: str) -> Case:
             sentences[-1].append((token, label))
         elif sentences[-1]:
             sentences.append([])
-    with_entities = [each for each in sentences if any(label != "O" for _, label in each)][:1000]
+    with_entities = [each for each in sentences if any(label != "O" for _, label in each)][: round(SHARE * 1000)]
     encoder = load(resolve_checkpoint(Model(model)))
     words = tokenize_words(encoder, [[word for word, _ in each] for each in with_entities])
     labels = np.array([label.partition("-")[2] or "none" for each in with_entities for _, label in each])
     rng, there = np.random.default_rng(0), words.first != NO_TOKEN
     inside, outside = np.flatnonzero(there & (labels != "none")), np.flatnonzero(there & (labels == "none"))
-    inside = inside[: WORDS // 2]
+    inside = inside[: round(SHARE * WORDS / 2)]
     rows = np.sort(np.concatenate([inside, rng.choice(outside, len(inside), replace=False)]))
     with kept_token_states(encoder, words.texts, words.sentence[rows], words.first[rows]) as states:
         embeddings = np.array(states).transpose(1, 0, 2).copy()
@@ -186,7 +188,9 @@ if __name__ == "__main__":
     parser.add_argument("model")
     parser.add_argument("--name", required=True, help="what the model is called in names of files")
     parser.add_argument("--only", default=",".join(CASES))
+    parser.add_argument("--share", type=float, default=SHARE, help="of the items of each task")
     given = parser.parse_args()
+    SHARE = given.share
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.only.split(","):
         path = given.out / f"{given.name}.{name}.npz"

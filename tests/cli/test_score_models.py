@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+
+from tests.models import save_tiny
 
 from .conftest import Layerprobe
 
@@ -78,6 +81,21 @@ def test_wrong_models_are_one_line(
     missing = layerprobe("score", pair[0], tmp_path / "nothing", pair[1], "-t", pairs_file)
     assert missing.code == 1
     assert "nothing" in missing.error
+
+
+def test_a_tokenizer_of_another_language_is_named(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    """Its words are other letters than those of the task, which it reads as unknown."""
+    foreign = save_tiny("bert", tmp_path / "foreign")
+    text = (foreign / "tokenizer.json").read_text()
+    words = json.loads(text)
+    vocabulary = words["model"]["vocab"]
+    words["model"]["vocab"] = {(f"{key}é" if len(key) == 1 else key): value for key, value in vocabulary.items()}
+    (foreign / "tokenizer.json").write_text(json.dumps(words))
+    done = layerprobe("score", pair[0], foreign, "-t", pairs_file, "--no-time")
+    assert "foreign" in done.err, "expected a warning of what it cannot read, or the line that it cannot be scored"
+    assert "Traceback" not in done.err
 
 
 def test_queries_with_documents_are_searched_by_each_model_as_before(

@@ -107,7 +107,7 @@ FAILURES: dict[str, tuple[str, int, str]] = {
     "no such token": ("/api/repos/create", 401, "does not accept the token"),
     "no right to make it": ("/api/repos/create", 403, "the token may not write there"),
     "no right to write": ("/commit/", 403, "the token may not write there"),
-    "the server breaks": ("/commit/", 500, "the Hub answered 500 stand-in says 500"),
+    "the server breaks": ("/commit/", 500, r"the Hub refused it \(500: stand-in says 500\)"),
     "the commit dies": ("/commit/", 0, "disconnected"),
     "the weights die": ("PUT /lfs/", 0, "disconnected|closed|reset|Broken pipe"),
     "the weights are refused": ("PUT /lfs/", 500, "500"),

@@ -206,7 +206,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
     "sweep": lambda: RESULT,
 }
-ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "LayerMeans", "Shrunk", "SummaryScores"}
+ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "LayerMeans", "Probing", "Shrunk", "SummaryScores"}
 """Results that take training: tested where their tests train."""
 
 

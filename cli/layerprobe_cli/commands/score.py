@@ -225,15 +225,17 @@ class _Scoring:
 
     def by_models(self, task: Task, split: TextSplit | None) -> float:
         # only now: an error in the data needs no torch
+        from layerprobe.extraction.readability import data_quality
         from layerprobe.profiling.run import milliseconds
         from layerprobe.scoring.models import score_models
 
         with self.output.progress(self.level):
-            checkpoints = self._resolved()
-            told = self.output.data(checkpoints[0], task, scored=split or task.scored) or task.warnings
+            checkpoints, scored = self._resolved(), split or task.scored
+            read = [said for each in checkpoints for said in data_quality(each, task, scored=scored).warnings]
+            told = tuple(dict.fromkeys((*task.warnings, *read)))
+            self.output.notes(task.notes, told)
             result = score_models(checkpoints, task, split=split, timing=milliseconds if self.timed else None)
-        warnings = tuple(dict.fromkeys((*told, *result.warnings)))
-        self.output.notes((), warnings[len(told) :])
+        self.output.notes((), [said for said in result.warnings if said not in told])
         self.output.result(result, result.table, result.sentence)
         best = self.models[result.best_of_each[0].model]
         self.report.write(self.output, result, warnings=told, commands=[command("find", best, "-t", task.name)])

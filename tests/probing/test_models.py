@@ -1,0 +1,90 @@
+"""A model and a task: every kind with a score without training, by the outputs that `score` has, or across folds."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import layerprobe as lp
+from layerprobe.errors import DataError
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Task
+
+FEW = lp.ProbeSettings(foldings=1)
+MODEL = lp.Model(str(lp.embedded_model("rtd")), device="cpu")
+TASK = lp.embedded_task(train=60, validation=40, test=60)
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "cache"))
+
+
+def task_of(folder: Path, kind: str) -> Task:
+    """Return a task of a kind from pairs of the embedded language."""
+    rows = [row for split in ("train", "validation", "test") for row in _rows(split)]
+    middle = sorted(len(a) for a, _, _ in rows)[len(rows) // 2]
+    lines = {
+        "paraphrase": ["first\tsecond\tlabel", *(f"{a}\t{b}\t{int(t > 0.5)}" for a, b, t in rows)],
+        "entailment": ["first\tsecond\tlabel", *(f"{a}\t{b}\t{'near' if t > 0.5 else 'far'}" for a, b, t in rows)],
+        "classification": ["text\tlabel", *(f"{a}\t{'long' if len(a) > middle else 'short'}" for a, _, _ in rows)],
+        "regression": ["text\tvalue", *(f"{a}\t{len(a)}.5" for a, _, _ in rows)],
+        "retrieval": ["query\tdocument", *(f"{a}\t{b}" for a, b, t in rows if t > 0.4)],
+        "triplets": [
+            "anchor\tpositive\tnegative",
+            *(f"{a}\t{b}\t{rows[i - 1][1]}" for i, (a, b, t) in enumerate(rows) if t > 0.4),
+        ],
+    }
+    path = folder / f"{kind}.tsv"
+    path.write_text("\n".join(lines[kind]) + "\n")
+    return lp.load_task(str(path), kind=kind)
+
+
+def _rows(split: str) -> list[tuple[str, str, float]]:
+    items = TASK.examples(split)  # type: ignore[arg-type]
+    assert items.second is not None
+    return list(zip(items.first, items.second, items.targets, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["sts", "paraphrase", "triplets", "retrieval"])
+def test_what_score_scores_is_scored_alike(tmp_path: Path, kind: str) -> None:
+    task = TASK if kind == "sts" else task_of(tmp_path, kind)
+    result, scores = lp.probe(MODEL, task, settings=FEW), lp.score(MODEL, task)
+    assert [each.metrics[result.primary] for each in result.layers] == pytest.approx(scores.scores)
+    assert result.kind in (kind, {"sts": "pairs", "retrieval": "queries"}.get(kind))
+    assert result.n_items == len(task.split(task.scored))
+    assert result.model is not None
+    assert all(each.error is not None for each in result.layers)
+    combined = {each.name for each in result.together}
+    assert combined == {
+        "sts": {"mean of all layers", "weighted sum", "pair of layers"},
+        "retrieval": {"mean of all layers", "pair of layers"},
+    }.get(kind, set())
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression", "entailment"])
+def test_texts_are_predicted_across_folds_of_all(tmp_path: Path, kind: str) -> None:
+    task = task_of(tmp_path, kind)
+    result = lp.probe(MODEL, task, settings=FEW, combinations=False)
+    assert result.primary == KINDS[kind].metrics[0]
+    assert result.n_items == len(task.split("all"))
+    assert len(result.layers) == 9
+    assert result.notes == ("scored on all items",)
+    if kind == "regression":
+        assert result.best.metrics["spearman"] > 50
+
+
+def test_a_first_layer_that_is_the_same_everywhere_is_left_out(tmp_path: Path) -> None:
+    model = lp.Model(str(lp.embedded_model("rtd")), device="cpu", pooling="cls")
+    result = lp.probe(model, TASK, settings=FEW, combinations=False)
+    assert [each.layer for each in result.layers] == list(range(1, 9))
+    assert "the same for all texts" in result.left_out["layer 0"]
+
+
+def test_a_kind_without_outputs_by_item_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, own = task_of(tmp_path, "triplets"), KINDS["triplets"]
+    monkeypatch.setattr(type(KINDS), "__getitem__", lambda _, name: dataclasses.replace(own, outputs=None))
+    with pytest.raises(DataError, match="a kind of task that gives outputs by item, got triplets: use `score`"):
+        lp.probe(MODEL, task)
