@@ -44,6 +44,7 @@ from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
+from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerMeans, LayerScores, SummaryScores
@@ -238,6 +239,17 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "corpus": st.tuples(NAMES),
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
+    },
+    ProbeSettings: {
+        "folds": st.integers(3, 9),
+        "foldings": st.integers(1, 9),
+        "seed": st.integers(0, 9),
+        "tolerance": st.floats(0, 9),
+    },
+    Probing: {
+        "layers": st.tuples(st.deferred(lambda: values_of(ProbedLayer))),
+        "level": st.floats(0.5, 0.99),
+        "primary": PRIMARY,
     },
     ProfileSettings: {
         **dict.fromkeys(("lengths", "batch_sizes"), st.tuples(st.integers(1, 9))),
