@@ -9,15 +9,15 @@ import copy
 import logging
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice, check_extra, one_layer
-from layerprobe.context import current
+from layerprobe.context import current, settings
 from layerprobe.encoders.architecture import check_layer, refusal
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import look
@@ -32,9 +32,9 @@ from layerprobe.files.images import readable_as
 from layerprobe.finetuning.adapters import merge_adapters
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.seeds import best_of
-from layerprobe.scoring.zero_shot import Layer, Rows, outputs_of_layer
+from layerprobe.scoring.zero_shot import Layer, outputs_of_layer
 from layerprobe.similarity.checks import finite_matrix
-from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
@@ -50,8 +50,6 @@ logger = logging.getLogger(__name__)
 
 Heads = Literal["last", "every"]
 Primary = Literal["best", "mean"]
-Scored = tuple[NDArray[np.float64], Evaluation]
-"""What a layer outputs for the items, and what that scores."""
 
 
 class LayerEvaluator(BaseEvaluator):
@@ -137,18 +135,17 @@ class LayerEvaluator(BaseEvaluator):
         row = {text: i for i, text in enumerate(dict.fromkeys(text for each in items.values() for text in each.texts))}
         # queries and documents begin with their prompts, other texts are given the model's own
         layers = self._embedded(model, list(row), prompt=None if items[self.split].prompts is None else "")
-        found: dict[int, Scored] = {}
+        found: dict[int, Evaluation] = {}
         for layer, values in enumerate(layers):
             try:
-                found[layer] = self._scored(
-                    values[:, :dim], lambda texts: np.array([row[text] for text in texts]), items
-                )
+                with settings(by_item=True):
+                    found[layer] = self._scored(values[:, :dim], row, items)
             except DataError as error:
                 if layer not in self._warned:
                     logger.warning("layer %d cannot be scored and is NaN: %s", layer, error)
                 self._warned.add(layer)
-        return self._best(found, items[self.split].gold) | {
-            f"layer_{layer}_{self._title(name)}": found[layer][1].metrics[name] / 100 if layer in found else math.nan
+        return self._best(found) | {
+            f"layer_{layer}_{self._title(name)}": found[layer].metrics[name] / 100 if layer in found else math.nan
             for layer in range(len(layers))
             for name in self.kind.metrics
         }
@@ -156,26 +153,25 @@ class LayerEvaluator(BaseEvaluator):
     def _title(self, metric: str) -> str:
         return f"{metric.replace(' ', '_')}_{'probe' if self.kind.zero_shot == 'probe' else 'cosine'}"
 
-    def _scored(self, values: Layer, rows: Rows, items: dict[TextSplit, Items]) -> Scored:
+    def _scored(self, values: Layer, row: dict[str, int], items: dict[TextSplit, Items]) -> Evaluation:
         # but for rounding
         if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= 1e-6 * np.abs(values).max():
             raise DegenerateLayerError("its embedding is the same for all texts")
+        outputs = partial(outputs_of_layer, values, lambda texts: np.array([row[text] for text in texts]), self.task)
         name, threshold, own = self.kind.name, None, items[self.split]
         if self.kind.threshold is not None and self.split != "validation":
-            chosen = items["validation"]
-            threshold = evaluate_outputs(name, outputs_of_layer(values, rows, self.task, chosen), chosen.gold).threshold
-        outputs = outputs_of_layer(values, rows, self.task, own)
-        return outputs, evaluate_outputs(name, outputs, own.gold, threshold=threshold)
+            threshold = evaluate_outputs(name, outputs(items["validation"]), items["validation"].gold).threshold
+        return evaluate_outputs(name, outputs(own), own.gold, threshold=threshold)
 
-    def _best(self, found: dict[int, Scored], gold: Any) -> dict[str, float]:
+    def _best(self, found: dict[int, Evaluation]) -> dict[str, float]:
         """Return the best layer, its score with the interval over items, and the mean over layers."""
         primary, title = self.task.primary, self._title(self.task.primary)
         layer = score = low = high = mean = math.nan
         if found:
-            scores = [evaluation.metrics[primary] for _, evaluation in found.values()]
+            scores = [evaluation.metrics[primary] for evaluation in found.values()]
             layer, score, mean = list(found)[best_of(scores)], max(scores), float(np.mean(scores))
-            if len(gold) > 1 and (self._links is None or self._links.units > 1):
-                psi = item_influences(self.kind.name, found[layer][0], gold, threshold=found[layer][1].threshold)
+            psi = found[layer].influences
+            if psi is not None and len(psi) > 1 and (self._links is None or self._links.units > 1):
                 how: Any = {"links": self._links, "level": current().level, "metric": primary, "difference": False}
                 low, high = cast(Any, crossed([score], psi[None], **how)).interval
         ends = {f"best_{title}": score, f"best_{title}_low": low, f"best_{title}_high": high, f"mean_{title}": mean}

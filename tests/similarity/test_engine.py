@@ -23,7 +23,7 @@ from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine import products
 from layerprobe.similarity.engine import tiles as engine_tiles
 from layerprobe.similarity.engine.features import feature_sums
-from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, linear_gram
+from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, keep_above, linear_gram, tiles
 from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _full_precision, sums_of
 from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
@@ -239,6 +239,29 @@ def test_negative_values_are_kept() -> None:
 
 
 # ---- how it is computed does not matter ------------------------------------------------------------------------
+
+
+@given(n=st.integers(4, 90), tile=st.integers(1, 100))
+@quick
+def test_every_pair_of_samples_is_above_the_diagonal_of_one_tile(n: int, tile: int) -> None:
+    found = torch.zeros(n, n)
+    for rows, columns in tiles(n, tile):
+        some = torch.ones(rows.stop - rows.start, columns.stop - columns.start)
+        keep_above(some, rows, columns)
+        found[rows, columns] += some
+    np.testing.assert_array_equal(found, np.triu(np.ones((n, n)), k=1))
+
+
+@debiased
+@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.parametrize("shape", [(1, 9), (13, 13), (9, 2), (3, 17)])
+def test_maps_of_many_layers_are_those_of_the_definitions(measure: CKA, per_sample: bool, shape: tuple) -> None:
+    """Small products are made of more layers than there are, where that is faster."""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(40, 3))
+    models = [[shared @ rng.normal(size=(3, 5)) + rng.normal(size=(40, 5)) for _ in range(size)] for size in shape]
+    found = values(models, [measure], tile=16, per_sample=per_sample)[0]
+    np.testing.assert_allclose(found, oracle.cka_map(*models, measure), rtol=0, atol=1e-12)
 
 
 @debiased

@@ -152,12 +152,11 @@ def _distances(layer: CentredLayer, *, tile: int) -> Iterator[tuple[slice, slice
 
 def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
     """Return the median over i < j."""
-    above = [
-        values[np.triu(np.ones(values.shape, dtype=bool), k=1 + rows.start - columns.start)]
-        if columns.start < rows.stop
-        else values.reshape(-1)
-        for rows, columns, values in ((rows, columns, tile.cpu().numpy()) for rows, columns, tile in distances)
-    ]
+    above = []
+    for rows, columns, tile in distances:
+        values, first = tile.cpu().numpy(), columns.start - rows.start
+        square = values[first:]
+        above += [values[:first].reshape(-1), square[np.triu(np.ones(square.shape, dtype=bool), k=1)]]
     values, middle = np.concatenate(above), sum(map(len, above)) // 2
     # Not np.median, whose mean of the two is in float32. One rank at a time is ten times as fast in numpy 2.
     values.partition(middle)
