@@ -1,7 +1,6 @@
 """A model and texts, and perhaps a task -> a smaller model that agrees with it, and whether it is not worse."""
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,11 +43,11 @@ from layerprobe.shrinking.order import N_TEXTS, Subsets, removal_order
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
     TRAINING,
-    WITHIN,
     Loss,
     Removal,
     Served,
     ShrinkingPlan,
+    ShrinkSettings,
     Shrunk,
     Size,
     Smaller,
@@ -83,12 +82,10 @@ def shrink(
     task: Task | None = None,
     *,
     size: Size | None = None,
-    within: float = WITHIN,
     tune: Protocol | bool = False,
-    dimensions: int | None = None,
-    front: bool = False,
     seeds: Seeds = 1,
     protocol: Protocol | None = None,
+    settings: ShrinkSettings | None = None,
     ray: str | None = None,
 ) -> Shrunk:
     """Take blocks out of a model, train the rest to agree with it, and measure by how much it is worse on a task.
@@ -106,13 +103,10 @@ def shrink(
         size: How many blocks are kept, which ones, or `50%` of the parameters at most, or `2x` as fast at least. By
             default the fewest blocks whose loss is within the margin on the validation split, which are sought by
             halving; without a task, half of them.
-        within: Points of the task's primary metric x 100 that the smaller model may be worse by.
         tune: Also fine-tune both on the task: by the paper's protocol, or the one given. That is what then counts.
-        dimensions: How many features its embeddings keep, by a linear map that is fitted on those of the texts after
-            the training; all by default. What is said of it is then of these.
-        front: Also measure what it and the whole model cost and lose by every backend, and in 8 bits.
         seeds: How many, or which, of the training.
         protocol: Of the training on the embeddings; pooling and length are the model's.
+        settings: How much worse it may be, how many dimensions it keeps, and whether backends and 8 bits are measured.
         ray: Address of a Ray cluster, on whose nodes the seeds are trained.
 
     Raises:
@@ -122,9 +116,10 @@ def shrink(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    work = _Work(model, texts, task, size, seeds, protocol, tune, dimensions, within, ray)
+    settings = settings or ShrinkSettings()
+    work = _Work(model, texts, task, size, seeds, protocol, tune, settings, ray)
     wanted = work.wanted
-    if front and (work.whole.reader is not None or work.whole.device.type != "cpu"):
+    if settings.front and (work.whole.reader is not None or work.whole.device.type != "cpu"):
         raise DataError("expected a model of texts on a CPU to measure backends and 8 bits: leave out front")
     work.check_teacher()
     work.teach()
@@ -139,7 +134,7 @@ def shrink(
         if chosen not in work.kept:
             sizes = ", ".join(map(str, sorted(work.kept)))
             raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
-        best, ways = work.measured(chosen, front=front)
+        best, ways = work.measured(chosen, front=settings.front)
     tried = [best if k == chosen else each for k, each in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
         model=work.whole.description,
@@ -147,13 +142,13 @@ def shrink(
         n_texts=len(work.taught.train),
         n_held_out=len(work.taught.test),
         task=None if task is None else task.name,
-        within=within,
+        within=settings.within,
         seeds=work.seeds,
         protocol=work.protocol,
         removals=removals,
         tried=tuple(tried),
         chosen=tried.index(best),
-        dimensions=dimensions,
+        dimensions=settings.dimensions,
         front=ways,
         warnings=tuple(work.warnings(best)),
     )
@@ -166,16 +161,16 @@ def plan_shrinking(
     *,
     size: Size | None = None,
     tune: Protocol | bool = False,
-    dimensions: int | None = None,
     seeds: Seeds = 1,
     protocol: Protocol | None = None,
+    settings: ShrinkSettings | None = None,
 ) -> ShrinkingPlan:
     """Time a few steps, and say what `shrink` takes at most; the arguments are the same.
 
     Raises:
         LayerProbeError: As `shrink`, before its first pass.
     """
-    work = _Work(model, texts, task, size, seeds, protocol, tune, dimensions)
+    work = _Work(model, texts, task, size, seeds, protocol, tune, settings or ShrinkSettings())
     wanted, blocks, more = work.wanted, work.n_blocks, len(work.seeds) - 1
     sizes = _most_sizes(0, blocks) if wanted is None else [len(wanted) if isinstance(wanted, tuple) else wanted]
     steps = sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
@@ -249,14 +244,11 @@ class _Work:
         seeds: Seeds,
         protocol: Protocol | None,
         tune: Protocol | bool,
-        dimensions: int | None,
-        within: float = WITHIN,
+        settings: ShrinkSettings,
         ray: str | None = None,
     ) -> None:
         """Check all arguments; the model reads and pools as the protocol."""
-        asked = read_size(size)
-        if not 0 < within < math.inf:
-            raise DataError(f"expected points above 0 that the smaller model may be worse by, got {within}")
+        asked, dimensions = read_size(size), settings.dimensions
         if tune and task is None:
             raise DataError("expected a task to fine-tune on, got none")
         if tune and dimensions is not None:
@@ -285,7 +277,7 @@ class _Work:
             tuning = agreed(None if tune is True else tune, checkpoint)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
-            self.compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=within)
+            self.compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=settings.within)
         root = Store(checkpoint.options.cache_dir).root
         self.workers = HERE if ray is None else workers_of(checkpoint.options, root, ray=ray)
         self.checkpoint, self.protocol, self.seeds = checkpoint, protocol, tuple(check_seeds(seeds))

@@ -64,6 +64,27 @@ def read_size(size: Size | None) -> int | tuple[int, ...] | tuple[float, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShrinkSettings:
+    """How good a smaller model must be, and what is measured of it.
+
+    Raises:
+        DataError: If the points are no finite number above 0.
+    """
+
+    within: float = WITHIN
+    """Points of the task's primary metric x 100 that it may be worse by."""
+    dimensions: int | None = None
+    """How many features its embeddings keep, by a linear map that is fitted on those of the texts after the training;
+    all by default. What is said of it is then of these."""
+    front: bool = False
+    """Whether to measure what it and the whole model cost and lose by every backend, and in 8 bits."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.within < math.inf:
+            raise DataError(f"expected points above 0 that the smaller model may be worse by, got {self.within}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
     """A block that was taken out, and what is left."""
 

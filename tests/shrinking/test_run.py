@@ -31,7 +31,7 @@ from layerprobe.scoring.across import score
 from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
-from layerprobe.shrinking.values import Loss, Shrunk
+from layerprobe.shrinking.values import Loss, ShrinkSettings, Shrunk
 from layerprobe.tasks.values import Task
 from tests.images import digit_folder, save_vision
 from tests.models import save_tiny
@@ -59,7 +59,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def shrunk(folder: Any, task: Task | None = None, **how: Any) -> Shrunk:
-    return shrink(folder, TEXTS, task, **{"protocol": PROTOCOL, **how})
+    return shrink(folder, TEXTS, task, **options(how))
+
+
+def options(how: dict[str, Any]) -> dict[str, Any]:
+    """Return few steps and what is asked for; settings are given by their names."""
+    names = {field.name for field in dataclasses.fields(ShrinkSettings)} & set(how)
+    settings = ShrinkSettings(**{name: how[name] for name in names})
+    return {"protocol": PROTOCOL, "settings": settings, **{name: how[name] for name in how if name not in names}}
 
 
 def last_layer(model: Any) -> np.ndarray:
@@ -181,7 +188,7 @@ def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: p
 def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:
     images = [ImageItem.of_file(path) for path in sorted(digit_folder(tmp_path / "digits", n=60).rglob("*.png"))]
     with pytest.raises(DataError, match="expected a model of texts on a CPU to measure backends"):
-        shrink(save_vision("vit", tmp_path / "model"), images, size=1, front=True, protocol=PROTOCOL)
+        shrink(save_vision("vit", tmp_path / "model"), images, **options({"size": 1, "front": True}))
 
 
 def test_after_fine_tuning_both(folder: str) -> None:
@@ -317,9 +324,8 @@ def test_what_cannot_be(folder: str, how: dict[str, Any], said: str, monkeypatch
     monkeypatch.setattr(shrinking, "extract", lambda *_: pytest.fail("expected it to be refused before anything"))
     with pytest.raises(DataError, match=said):
         shrunk(folder, **how)
-    if "within" not in how:
-        with pytest.raises(DataError, match=said):
-            plan_shrinking(folder, TEXTS, **{"protocol": PROTOCOL, **how})
+    with pytest.raises(DataError, match=said):
+        plan_shrinking(folder, TEXTS, **options(how))
 
 
 @pytest.mark.parametrize("blocks", [[0, 1], [2, 5], [2, 1], []], ids=str)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from layerprobe.errors import DataError
-from layerprobe.shrinking.values import TRAINING, WITHIN, read_size
+from layerprobe.shrinking.values import TRAINING, WITHIN, ShrinkSettings, read_size
 from layerprobe_cli.options import (
     DryRun,
     Embedding,
@@ -124,16 +124,16 @@ def shrink(
     how: dict[str, Any] = {
         "size": size,
         "tune": tune,
-        "dimensions": dimensions,
         "seeds": listed if "," in seeds else listed[0],
         "protocol": replace(TRAINING, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size),
+        "settings": ShrinkSettings(within=within, dimensions=dimensions, front=front),
     }
     output.notes(corpus.notes, corpus.warnings)
     warnings = () if task is None else output.data(checkpoint, task) or task.warnings
     plan = plan_shrinking(checkpoint, corpus, task, **how)
     output.plan(plan, dry_run=dry_run)
     with output.progress():
-        result = make_smaller(checkpoint, corpus, task, within=within, front=front, ray=ray, **how)
+        result = make_smaller(checkpoint, corpus, task, ray=ray, **how)
     output.notes((), result.warnings)
     tables = [*([result.order] if result.removals else []), result.table, *([result.ways] if front else [])]
     parts: list[Any] = [*tables, result.sentence]
