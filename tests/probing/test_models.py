@@ -9,10 +9,11 @@ import pytest
 
 import layerprobe as lp
 from layerprobe.errors import DataError
+from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 
-FEW = lp.ProbeSettings(foldings=1)
+FEW = ProbeSettings(foldings=1)
 MODEL = lp.Model(str(lp.embedded_model("rtd")), device="cpu")
 TASK = lp.embedded_task(train=60, validation=40, test=60)
 
