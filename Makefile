@@ -61,6 +61,7 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_pretraining.py
 	$(BIN)/python tests/benchmarks/bench_shrinking.py
 	$(BIN)/python tests/benchmarks/bench_blocks.py
+	$(BIN)/python tests/benchmarks/bench_evaluator.py
 	$(BIN)/python tests/benchmarks/bench_many_texts.py --texts 100000
 	$(BIN)/python tests/benchmarks/bench_tables.py
 	$(BIN)/python tests/benchmarks/bench_ray.py

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from layerprobe.tasks.loading import load_task as load_task
     from layerprobe.tasks.loading import load_texts as load_texts
     from layerprobe.tasks.values import Task as Task
+    from layerprobe.trainer import LayerEvaluator as LayerEvaluator
+    from layerprobe.trainer import truncate as truncate
 
 _MODULES = {
     "comparison.compare": "compare",
@@ -66,6 +68,7 @@ _MODULES = {
     "context": "settings",
     "tasks.loading": "load_task load_texts",
     "tasks.values": "Task",
+    "trainer": "LayerEvaluator truncate",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

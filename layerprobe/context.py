@@ -1,9 +1,10 @@
-"""What holds for every call without being passed: the level of intervals, and where progress is reported."""
+"""What holds for every call without being passed: level of intervals, where progress goes, what scores keep."""
 
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.progress import Progress, notebook_bar
@@ -17,6 +18,8 @@ class Settings:
     """Of all intervals, between 0 and 1."""
     progress: Progress = notebook_bar
     """Called with what is being done, how much of it is done, and how much there is; by default a bar in notebooks."""
+    by_item: bool = False
+    """Whether scores without fine-tuning keep what each item adds to them, from which their errors are computed."""
 
 
 DEFAULT_SETTINGS = Settings()
@@ -30,12 +33,15 @@ def current() -> Settings:
 
 
 @contextlib.contextmanager
-def settings(*, level: float | None = None, progress: Progress | None = None) -> Iterator[Settings]:
+def settings(
+    *, level: float | None = None, progress: Progress | None = None, by_item: bool | None = None
+) -> Iterator[Settings]:
     """Let other settings hold inside a `with` block, in this thread.
 
     Args:
         level: Of all intervals, between 0 and 1.
         progress: Called with what is being done, how much of it is done, and how much there is.
+        by_item: Whether scores without fine-tuning keep what each item adds to them.
 
     Raises:
         DataError: If the level is not between 0 and 1.
@@ -46,7 +52,8 @@ def settings(*, level: float | None = None, progress: Progress | None = None) ->
         0.99
     """
     check_level(current().level if level is None else level)
-    chosen = Settings(level=level or current().level, progress=progress or current().progress)
+    given: dict[str, Any] = {"level": level, "progress": progress, "by_item": by_item}
+    chosen = replace(current(), **{name: value for name, value in given.items() if value is not None})
     token = _CURRENT.set(chosen)
     try:
         yield chosen

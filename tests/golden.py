@@ -29,7 +29,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 VOLATILE = re.compile(
-    r"seconds|created|peak_memory|speedup|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
+    r"seconds|created|peak_memory|^speed$|speedup|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
 )
 """Names of what is left out: keys of JSON and, in lower case, columns of pages."""
 VOLATILE_WORDS = re.compile(
@@ -194,6 +194,7 @@ COMMANDS: dict[str, str] = {
     "probe-entities": "probe RTD -t entities",
     "retrieve": "score RTD -t queries.csv --ranking cosine",
     "profile": "profile RTD --layers 0,4,8 --lengths 8,16 --batch-sizes 1,4 --rounds 1 --repeats 1 --warmup 0",
+    "shrink": f"shrink RTD -t pairs-train.csv --size 2 --dimensions 16 --batch-size 16 {SHORT}",
     "finetune": f"finetune RTD -t pairs-train.csv --layers 0,2 --save-models {QUICK}",
     "finetune-paraphrase": f"finetune RTD -t same-train.tsv --layers 2 {QUICK}",
     "finetune-entailment": f"finetune RTD -t relation-train.tsv --layers 2 {QUICK}",
@@ -232,6 +233,9 @@ COMMANDS: dict[str, str] = {
     "confirm-tags": f"confirm RTD -t tags {SHORT}",
     "predict-entities": "predict RTD -r MLM -t entities",
     "metrics-triplets": "readings RTD -t triplets --kind triplets",
+    "score-models": "score RTD MLM -t pairs-train.csv --no-time --report OUT/models.html",
+    "score-models-probe": "score RTD MLM -t values --no-time",
+    "score-models-entities": "score RTD MLM -t entities --no-time --level 0.9",
     "score-means": "score RTD -t pairs-train.csv --layer-means",
     "score-means-probe": "score RTD -t values --layer-means",
     "score-prompts": "score RTD -t beir --query-prompt la^ --document-prompt un^",

@@ -20,6 +20,7 @@ from tests.models import save_tiny
 BENCHMARKS = Path(__file__).parent / "benchmarks"
 TINY = {
     "bench_blocks": "--model MODEL --n-texts 40",
+    "bench_evaluator": "--pairs 12 --rounds 1",
     "bench_extraction": "--model MODEL --backends torch openvino --texts 40 --rounds 1 --notebook",
     "bench_finetuning": "--shape tiny --rounds 1 --steps 1 --curve 2 --no-memory",
     "bench_finetuning joint": "--joint --shape tiny --rounds 1 --steps 1 --curve 2 --no-memory",
@@ -36,6 +37,7 @@ TINY = {
 """What each is called with, besides `bench_gpu`, which has a test of its own."""
 SAYS = {
     "bench_blocks": r"^\| 2 \| [\d.]+ \(\d \d\) \|",
+    "bench_evaluator": r"^ours takes \d",
     "bench_extraction": r"^openvino .*%$",
     "bench_finetuning": r"^paper +takes \d",
     "bench_finetuning joint": r"^peer +takes \d",

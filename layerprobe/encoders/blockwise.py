@@ -206,7 +206,7 @@ def _refusal(name: str, reason: str) -> UnsupportedArchitectureError:
     )
 
 
-def _first_blocks(checkpoint: Checkpoint, options: dict[str, str]) -> Encoder:
+def _first_blocks(checkpoint: Checkpoint, options: dict[str, Any]) -> Encoder:
     """Load the model of the first blocks only; transformers reads no more than its weights."""
     problems = []
     for config in truncated_configs(checkpoint.config, min(FIRST_BLOCKS, count_blocks(checkpoint.config))):

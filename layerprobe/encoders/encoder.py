@@ -240,6 +240,14 @@ class TruncatedEncoder(nn.Module):
         with model_errors(self.name, f"a forward pass of the first {self.layer} blocks"):
             return self.model(**read_by_model(batch)).last_hidden_state  # type: ignore[no-any-return]
 
+    def check_runs_alone(self) -> None:
+        """Raise UnsupportedArchitectureError if this is layer 0 of a model that does not run without a block."""
+        if self.reads_input_of_block:
+            raise UnsupportedArchitectureError(
+                f"{self.model.config.model_type} does not run without a block, so layer 0 has no checkpoint: "
+                "save layer 1 or a later one"
+            )
+
     def save(self, directory: str | Path, tokenizer: Any) -> None:
         """Write a Hugging Face checkpoint with its tokenizer.
 
@@ -247,11 +255,7 @@ class TruncatedEncoder(nn.Module):
             UnsupportedArchitectureError: If this is layer 0 of an architecture that does not run without a block.
             ModelError: If the model's own code fails.
         """
-        if self.reads_input_of_block:
-            raise UnsupportedArchitectureError(
-                f"{self.model.config.model_type} does not run without a block, so layer 0 has no checkpoint: "
-                "save layer 1 or a later one"
-            )
+        self.check_runs_alone()
         save_checkpoint(self.model, tokenizer, Path(directory), name=self.name)
 
 

@@ -42,10 +42,11 @@ def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int
 
 
 @torch.inference_mode()
-def look(encoder: Encoder) -> FirstUse:
+def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
     """Compare the layers of one pass with what models truncated there output, on a short batch and in float32.
 
-    States that are not finite are equal here: what is wrong with them is found where they are used.
+    States that are not finite are equal here: what is wrong with them is found where they are used. With `ask`
+    transformers is asked for its hidden states, too, which leaves hooks of its own in the model.
 
     Raises:
         ModelError: If the model's own code fails.
@@ -57,7 +58,7 @@ def look(encoder: Encoder) -> FirstUse:
     ]
     shown = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
     reason = f"{difference_cause(encoder, wrong, batch)} ({shown})" if wrong else None
-    return FirstUse(reason=reason, handed_out=_are_handed_out(encoder, states, batch))
+    return FirstUse(reason=reason, handed_out=ask and _are_handed_out(encoder, states, batch))
 
 
 @torch.inference_mode()

@@ -381,6 +381,7 @@ def load_encoder(
     dtype: str = "float32",
     norm: str = "final",
     attn: str = "auto",
+    share: bool = False,
 ) -> Encoder:
     """Load an encoder with its tokenizer.
 
@@ -390,6 +391,7 @@ def load_encoder(
         dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where it is faster.
         norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw leaves out.
         attn: auto, or an attention implementation of transformers.
+        share: Take a model that was given loaded itself, in evaluation mode, and not a copy.
 
     Raises:
         ModelError: If the model, its weights or its tokenizer cannot be loaded, or an option is unknown.
@@ -411,14 +413,14 @@ def load_encoder(
             load = _copy_loaded
         else:
             load = _load_encoder_weights if checkpoint.random_init is None else _random_model
-        model = load(checkpoint, config)
+        model = checkpoint.loaded if share and checkpoint.loaded is not None else load(checkpoint, config)
     nn.Module.to(model, place).train(False)
     reader, max_length = None, None
     if checkpoint.modality == "image":
         reader = _image_reader(model, tokenizer, name=checkpoint.label)
         probe: Prepared = prepare_images(reader, probe_images())
     else:
-        model.config.use_cache = False
+        model.config.use_cache = share and getattr(model.config, "use_cache", False)
         max_length = _max_length(tokenizer, model)
         with model_errors(checkpoint.label, "tokenizing"):
             probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))

@@ -47,20 +47,28 @@ class Stack:
         Raises:
             ModelError: If the model's own code fails.
         """
-        tail = [model.get_submodule(path) for path in self.tail]
         width = _width(batch)
+        with self.inputs_of_blocks(model) as inputs:
+            output, last = self._output(model, batch, name=name, raw=raw)
+        for state in inputs if self.blocks else output.hidden_states[:-1]:
+            yield self.of_tokens(state, width) if raw else self.through_tail(model, state, width)
+        yield last
+
+    @contextlib.contextmanager
+    def inputs_of_blocks(self, model: PreTrainedModel) -> Iterator[list[Any]]:
+        """Give a list to which every forward pass meanwhile adds what goes into each block, see `through_tail`."""
         inputs: list[Any] = []
         with contextlib.ExitStack() as hooks:
             for block in set(model.get_submodule(self.blocks).children()) if self.blocks else ():
                 hook = _before(lambda args, kwargs: inputs.append(first_tensor(args, kwargs)))
                 hooks.enter_context(block.register_forward_pre_hook(hook, with_kwargs=True))
-            output, last = self._output(model, batch, name=name, raw=raw)
-        for state in inputs if self.blocks else output.hidden_states[:-1]:
-            if not raw:
-                for module in tail:
-                    state = module(state)
-            yield self.of_tokens(state, width)
-        yield last
+            yield inputs
+
+    def through_tail(self, model: PreTrainedModel, state: Tensor, width: int) -> Tensor:
+        """Return what a model truncated there outputs of a state that goes into a block, for `width` tokens."""
+        for path in self.tail:
+            state = model.get_submodule(path)(state)
+        return self.of_tokens(state, width)
 
     def last_state(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Tensor:
         """Return the last of `states` alone, (text, token, feature)."""

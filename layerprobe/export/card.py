@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from huggingface_hub import ModelCardData
+from huggingface_hub import EvalResult, ModelCardData
 
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.export.layout import Layout
@@ -34,6 +34,10 @@ _IMAGE_POOLING: dict[Pooling, tuple[str, str]] = {
 """The same of images, with {n} tokens before the patches."""
 
 
+PLACE = "path/to/this/folder"
+"""What the code of a card calls the export."""
+_METRIC_IDS = {"spearman": "spearmanr", "pearson": "pearsonr"}
+"""What the Hub calls metrics that it names otherwise."""
 _FOR_TEXTS = "sentence-transformers", "sentence-similarity"
 
 
@@ -50,6 +54,8 @@ class TrainingSummary:
     """The protocol, by name."""
     metrics: dict[str, float]
     """Scores of the best epoch, by name."""
+    tested: dict[str, float] = field(default_factory=dict)
+    """Those on the test split, x 100, by metric."""
     joint: bool = False
     """Whether it was fine-tuned whole, with a loss at every layer, and truncated afterwards."""
     seeds: tuple[int, ...] = ()
@@ -85,7 +91,7 @@ def card(
     """
     called = _called(model if study is None else study.comparison.model)
     parts = (
-        _front_matter(model, images=layout.n_extra is not None),
+        _front_matter(model, layer, images=layout.n_extra is not None, training=training, study=study),
         f"# {escaped(short_name(called))}, {'made smaller' if made else f'truncated at layer {layer}'}",
         _summary(model, layer, layout, tuned=training is not None),
         _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
@@ -136,7 +142,9 @@ def _is_on_hub(model: ModelDescription) -> bool:
     return not model.revision.startswith("sha256:")
 
 
-def _front_matter(model: ModelDescription, *, images: bool) -> str:
+def _front_matter(
+    model: ModelDescription, layer: int, *, images: bool, training: TrainingSummary | None, study: Study | None
+) -> str:
     hub_id = (
         (model.source or model.name)
         .partition(" (random init")[0]
@@ -146,7 +154,10 @@ def _front_matter(model: ModelDescription, *, images: bool) -> str:
     )
     hub_id = hub_id.partition("@")[0]
     library, task = ("transformers", "image-feature-extraction") if images else _FOR_TEXTS
+    results = _results(layer, task, training, study)
     data = ModelCardData(
+        model_name=f"{short_name(_called(model))}-layer-{layer}" if results else None,
+        eval_results=results or None,
         library_name=library,
         pipeline_tag=task,
         tags=[library, task, *(() if images else ("feature-extraction",)), "layerprobe", "truncated"],
@@ -154,6 +165,29 @@ def _front_matter(model: ModelDescription, *, images: bool) -> str:
         base_model=hub_id if _is_on_hub(model) else None,
     )
     return f"---\n{data.to_yaml()}\n---"
+
+
+def _results(layer: int, task: str, training: TrainingSummary | None, study: Study | None) -> list[EvalResult]:
+    """Return what these weights score on a test split, as the Hub's model-index has it."""
+    if training is not None:
+        data, tested = training.data, training.tested
+    elif study is not None and study.zero_shot is not None and study.zero_shot.split == "test":
+        data, untrained = study.provenance.task, study.zero_shot.metrics
+        tested = {name: by_layer[layer] for name, by_layer in untrained.items()}
+    else:
+        return []
+    return [
+        EvalResult(
+            task_type=task if "spearman" in tested else "feature-extraction",
+            dataset_type=shown_name(data),
+            dataset_name=shown_name(data),
+            dataset_split="test",
+            metric_type=_METRIC_IDS.get(name, name.replace(" ", "_")),
+            metric_name=f"{metric_title(name)} x 100",
+            metric_value=round(value, 4),
+        )
+        for name, value in tested.items()
+    ]
 
 
 def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool) -> str:
@@ -203,8 +237,8 @@ def _use_images(layout: Layout, *, loader: str) -> str:
         f"from transformers import AutoImageProcessor, {loader}",
         "",
         'images = [Image.open("an_image.png").convert("RGB")]',
-        'processor = AutoImageProcessor.from_pretrained("path/to/this/folder")',
-        f'model = {loader}.from_pretrained("path/to/this/folder").eval()',
+        f'processor = AutoImageProcessor.from_pretrained("{PLACE}")',
+        f'model = {loader}.from_pretrained("{PLACE}").eval()',
         "with torch.inference_mode():",
         '    states = model(**processor(images=images, return_tensors="pt")).last_hidden_state',
         f"embeddings = {_words(layout)[1]}",
@@ -222,7 +256,7 @@ def _use(layout: Layout, *, loader: str, padding_invariant: bool, zero_pooler: b
             "from sentence_transformers import SentenceTransformer",
             "",
             f"texts = {texts}",
-            'model = SentenceTransformer("path/to/this/folder")',
+            f'model = SentenceTransformer("{PLACE}")',
             f"embeddings = model.encode(texts{batch_size})",
         ),
         "or with transformers alone:",
@@ -231,8 +265,8 @@ def _use(layout: Layout, *, loader: str, padding_invariant: bool, zero_pooler: b
             f"from transformers import {loader}, AutoTokenizer",
             "",
             f"texts = {texts}",
-            'tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")',
-            f'model = {loader}.from_pretrained("path/to/this/folder").eval()',
+            f'tokenizer = AutoTokenizer.from_pretrained("{PLACE}")',
+            f'model = {loader}.from_pretrained("{PLACE}").eval()',
             f'batch = tokenizer({inputs}, padding=True, truncation=True, return_tensors="pt")',
             "with torch.inference_mode():",
             "    states = model(**batch).last_hidden_state",

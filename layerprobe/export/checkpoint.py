@@ -28,7 +28,7 @@ from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import Layout, read_layout, write_layout
 from layerprobe.files.atomic import from_home
-from layerprobe.files.folders import folder_errors, new_folder
+from layerprobe.files.folders import folder_errors, folder_problems, new_folder
 from layerprobe.files.images import ImageItem, prompted
 
 # Largest difference of any feature of an embedding after loading back.
@@ -60,9 +60,28 @@ def write_checkpoint(
         _write_model(encoder, layer, folder, max_length=layout.max_length)
         write_layout(folder, layout)
         (folder / "README.md").write_bytes(card.encode("utf-8", "backslashreplace"))
-        difference = _verify(encoder, layer, folder, layout)
-        of_source = _difference_from_source(encoder, layer, folder, layout)
-        return max(difference, of_source or 0.0), of_source is not None
+        return _compared(encoder, layer, folder, layout)
+
+
+def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout) -> tuple[float, bool]:
+    """Return what `write_checkpoint` does of an export that is there, whose files are read and not written.
+
+    Raises:
+        DataError: If a file of it is damaged, or it is not an export of this layer.
+    """
+    wrong = next(folder_problems(out, again=True), None)
+    try:
+        if wrong is None:
+            return _compared(encoder, layer, out, layout)
+    except (ModelError, DataError) as error:
+        wrong = f"{out} is not an export of layer {layer} of {encoder.description.name}: {error}"
+    raise DataError(f"{wrong}; choose another folder, or replace it with --overwrite")
+
+
+def _compared(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> tuple[float, bool]:
+    difference = _verify(encoder, layer, folder, layout)
+    of_source = _difference_from_source(encoder, layer, folder, layout)
+    return max(difference, of_source or 0.0), of_source is not None
 
 
 def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
@@ -82,7 +101,7 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
             raise DataError(f"expected a folder to export to, got the file {out}")
         if not any(target.iterdir()):
             return target
-    if not _is_export(target):
+    if not is_export(target):
         raise DataError(f"{out} holds files of others, which are never replaced: choose another folder")
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
@@ -91,7 +110,7 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
     return target
 
 
-def _is_export(folder: Path) -> bool:
+def is_export(folder: Path) -> bool:
     """Return whether layerprobe wrote a folder: its card says so."""
     card = folder / "README.md"
     if not (folder / "config.json").is_file() or not card.is_file():
@@ -101,7 +120,7 @@ def _is_export(folder: Path) -> bool:
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:
     truncated = TruncatedEncoder(encoder, layer)
-    truncated.model = _with_pooler(truncated.model)
+    truncated.model = with_pooler(truncated.model)
     config = truncated.model.config
     if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
         del config.auto_map
@@ -130,7 +149,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"))
 
 
-def _with_pooler(model: PreTrainedModel) -> PreTrainedModel:
+def with_pooler(model: PreTrainedModel) -> PreTrainedModel:
     """Return a model with a pooler of zeros where transformers makes one, and would report that weights are missing."""
     if not pooler_option(type(model)):
         return model

@@ -8,7 +8,7 @@ import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,34 @@ import transformers
 
 from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS, Recipe, SentenceModel, sentence_model
 from layerprobe.encoders.values import Pooling
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, ModelError
 
 IMAGES = "embedding.json"
 # `encode` takes the default prompt; `encode_query` and `encode_document` take those of their names, empty or not.
 _PROMPTS = ("default", "query", "document")
 _FILES = ("config.json", "model.safetensors", "pytorch_model.bin")
 """What a module behind an encoder is made of."""
+
+
+FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
+TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
+"""Modules of sentence-transformers: those that are the same behind any layer, and those trained behind the last one."""
+
+
+def check_modules(types: Sequence[str], *, name: str) -> None:
+    """Raise ModelError unless modules, by the full names of their classes, can stand behind another layer."""
+    kinds = [each.rpartition(".")[2] for each in types]
+    odd = [
+        each
+        for each, kind in zip(types[1:], kinds[1:], strict=True)
+        if kind not in FOR_ANY_LAYER + TRAINED or not each.startswith("sentence_transformers.")
+    ]
+    if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
+        raise ModelError(
+            f"{name} is made of {', '.join(odd or kinds)}, of which an export cannot be made: expected Transformer, "
+            f"Pooling and {', '.join((*FOR_ANY_LAYER[1:], *TRAINED))} of sentence-transformers; a copy of the folder "
+            f"without {MODULES} is exported without them"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

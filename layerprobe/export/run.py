@@ -11,24 +11,23 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
 from layerprobe.encoders.options import load
-from layerprobe.encoders.recipe import MODULES, Recipe, SentenceModel
+from layerprobe.encoders.recipe import Recipe, SentenceModel
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
-from layerprobe.export.checkpoint import check_target, write_checkpoint
-from layerprobe.export.layout import Layout, source_of
+from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, write_checkpoint
+from layerprobe.export.hub import Push, check_access, upload
+from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, Layout, check_modules, source_of
 from layerprobe.export.values import ExportResult
+from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
+from layerprobe.names import short_name
 from layerprobe.study.values import Finding, Study
-
-_FOR_ANY_LAYER = ("Pooling", "Normalize", "Dropout", "WordWeights")
-_TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
-"""Modules of sentence-transformers: those that are the same behind any layer, and those trained behind the last one."""
 
 
 def export_model(
@@ -40,6 +39,7 @@ def export_model(
     made: str = "",
     dense: str | Path | None = None,
     overwrite: bool = False,
+    push_to_hub: str | Push | None = None,
 ) -> ExportResult:
     """Write a model truncated at a layer as a folder for transformers and sentence-transformers.
 
@@ -61,6 +61,9 @@ def export_model(
         made: How the model was made and what was measured of it, for the card.
         dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
         overwrite: Whether an earlier export at `out` is replaced.
+        push_to_hub: A repository of the Hugging Face Hub, as user/name, to which the folder is uploaded too: private,
+            and with the token of HF_TOKEN or of `hf auth login`; a `Push` says it otherwise. Without `overwrite`, an
+            export that is at `out` is compared with the model as a new one is, and uploaded as it is.
 
     Returns:
         What was written, and by how much it differs.
@@ -71,11 +74,17 @@ def export_model(
         UnsupportedArchitectureError: If it cannot be truncated at that layer.
         DataError: If an option contradicts the run, the study is of another model, or there is something at `out`.
         StoreError: If the folder cannot be written.
+        HubError: If there is no token, or the upload fails, which leaves the folder.
     """
+    push = Push(repo=push_to_hub) if isinstance(push_to_hub, str) else push_to_hub
+    if push is not None:
+        check_access()
     out, layer = Path(out), None if layer is None else one_layer(layer)
     if isinstance(model, Study | Finding):
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
+    there = push is not None and not overwrite and is_export(from_home(out))
+    free = overwrite or there
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
     given = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
     query_prompt, document_prompt, normalize = "", "", False
@@ -91,7 +100,7 @@ def export_model(
         if layer is None:
             raise DataError("expected a layer to truncate at, 0 for the embeddings alone")
         checkpoint = _resolved(model, out)
-        check_target(out, overwrite=overwrite, source=source)
+        check_target(out, overwrite=free, source=source)
         encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
         options = checkpoint.settled
@@ -107,7 +116,7 @@ def export_model(
             for tower in others
         ]
     else:
-        check_target(out, overwrite=overwrite, source=source)
+        check_target(out, overwrite=free, source=source)
         random_init = model.random_init if isinstance(model, ModelSpec) else None
         said = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
         _check_options_agree(saved, layer=layer, random_init=random_init, **said)
@@ -123,7 +132,7 @@ def export_model(
         query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
         described, kinds = saved.origin.model, saved.origin.modules
         normalize = "Normalize" in kinds
-        if left := [kind for kind in kinds if kind not in ("Transformer", *_FOR_ANY_LAYER)]:
+        if left := [kind for kind in kinds if kind not in ("Transformer", *FOR_ANY_LAYER)]:
             notes = [f"the run was trained without {' and '.join(left)} of the model, and its export has none"]
     if study is not None:
         _check_study(study, described)
@@ -156,7 +165,16 @@ def export_model(
             study=study,
             made=made,
         )
-        difference, by_both = write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
+        difference, by_both = (
+            compare_checkpoint(encoder, layer, from_home(out), layout=layout)
+            if there
+            else write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
+        )
+    address = ""
+    if push is not None:
+        name = short_name(described.name)
+        address = upload(from_home(out), push, message=f"{name}, layer {layer} of {described.n_blocks}")
+        notes += [f"{out} was there already: it is uploaded as it is"] * there
     return ExportResult(
         path=str(out),
         model=described.name,
@@ -172,6 +190,7 @@ def export_model(
         difference=difference,
         compared_with="source" if by_both else "layer",
         warnings=(*notes, *_warnings(encoder)),
+        uploaded=address,
     )
 
 
@@ -184,19 +203,11 @@ def _as_source(
         ModelError: If it has modules that cannot be kept.
     """
     name, depth, kinds = encoder.description.name, encoder.description.n_blocks, held.kinds
-    odd = [
-        row["type"]
-        for row, kind in zip(held.rows[1:], kinds[1:], strict=True)
-        if kind not in _FOR_ANY_LAYER + _TRAINED
-        or not row["type"].startswith("sentence_transformers.")
-        or not re.fullmatch(r"\w[\w.-]*", row["path"])
+    of_others = [
+        row["type"] if re.fullmatch(r"\w[\w.-]*", row["path"]) else f"{row['type']} in {row['path']!r}"
+        for row in held.rows[1:]
     ]
-    if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
-        raise ModelError(
-            f"{name} is made of {', '.join(odd or kinds)}, of which an export cannot be made: expected Transformer, "
-            f"Pooling and {', '.join(_FOR_ANY_LAYER[1:] + _TRAINED)} of sentence-transformers; a copy of the folder "
-            f"without {MODULES} is exported without them"
-        )
+    check_modules([held.rows[0]["type"], *of_others], name=name)
     asked = [option for option in ("max_length", "prompt") if getattr(given, option) is not None]
     asked += ["end token"] * bool(end_token) + ["weights"] * (encoder.description.random_init is not None)
     asked += ["pooling"] * (given.pooling not in (None, held.pooled))
@@ -206,7 +217,7 @@ def _as_source(
         length = min((each for each in (own, most) if each), default=NO_LIMIT)
         asked += ["max_length"] * (most is not None and length < (own or most))
     fits = layer == depth and not {"pooling", "weights"} & {*asked}
-    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in _TRAINED))
+    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
     layout = replace(layout, source=held, kept=kept, asked=tuple(asked), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in kept]:
@@ -300,6 +311,7 @@ def _training(saved: SavedRun) -> TrainingSummary:
         seed=run.seed,
         settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
         metrics=_metrics(run),
+        tested=run.test,
         seeds=tuple(each.seed for each in runs),
         over_seeds={
             f"{split} {metric_title(name)}": seed_scores([getattr(each, split)[name] for each in runs], metric=name)

@@ -1,7 +1,9 @@
 """What an export wrote. Values only."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from layerprobe.files.serialisation import RARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +38,5 @@ class ExportResult:
     """What it was compared with: the pooled layer, or also what sentence-transformers encodes by the source, cut."""
     warnings: tuple[str, ...]
     """What a user of the folder should know."""
+    uploaded: str = field(default="", metadata=RARE)
+    """Address of the commit on the Hub; empty where it was not uploaded."""

@@ -39,13 +39,13 @@ def prepare_model(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> N
         _add_adapters(model, protocol)
 
 
-def merge_adapters(model: TruncatedEncoder | EveryLayer) -> None:
+def merge_adapters(model: nn.Module) -> None:
     """Add what adapters compute to the weights they stand next to, and remove them; nothing where there are none."""
-    for path, module in list(model.model.named_modules()):
+    for path, module in list(model.named_modules()):
         if hasattr(module, "merge") and hasattr(module, "get_base_layer"):
             module.merge()
             parent, _, name = path.rpartition(".")
-            setattr(model.model.get_submodule(parent), name, module.get_base_layer())
+            setattr(model.get_submodule(parent), name, module.get_base_layer())
 
 
 def _add_adapters(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> None:

@@ -20,11 +20,13 @@ def differing(
 ) -> NDArray[np.bool_]:
     """Return which scores differ from which, by one statement about all pairs that is true at the level.
 
-    Scores r and s differ where |v_r - v_s| > c e_rs, with e_rs the error of their paired difference over items, at
-    least that of `least_variance`, and c the quantile of max over pairs of |z_r - z_s| / e_rs, z being Student's t with
-    the covariance of all scores over items. Where all are equal in truth, the chance that any two are said to differ is
-    at most 1 - level; so is it for those that are equal where others are not. Whatever is chosen afterwards, such as
-    the best layer of each model, is covered too. Layers of one model are alike, so that c is well below Bonferroni's.
+    Scores r and s differ where d = |v_r - v_s| > c sqrt(e_rs^2 + d^2 / G). e_rs is the error of their paired difference
+    over items, at least that of `least_variance`; d^2 / G, of G independent items, makes it that about 0 in place of
+    that about d, as in McNemar's test: of few items that are right or wrong, too many would differ without it. c is the
+    quantile of max over pairs of |z_r - z_s| / e_rs, z being Student's t with the covariance of all scores over items.
+    Where all are equal in truth, the chance that any two are said to differ is at most 1 - level; so is it for those
+    that are equal where others are not. Whatever is chosen afterwards, such as the best layer of each model, is covered
+    too. Layers of one model are alike, so that c is below Bonferroni's.
 
     Args:
         values: (m,) scores, x 100.
@@ -61,42 +63,58 @@ def differing(
     width = max(
         np.quantile(largest, level), stats.t.isf((1 - level) / 2, freedom)
     )  # of one pair where errors are least
-    result: NDArray[np.bool_] = np.abs(scores[:, None] - scores) > width * errors
+    apart = np.abs(scores[:, None] - scores)
+    result: NDArray[np.bool_] = apart > width * np.sqrt(errors**2 + apart**2 / (freedom + 1))
     return result
 
 
 def compact_letters(different: ArrayLike, values: Sequence[float]) -> tuple[str, ...]:
     """Return letters by which two share one if, and only if, they do not differ: a compact letter display.
 
-    Insert and absorb: all begin in one group; for every pair that differs, each group that has both becomes two,
-    without the one and without the other, and a group inside another one is dropped. Groups are named a, b, ... from
-    the highest value on, behind z by capitals; where there are more than 52, by numbers with spaces between.
+    From the highest value on, each two that do not differ and are in no group together yet begin one, which takes in
+    whoever differs from nobody in it; then whoever is together with all of a group elsewhere leaves it. So groups are
+    at most as many as pairs, where inserting and absorbing can make 2^m of them on the way. They are named a, b, ...
+    from the highest value on, behind z by capitals, and then a1, b1, ...
 
     Args:
         different: (m, m) which differ from which, symmetric.
         values: (m,), the higher the earlier the letter.
 
-    Source: Piepho 2004 (Journal of Computational and Graphical Statistics 13).
+    Source: Piepho 2004 (Journal of Computational and Graphical Statistics 13), whose sweeping it is; groups as a cover
+    by cliques: Gramm et al. 2007 (Computational Statistics and Data Analysis 52).
 
     Examples:
         >>> compact_letters([[0, 0, 1], [0, 0, 0], [1, 0, 0]], [3.0, 2.0, 1.0])
         ('a', 'ab', 'b')
     """
-    apart, m = np.asarray(different, dtype=bool), len(values)
-    places = sorted(range(m), key=lambda i: -values[i])
-    groups = [frozenset(range(m))]  # of places, the highest value at 0
-    for i, j in itertools.combinations(range(m), 2):
-        if not apart[places[i], places[j]]:
-            continue
-        kept = [group for group in groups if not {i, j} <= group]
-        halves = [group - {each} for group in groups if {i, j} <= group for each in (j, i)]
-        for half in halves:
-            if not any(half <= group for group in kept):
-                kept = [*(group for group in kept if not group <= half), half]
-        groups = kept
-    groups.sort(key=sorted)
-    few = len(groups) <= len(string.ascii_letters)
-    names = string.ascii_letters if few else [str(number) for number in range(1, len(groups) + 1)]
-    held = {i: [name for name, group in zip(names, groups, strict=False) if i in group] for i in range(m)}
-    by_place = {place: ("" if few else " ").join(held[i]) for i, place in enumerate(places)}
-    return tuple(by_place[i] for i in range(m))
+    places, m = sorted(range(len(values)), key=lambda i: -values[i]), len(values)
+    alike = ~np.asarray(different, dtype=bool)[np.ix_(places, places)]  # by place, the highest value at 0
+    covered, groups = np.zeros((m, m), dtype=bool), []
+    for i, j in itertools.combinations_with_replacement(range(m), 2):
+        if alike[i, j] and not covered[i, j]:
+            group = sorted({i, j})
+            for each in range(m):
+                if each not in group and alike[each, group].all():
+                    group.append(each)
+            covered[np.ix_(group, group)] = True
+            groups.append(group)
+    left = sorted((group for group in _swept(groups, m) if group), key=sorted)
+    names = [f"{letter}{more or ''}" for more in range(len(left)) for letter in string.ascii_letters]
+    held = ["".join(name for name, group in zip(names, left, strict=False) if i in group) for i in range(m)]
+    return tuple(held[place] for place in np.argsort(places))
+
+
+def _swept(groups: Sequence[Sequence[int]], m: int) -> list[list[int]]:
+    """Return groups of 0 .. m - 1 without members that others say as much of, the smallest group first."""
+    left = [sorted(group) for group in sorted(groups, key=lambda group: (len(group), sorted(group)))]
+    together = np.zeros((m, m), dtype=np.intp)  # in how many groups two are
+    for group in left:
+        together[np.ix_(group, group)] += 1
+    for group in left:
+        for each in tuple(group):
+            if (together[each, group] > 1).all():
+                together[each, group] -= 1
+                together[group, each] -= 1
+                together[each, each] += 1  # taken off twice
+                group.remove(each)
+    return left

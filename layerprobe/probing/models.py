@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from layerprobe.context import part
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
-from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, extract_items, extract_split, left_out_layer
+from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.arrays import Layer, Rows
 from layerprobe.probing.probes import Problem
@@ -19,8 +18,7 @@ from layerprobe.probing.run import Board, finish, probe_layers
 from layerprobe.probing.targets import Targets, joined
 from layerprobe.probing.values import ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
-from layerprobe.scoring.zero_shot import cosine_outputs
-from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
@@ -39,7 +37,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
-        DataError: If it is no task, its kind gives no outputs by item, or no layer can be scored.
+        DataError: If it is no task, or no layer can be scored.
         StoreError: If the store cannot be written.
     """
     task = checked_task(task)
@@ -118,30 +116,19 @@ def _searched(items: Any, embeddings: Embeddings) -> Targets:
 
 
 def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
-    """Score the outputs that `score` has of every layer."""
-    began, kind = time.perf_counter(), KINDS[task.kind]
-    outputs_of, known = kind.load("outputs"), None
-    if outputs_of is None and kind.zero_shot != "cosine":
-        raise DataError(f"expected a kind of task that gives outputs by item, got {task.kind}: use `score`")
+    """Compare the scores that `score` has of every layer."""
+    began = time.perf_counter()
     with part(start=0, share=EMBEDDED, whole=1):
-        embeddings = extract_split(checkpoint, task, split)
-        if kind.zero_shot == "cosine":
-            fitted = None if kind.fitted_on is None else extract_split(checkpoint, task, kind.fitted_on)
-            known = cosine_outputs(embeddings, task, split=split, fitted=fitted)
-        else:
-            known = outputs_of(checkpoint, task, split=split)
+        scores, embeddings = score_by_item(checkpoint, task, split=split)
     board = Board(
-        scores=lambda each: evaluate_outputs(task.kind, each[0], known.gold, threshold=each[1]).metrics,
-        influences=lambda each, metric: item_influences(
-            task.kind, each[0], known.gold, metric=metric, threshold=each[1]
-        ),
+        scores=lambda number: {metric: values[number] for metric, values in scores.metrics.items()},
+        influences=lambda number, _: np.array(scores.influences[number]),
         links=links_of(task.split(split)),
-        unit=kind.unit,
-        left_out=_left_out(embeddings) if known.first_layer else {},
+        unit=KINDS[task.kind].unit,
+        left_out=_left_out(embeddings) if scores.first_layer else {},
     )
-    for number in range(known.first_layer, len(known.by_layer)):
-        each = known.by_layer[number], known.thresholds[number]
-        board.add(f"layer {number}", number, embeddings.model.hidden_size, [each])
+    for number in range(scores.first_layer, len(scores.scores)):
+        board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
     board.left_out["several layers together"] = f"they are not compared for the kind {task.kind}"
-    method = METHODS[known.method]
+    method = METHODS[scores.method]
     return finish(board, began=began, kind=task.kind, method=method, model=embeddings.model, **about)

@@ -3,6 +3,7 @@
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from layerprobe.versions import versions
 
 CPU_INFO = Path("/proc/cpuinfo")
 DEFAULT_SETTINGS = ProfileSettings()
+ONE_TEXT = 64
+"""Tokens of the text whose milliseconds are measured."""
+ALONE = ProfileSettings(batch_sizes=(1,))
 
 
 def profile(
@@ -62,6 +66,23 @@ def profile(
         training=settings.training,
         unit=encoder.modality,
     )
+
+
+def milliseconds(model: ModelLike) -> tuple[float, ...]:
+    """Measure how long one text of `ONE_TEXT` tokens, or fewer where the model reads no more, or one image takes.
+
+    Returns:
+        Milliseconds of the model truncated at each layer: the median over `ALONE`, as `profile` measures it.
+
+    Raises:
+        ModelError: If the model cannot be loaded or truncated.
+    """
+    encoder = load(checkpoint := resolve_checkpoint(model))
+    lengths = None if encoder.reader is not None else (min(ONE_TEXT, encoder.max_length or ONE_TEXT),)
+    measured = profile_layers(
+        encoder, range(encoder.n_layers), replace(ALONE, lengths=lengths), pooling=checkpoint.settled.pooling
+    )
+    return tuple(1e3 * each.costs[0].seconds for each in measured)
 
 
 def hardware(device: torch.device) -> str:

@@ -5,7 +5,6 @@ DropBench scores them beside those that come with every table; features of items
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -143,7 +142,7 @@ def retention(layer: ArrayLike, before: ArrayLike, *, name: str = "the layer") -
         units = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         cosines = units @ units.T
         np.fill_diagonal(cosines, -np.inf)
-        closest = np.argsort(-cosines, axis=1, kind="stable")[:, :SUBSPACE]
+        closest = np.argpartition(-cosines, min(SUBSPACE, len(units) - 1) - 1, axis=1)[:, :SUBSPACE]
         near.append(np.zeros_like(cosines, dtype=bool))
         np.put_along_axis(near[-1], closest, True, axis=1)
     return float((near[0] & near[1]).sum() / near[0].sum())
@@ -152,24 +151,19 @@ def retention(layer: ArrayLike, before: ArrayLike, *, name: str = "the layer") -
 # ---- readings --------------------------------------------------------------------------------------------
 
 
-def _of_layers(number: Callable[..., float | None]) -> Callable[[Source], LayerCurve | None]:
-    """Return what computes a number from each layer alone; None where one of them has none."""
-
-    def compute(source: Source) -> LayerCurve | None:
-        embedded, values = source.embeddings, list[float]()
-        for layer in range(source.n_layers):
-            value = number(embedded.measured(layer), name=f"layer {layer} of {source.checkpoint.label}")
-            if value is None:
-                return None
-            values.append(value)
-        return LayerCurve(values=tuple(values), first_layer=embedded.first_layer)
-
-    return compute
+def _isotropy(source: Source) -> LayerCurve:
+    embedded = source.embeddings
+    return source.by_layer(
+        lambda layer, name: isotropy(embedded.measured(layer), name=name), first_layer=embedded.first_layer
+    )
 
 
-def _distance_from_one(layer: ArrayLike, *, name: str) -> float | None:
-    alpha = decay(layer, name=name)
-    return None if alpha is None else abs(alpha - 1)
+def _alpha_req(source: Source) -> LayerCurve | None:
+    """Return how far each decay is from 1; None where a layer has none."""
+    embedded, named = source.embeddings, f"of {source.checkpoint.label}"
+    alphas = [decay(embedded.measured(layer), name=f"layer {layer} {named}") for layer in range(source.n_layers)]
+    known = tuple(abs(alpha - 1) for alpha in alphas if alpha is not None)
+    return LayerCurve(values=known, first_layer=embedded.first_layer) if len(known) == len(alphas) else None
 
 
 def _moved(source: Source) -> LayerCurve:
@@ -221,7 +215,7 @@ AFTER_LRD = "after the abstract of Jiang et al. 2026 (arXiv 2605.12714); ten dir
 ISOTROPY = Reading(
     description="mean over standard deviation of the variances along the principal axes: LOES without labels",
     direction=1,
-    compute=_of_layers(isotropy),
+    compute=_isotropy,
     source=LOES_SOURCE,
 )
 LOES = Reading(
@@ -241,7 +235,7 @@ KITE = Reading(
 ALPHA_REQ = Reading(
     description="how far from 1 the exponent is by which eigenvalues of the covariance fall",
     direction=-1,
-    compute=_of_layers(_distance_from_one),
+    compute=_alpha_req,
     source="Agrawal et al. 2022 (NeurIPS)",
 )
 DISPLACEMENT = Reading(

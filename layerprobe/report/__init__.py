@@ -8,6 +8,7 @@ PAGES = {
     "LayerScores": "layerprobe.report.scores:scores_page",
     "LayerMeans": "layerprobe.report.scores:layer_means_page",
     "SummaryScores": "layerprobe.report.scores:summaries_page",
+    "ScoresOfModels": "layerprobe.report.models:models_page",
     "AcrossTasks": "layerprobe.report.scores:across_page",
     "LayerCurve": "layerprobe.report.scores:curve_page",
     "TuningResult": "layerprobe.report.tuning:result_page",

@@ -210,11 +210,19 @@ def cost_points(
     name: str, costs: Sequence[float], outcomes: Sequence[LayerOutcome], marker: Mapping[str, Any], *, unit: str
 ) -> go.Scatter:
     """Return the mean score of each layer against its cost, labelled; unit is as in `%{x:.3~g} ms`."""
+    points = [(outcome.layer, outcome.tested.mean, outcome_text(outcome.layer, outcome.tested)) for outcome in outcomes]
+    return layer_points(name, costs, points, marker, unit=unit)
+
+
+def layer_points(
+    name: str, costs: Sequence[float], points: Sequence[tuple[int, float, str]], marker: Mapping[str, Any], *, unit: str
+) -> go.Scatter:
+    """Return layers with their scores, and what is shown where one points at them, against their cost, labelled."""
     return go.Scatter(
         x=list(costs),
-        y=[outcome.tested.mean for outcome in outcomes],
-        text=[str(outcome.layer) for outcome in outcomes],
-        hovertext=[outcome_text(outcome.layer, outcome.tested) for outcome in outcomes],
+        y=[score for _, score, _ in points],
+        text=[str(layer) for layer, *_ in points],
+        hovertext=[said for *_, said in points],
         name=text(name),
         mode="markers+text",
         textposition="top center",

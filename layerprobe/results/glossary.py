@@ -18,6 +18,8 @@ TERMS = {
     "Bootstrap": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
     " that flag a layer says how certain the decline of the curve is, not how likely a drop after fine-tuning is.",
     "Pareto front": "The layers that no other beats in both cost and score.",
+    "Letters": "Two layers, of one model or of two, share a letter if their paired difference over items is not"
+    " significant; all pairs at once (compact letter display), so that layers may be chosen by the same scores.",
     # searches
     "Scan": "One fine-tuning run with a loss at every layer: it gives the whole curve for the cost of one run.",
     "Expected score": "What a layer, fine-tuned by itself, is expected to score with other seeds on other examples like"

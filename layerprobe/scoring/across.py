@@ -1,8 +1,8 @@
-"""Several tasks -> the layer that does best on all of them, without fine-tuning. Knows scores and tasks."""
+"""Several tasks -> the layer that does best on all; and `score`, of models and tasks. Knows scores and tasks."""
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import cast, overload
+from typing import Any, cast, overload
 
 from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
@@ -10,7 +10,8 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import METRICS, Split, bounded
 from layerprobe.metrics.seeds import best_of, mean_interval
-from layerprobe.scoring.values import AcrossTasks, LayerAcross, LayerScores, TaskScores
+from layerprobe.scoring.models import Timing, score_models
+from layerprobe.scoring.values import AcrossTasks, LayerAcross, LayerScores, ScoresOfModels, TaskScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.tasks.values import Task, TextSplit
 
@@ -67,23 +68,42 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
 def score(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> LayerScores: ...
 @overload
 def score(model: ModelLike, task: Sequence[Task], *, split: TextSplit | None = None) -> AcrossTasks: ...
+@overload
 def score(
-    model: ModelLike, task: Task | Sequence[Task], *, split: TextSplit | None = None
-) -> LayerScores | AcrossTasks:
-    """Return how well the pretrained embeddings of every layer do a task, or several.
+    model: list[Any], task: Task, *, split: TextSplit | None = None, timing: Timing | None = None
+) -> ScoresOfModels: ...
+def score(
+    model: ModelLike | list[Any],
+    task: Task | Sequence[Task],
+    *,
+    split: TextSplit | None = None,
+    timing: Timing | None = None,
+) -> LayerScores | AcrossTasks | ScoresOfModels:
+    """Return how well the pretrained embeddings of every layer of a model, or of several, do a task, or several.
 
     By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
 
     Args:
-        model: A name, a folder, or a `Model`.
+        model: A name, a folder, or a `Model`; or a list of models, whose layers are compared, see `score_models`.
         task: What to score; of several tasks, the one layer that does best on all is sought, see `score_across`.
         split: train, validation, test, or all.
+        timing: Of several models, what measures milliseconds, such as `layerprobe.profiling.run.milliseconds`.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
-        DataError: If it is no task, there is no such split, or outputs of a layer cannot be scored.
+        DataError: If it is no task, there is no such split, outputs of a layer cannot be scored, or there are several
+            models and several tasks.
         StoreError: If the store cannot be written.
     """
+    several = isinstance(task, Sequence) and not isinstance(task, str)
+    if isinstance(model, list):
+        if several:
+            raise DataError(
+                "expected several models or several tasks, got both: score the models on one task at a time"
+            )
+        return score_models(model, cast(Task, task), split=split, timing=timing)
+    if timing is not None:
+        raise DataError("expected a list of models with timing, got one model: use layerprobe.profiling.run.profile")
     if isinstance(task, Sequence) and not isinstance(task, str):
         return score_across(model, task, split=cast(Split, split or "test"))
     return score_split(model, task, split=split)[0]

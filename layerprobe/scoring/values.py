@@ -1,19 +1,22 @@
 """How well untrained embeddings do a task, layer by layer."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
-from layerprobe.metrics.seeds import best_of
+from layerprobe.metrics.seeds import best_of, pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
+from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
-from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
+from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, millions
 
 REVERSED = -20.0
 """Correlations x 100 of all layers below which labels are likely to be the wrong way round."""
@@ -40,6 +43,9 @@ class LayerScores(Shown):
     """By layer, x 100."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out; scores before it repeat its own."""
+    influences: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
+    """By layer, what each item adds to the primary metric, see `layerprobe.metrics.influence`; empty where that was not
+    kept."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.metrics, what="zero-shot metrics")
@@ -413,3 +419,134 @@ class AcrossTasks(Shown):
             f"on other tasks like these, {', '.join(others)} may be as good" if others else "no other may be as good"
         )
         return f"{said}. {rivals[0].upper()}{rivals[1:]}."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOfModel:
+    """One layer of one of several models on a task, without fine-tuning."""
+
+    model: int
+    """Which of the models, from 0."""
+    layer: int
+    score: float
+    """The primary metric, x 100."""
+    interval: tuple[float, float]
+    """Of this score alone on other items, Student's t."""
+    letters: str
+    """Layers share one where they do not differ, see `compact_letters`."""
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    milliseconds: float | None = None
+    """What one text or image takes; None where it was not measured."""
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The letters one by one."""
+        return frozenset(re.findall(r"[A-Za-z]\d*", self.letters))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ScoresOfModels(Shown):
+    """Every layer of several models on one task, without fine-tuning."""
+
+    models: tuple[ModelDescription, ...]
+    task: str
+    """As the user gave it."""
+    task_digest: str
+    kind: str
+    split: str
+    """validation, test, or all."""
+    method: ScoreMethod
+    primary: str
+    """The metric that is scored by."""
+    n_items: int
+    unit: str
+    """What an item is called."""
+    level: float
+    """Of each interval, and of what all letters say together."""
+    layers: tuple[LayerOfModel, ...]
+    """By model and layer, without those that are left out of a model."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know, in plain words."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the models are called in tables and plots."""
+        return tuple(distinct_names([model.name for model in self.models]))
+
+    def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
+        """Return the layers of a model."""
+        return tuple(each for each in self.layers if each.model == model)
+
+    @property
+    def best_of_each(self) -> tuple[LayerOfModel, ...]:
+        """The layer of each model with the highest score, the best one first."""
+        best = (max(self.of_model(i), key=lambda each: each.score) for i in range(len(self.models)))
+        return tuple(sorted(best, key=lambda each: (-each.score, each.parameters)))
+
+    @property
+    def tied(self) -> tuple[LayerOfModel, ...]:
+        """The best layer and those that share a letter with it, the smallest first."""
+        groups = self.best_of_each[0].groups
+        return tuple(sorted((each for each in self.layers if groups & each.groups), key=attrgetter("parameters")))
+
+    def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
+        """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown."""
+        known = all(getattr(each, cost) is not None for each in self.layers)
+        return pareto_front(self.layers, attrgetter(cost), attrgetter("score")) if known else ()
+
+    def name(self, each: LayerOfModel) -> str:
+        """Return what a layer is called in a sentence."""
+        return f"{self.labels[each.model]} at layer {each.layer}"
+
+    @property
+    def table(self) -> Table:
+        """A row a model and layer: score, interval, letters, cost, and whether no other is both cheaper and better."""
+        labels, own, best = self.labels, columns_of(self.layers), self.best_of_each
+        fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")}
+        on_front = (", ".join(name for name, front in fronts.items() if each in front) for each in self.layers)
+        flags = ("best" if each == best[0] else "best of its model" if each in best else None for each in self.layers)
+        layer, parameters = layer_columns(map(attrgetter("layer"), self.layers), [e.parameters for e in self.layers])
+        time = {
+            "title": "ms",
+            "form": numbers.significant,
+            "meaning": "Of one item by itself.",
+            "shown": bool(fronts["time"]),
+        }
+        return Table(
+            columns=(
+                own("model", lambda each: labels[each.model]),
+                layer,
+                own(
+                    "score", title=metric_title(self.primary), form=".2f", meaning=f"On {self.n_items:,} items, x 100."
+                ),
+                own("interval", title=interval_title(self.level), form=".2f", meaning="On other items.", interval=True),
+                own("letters", meaning="Layers that share a letter are statistically tied, over all pairs at once."),
+                parameters,
+                own("milliseconds", **time),
+                Column("front", tuple(on_front), meaning="No other is both cheaper and better."),
+                Column("flag", tuple(flags)),
+            ),
+            title="Table of models and layers",
+            marks=tuple("chosen" if each == best[0] else None for each in self.layers),
+        )
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{len(self.models)} models on {self.task}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """Which layer of which model is best, and which others, small ones above all, are tied with it."""
+        (best, *others), tied = self.best_of_each, self.tied
+        said = (
+            f"{self.name(best)} scores best on {split_title(self.split)}: {metric_title(self.primary)} {best.score:.2f}"
+        )
+        for each in others:
+            verb = "statistically tied with it" if each in tied else "significantly lower"
+            said += f"; {self.name(each)}, the highest of its model, {each.score:.2f}, is {verb}"
+        smallest = "it is also the smallest of those that are tied with it"
+        if tied[0] != best:
+            smallest = f"the smallest that is tied with it is {self.name(tied[0])}, {tied[0].score:.2f}"
+        return f"{said}; {smallest}, {millions(tied[0].parameters)} parameters. Layers that share a letter are tied."

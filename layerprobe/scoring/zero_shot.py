@@ -1,48 +1,32 @@
 """Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import check_choice
-from layerprobe.context import report
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.context import current, report, settings
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
+from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
-from layerprobe.tasks.values import Examples, Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextSplit
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LayerOutputs:
-    """What every layer gives for each item of a split, without fine-tuning."""
-
-    by_layer: Sequence[Any] | NDArray[Any]
-    """Outputs as the kind of task scores them."""
-    gold: Any
-    thresholds: Sequence[float | None]
-    """By layer, where the kind has one."""
-    method: ScoreMethod
-    first_layer: int = 0
-    """The first layer that is not left out."""
-
-    def scored(self, task: Task, split: TextSplit) -> LayerScores:
-        """Return what they score by every metric."""
-        by_layer = [
-            evaluate_outputs(task.kind, outputs, self.gold, threshold=threshold)
-            for outputs, threshold in zip(self.by_layer, self.thresholds, strict=True)
-        ]
-        return layer_scores(task, split, self.method, by_layer, self.first_layer)
+Array = NDArray[np.float64]
+Layer = NDArray[np.float32]
+Rows = Callable[[Sequence[str]], NDArray[np.int64]]
+"""Texts -> their rows among embeddings."""
 
 
 def zero_shot(
@@ -65,28 +49,14 @@ def zero_shot(
         raise DataError(f"expected a task that embeddings alone are scored on, got one of kind {task.kind}: use score")
     if kind.zero_shot == "probe":
         return probed(embeddings, task, split=split, fitted=fitted)
-    return cosine_outputs(embeddings, task, split=split, fitted=fitted).scored(task, split)
-
-
-def cosine_outputs(
-    embeddings: Embeddings, task: Task, *, split: TextSplit, fitted: Embeddings | None = None
-) -> LayerOutputs:
-    """Return the cosines of pairs at every layer, and thresholds; arguments and errors are those of `zero_shot`."""
-    kind, by_layer, thresholds = KINDS[task.kind], [], []
-    targets = np.array(task.examples(split).targets)
+    by_layer = []
     for layer in range(embeddings.n_layers):
         with naming_layer(layer, embeddings):
             threshold = None
             if kind.fitted_on not in (None, split):
-                chosen = task.examples(kind.fitted_on)
-                cosines = _cosines(fitted or embeddings, layer, chosen)
-                threshold = evaluate_outputs(task.kind, cosines, np.array(chosen.targets)).threshold
-            by_layer.append(_cosines(embeddings, layer, task.examples(split)))
-            # and checks them
-            thresholds.append(evaluate_outputs(task.kind, by_layer[-1], targets, threshold=threshold).threshold)
-    return LayerOutputs(
-        by_layer=by_layer, gold=targets, thresholds=thresholds, method="cosine", first_layer=embeddings.first_layer
-    )
+                threshold = _cosines(fitted or embeddings, layer, task, kind.fitted_on).threshold
+            by_layer.append(_cosines(embeddings, layer, task, split, threshold=threshold))
+    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
 
 
 def probed(
@@ -106,7 +76,7 @@ def probed(
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    if (kept := embeddings.store.load_result(probe.kept, key, LayerScores)) is not None:
+    if (kept := kept_scores(embeddings.store, probe.kept, key)) is not None:
         return kept
     train, examples = task.examples("train"), task.examples(split)
     if len(train) < 2:
@@ -114,9 +84,9 @@ def probed(
     by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe.fit(
-            probe.features(*_sides(fitted, layer, train)),
+            probe.features(*_sides(fitted.measured(layer), fitted.rows, train)),
             np.array(train.targets),
-            probe.features(*_sides(embeddings, layer, examples)),
+            probe.features(*_sides(embeddings.measured(layer), embeddings.rows, examples)),
         )
         with naming_layer(layer, embeddings):
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
@@ -124,6 +94,25 @@ def probed(
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
+
+
+def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
+    """Return what untrained (text, width) embeddings of a layer output for items, as `Kind.score` takes it.
+
+    By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
+    all texts of these. DataError if there is no output for one.
+    """
+    kind = KINDS[task.kind]
+    if (own := kind.load("outputs")) is not None:
+        outputs: Array = own(values, rows, items)
+        return outputs
+    u, v = _sides(values, rows, items)
+    if kind.zero_shot == "cosine":
+        assert v is not None
+        return cosine_scores(u, v)
+    probe, train = cast(Probe, kind.load("probe")), task.examples("train")
+    fitted = probe.features(*_sides(values, rows, train))
+    return probe.fit(fitted, np.array(train.targets), probe.features(u, v))
 
 
 def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> tuple[LayerScores, Embeddings]:
@@ -149,6 +138,21 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None), scored
 
 
+def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
+    """Return scores as `score_split` does, with what each item adds to them.
+
+    Raises:
+        DataError: If the kind of task does not say what items add.
+    """
+    with settings(by_item=True):
+        scores, embeddings = score_split(checkpoint, task, split=split)
+    if not scores.influences:
+        raise DataError(
+            f"expected a kind of task that says what each item adds to a score, got {task.kind}: use score of one model"
+        )
+    return scores, embeddings
+
+
 def layer_scores(
     task: Task, split: TextSplit, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
 ) -> LayerScores:
@@ -159,7 +163,16 @@ def layer_scores(
         primary=task.primary,
         metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
         first_layer=first_layer,
+        influences=tuple(tuple(each.influences.tolist()) for each in by_layer if each.influences is not None),
     )
+
+
+def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
+    """Return scores from the store, with what each item adds where `by_item` of the context says so; None without."""
+    kept = store.load_result(kind, key, LayerScores)
+    if kept is None or (current().by_item and not kept.influences):
+        return None
+    return kept if current().by_item else replace(kept, influences=())
 
 
 @contextlib.contextmanager
@@ -173,15 +186,15 @@ def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
         raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
 
 
-def _cosines(embeddings: Embeddings, layer: int, examples: Examples) -> NDArray[np.float64]:
-    u, v = _sides(embeddings, layer, examples)
-    assert v is not None
-    return cosine_scores(u, v)
+def _cosines(
+    embeddings: Embeddings, layer: int, task: Task, split: TextSplit, *, threshold: float | None = None
+) -> Evaluation:
+    items = task.examples(split)
+    outputs = outputs_of_layer(embeddings.measured(layer), embeddings.rows, task, items)
+    return evaluate_outputs(task.kind, outputs, items.gold, threshold=threshold)
 
 
-def _sides(
-    embeddings: Embeddings, layer: int, examples: Examples
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+def _sides(values: Layer, rows: Rows, items: Items) -> tuple[Layer, Layer | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
-    values, second = embeddings.measured(layer), examples.second
-    return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]
+    first, *second = (values[rows(side)] for side in items.sides)
+    return first, second[0] if second else None

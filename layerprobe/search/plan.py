@@ -25,6 +25,8 @@ LEAST_RUN_GAIN = 0.001
 """Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""
 LEAST_GAIN = 0.02
 """Points of the metric x 100 that further seeds, without end, must promise together."""
+LOOKING = 0.0
+"""Chance that InfoNCE says nothing, where the next run is chosen: readings choose where to look, runs what is said."""
 
 
 def next_run(
@@ -37,7 +39,7 @@ def next_run(
     3. The layer that seems the best, if it has had no run of its own.
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
        of equals. Beside pending runs it is one at a layer without a run, if there is one, by how much more it promises
-       than they alone.
+       than they alone. What a run promises is judged as if InfoNCE did say something; all else is not.
 
     It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
@@ -168,7 +170,8 @@ def _start(evidence: Evidence) -> int:
 
 def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending: Sequence[PlannedRun]) -> Decision:
     scored = any(score.value is not None for score in evidence.scores)
-    known = posterior(evidence if scored else _imagined(evidence, pending))
+    seen = evidence if scored else _imagined(evidence, pending)
+    known, hoped = posterior(seen), posterior(seen, nothing=LOOKING)
     best = known.best_layer
     if not _seeds(evidence, best, pending) and best + 1 <= left:
         return _fine_tune(evidence, best, "this layer looks best and has no run of its own yet", pending)
@@ -182,9 +185,9 @@ def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending:
             return _over("gain", settings)
     beside = [run.layer for run in pending if not run.scan]
     fresh = [layer for layer in open_layers if beside and not _seeds(evidence, layer, pending)]
-    gains = {layer: gain_of_run(known, layer, beside) for layer in fresh or open_layers if layer + 1 <= left}
+    gains = {layer: gain_of_run(hoped, layer, beside) for layer in fresh or open_layers if layer + 1 <= left}
     scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None, pending) < settings.seeds
-    of_scan = gain_of_scan(known) if scanned and evidence.n_blocks + 1 <= left else 0.0
+    of_scan = gain_of_scan(hoped) if scanned and evidence.n_blocks + 1 <= left else 0.0
     if len(gains) < len(open_layers) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
         return _over("budget", settings)
     rates = {layer: round(gain / (layer + 1), 9) for layer, gain in gains.items()}

@@ -57,7 +57,7 @@ SCAN_LENGTH = 0.5
 SEED_SDS, SEED_PRIOR = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.4, 2.5)
 """Standard deviation of s."""
 NOTHING = 0.5
-"""Chance that InfoNCE says nothing about a model and task, before any score is known."""
+"""Chance that InfoNCE says nothing about a model and task, before any score is known, in what is said."""
 WORSE_SHARE = 0.25
 """Of the error that a statement allows itself, for layers that it says are worse; the rest is for the best one."""
 _NEGLIGIBLE = 1e-3
@@ -156,8 +156,12 @@ def layer_steps(cka: ArrayLike) -> tuple[float, ...]:
     return tuple(steps.tolist())
 
 
-def posterior(evidence: Evidence) -> Posterior:
+def posterior(evidence: Evidence, *, nothing: float = NOTHING) -> Posterior:
     """Return what the scores say about every layer.
+
+    Args:
+        evidence: The scores, and readings of the model.
+        nothing: Chance that InfoNCE says nothing, before any score is known.
 
     Raises:
         DataError: If no score is finite.
@@ -176,7 +180,7 @@ def posterior(evidence: Evidence) -> Posterior:
     scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
     trend = infonce_trend(evidence)[layers]
     law = _Law.of(evidence, layers, scan, errors, told=infonce.slope_sd * trend)
-    grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=NOTHING if trend.any() else 1.0)
+    grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=nothing if trend.any() else 1.0)
     expected = infonce.slope * grid[:, 4, None] * trend
     root = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + grid[:, 3, None, None] ** 2 * np.eye(m))
     level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)

@@ -124,6 +124,8 @@ def shrink(
     """
     work = _Work(model, texts, task, size, seeds, protocol, tune, dimensions, within, ray)
     wanted = work.wanted
+    if front and (work.whole.reader is not None or work.whole.device.type != "cpu"):
+        raise DataError("expected a model of texts on a CPU to measure backends and 8 bits: leave out front")
     work.check_teacher()
     work.teach()
     removals: tuple[Removal, ...] = ()

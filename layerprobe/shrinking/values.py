@@ -354,8 +354,8 @@ class Shrunk(Shown):
                 Column("loss_interval", ends, "95 %", ".2f", interval=True),
             ),
             title="Ways to run them",
-            notes=("Losses are points below the whole model in torch; 8 bits are those of ONNX Runtime's quantisers.",),
-            marks=tuple("best" if each in best else None for each in rows),
+            notes=("Losses are points below the whole model in torch. Marked: none is as fast and scores higher.",),
+            marks=tuple("chosen" if each in best else None for each in rows),
         )
 
     @property
@@ -404,6 +404,6 @@ class ShrinkingPlan:
         """What is about to be done and how long that takes."""
         return (
             f"Making {short_name(self.model)} smaller takes at most about {duration(self.seconds)} on "
-            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, blocks are chosen, and "
+            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, and "
             f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}."
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
@@ -143,8 +143,9 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     that are too short: bands of six layers and 100 samples then hold the truth in 91 % where 95 % was requested.
     """
     check_level(level)
-    tail = (1 - level) / 2 if width is None else stats.norm.sf(width)
-    quantile = float(stats.t.isf(tail, error.freedom))
+    tail = (1 - level) / 2 if width is None else special.ndtr(-width)
+    # A map has one for every pair of layers, and `stats.t` takes a hundred times as long to the same digits.
+    quantile = -float(special.stdtrit(error.freedom, tail))
     half = quantile * error.standard_error
     if error.standard_error < TINY or abs(value) >= 1:
         return value - half, value + half
@@ -291,8 +292,7 @@ def difference(
 
 def tested(value: float, error: float, freedom: float, *, label: str, level: float) -> Difference:
     """Return a difference with Student's interval and two-sided test; its error may be 0."""
-    student = stats.t(freedom)
-    half = float(student.isf((1 - level) / 2)) * error
+    half = -float(special.stdtrit(freedom, (1 - level) / 2)) * error
     # Copies differ by rounding, in value and in error.
     ratio = abs(value) / max(error, TINY)
     return Difference(
@@ -302,7 +302,7 @@ def tested(value: float, error: float, freedom: float, *, label: str, level: flo
         lower=value - half,
         upper=value + half,
         level=level,
-        p_value=float(2 * student.sf(ratio)),
+        p_value=float(2 * special.stdtr(freedom, -ratio)),
     )
 
 

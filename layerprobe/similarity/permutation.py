@@ -13,6 +13,7 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.context import part
 from layerprobe.errors import DataError
 from layerprobe.similarity.checks import Array, check_shape
+from layerprobe.similarity.engine.grams import STRIP
 from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, named_layers, shuffled_sums, sums_of
 from layerprobe.similarity.engine.rows import Rows
 from layerprobe.similarity.engine.sums import cka_values
@@ -201,9 +202,10 @@ def _itemsize(model: Sequence[Rows], reference: Sequence[Rows]) -> int:
 def _at_once(model: Sequence[Rows], reference: Sequence[Rows], *, device: str) -> int:
     """Return for how many permutations the work memory of the engine's Gram path suffices."""
     on_cuda = device.startswith("cuda")
-    tile = min(reference[0].shape[0], CUDA_TILE if on_cuda else CPU_TILE)
-    # A tile, and the rows that it and the one before were made of.
-    numbers = [sum(tile * (tile + 2 * layer.shape[1]) for layer in layers) for layers in (model, reference)]
+    n, tile = reference[0].shape[0], CUDA_TILE if on_cuda else CPU_TILE
+    strip, tile = min(n, STRIP * tile), min(n, tile)
+    # A tile, and the rows that it was made of.
+    numbers = [sum(strip * tile + (strip + tile) * layer.shape[1] for layer in layers) for layers in (model, reference)]
     memory = (CUDA_MEMORY if on_cuda else CPU_MEMORY) // _itemsize(model, reference)
     return max(1, (memory - numbers[0]) // numbers[1])
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.context import current, settings
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.tasks.kind import KINDS
@@ -21,6 +22,8 @@ class Evaluation:
     """x 100."""
     threshold: float | None = None
     """The output from which on an example counts as of class 1, where the kind has one."""
+    influences: Array | None = None
+    """(n,) what each item adds to the first metric, see `item_influences`; None unless `by_item` of the context."""
 
 
 def evaluate_outputs(kind: str, outputs: Array, gold: Any, *, threshold: float | None = None) -> Evaluation:
@@ -46,7 +49,11 @@ def evaluate_outputs(kind: str, outputs: Array, gold: Any, *, threshold: float |
     else:
         threshold = rules.threshold(outputs, gold) if threshold is None else threshold
         scores = rules.score(outputs, gold, threshold)
-    return Evaluation(metrics={name: 100 * scores[name] for name in rules.metrics}, threshold=threshold)
+    return Evaluation(
+        metrics={name: 100 * scores[name] for name in rules.metrics},
+        threshold=threshold,
+        influences=_influences(kind, outputs, gold, rules.metrics[0], threshold) if current().by_item else None,
+    )
 
 
 def item_influences(
@@ -66,8 +73,13 @@ def item_influences(
     metric = rules.metrics[0] if metric is None else metric
     if metric not in rules.metrics:
         raise DataError(f"expected a metric of {kind}, one of {', '.join(rules.metrics)}, got {metric!r}")
-    threshold = evaluate_outputs(kind, outputs, gold, threshold=threshold).threshold  # and checks them
-    arguments = () if threshold is None else (threshold,)
+    with settings(by_item=False):
+        threshold = evaluate_outputs(kind, outputs, gold, threshold=threshold).threshold  # and checks them
+    return _influences(kind, outputs, gold, metric, threshold)
+
+
+def _influences(kind: str, outputs: Array, gold: Any, metric: str, threshold: float | None) -> Array:
+    rules, arguments = KINDS[kind], () if threshold is None else (threshold,)
     known = {} if rules.influences is None else rules.influences(outputs, gold, *arguments)
     if metric in known:
         return 100 * known[metric]

@@ -105,7 +105,8 @@ class Kind:
     untrained: str | None = None
     """What scores frozen embeddings, where that is neither cosines nor a probe: as `layerprobe.scoring.zero_shot`."""
     outputs: str | None = None
-    """What gives the outputs that `untrained` scores, as `layerprobe.scoring.zero_shot.LayerOutputs`."""
+    """What `untrained` does with the embeddings of one layer: (text, width), which rows texts have, and the items ->
+    outputs as `score` takes them. None where it reads states of tokens."""
     averages: Literal["values", "probabilities"] | None = None
     """How outputs of several models become one: their mean, or that of the softmax of logits, whose last axis is the
     classes. None where a mean says nothing, as of places in a text: such runs make no ensemble."""

@@ -85,6 +85,11 @@ RIGHT: dict[str, Call] = {
     "score(model, task)": lambda x: lp.score(x.m, x.task).to_pandas(),
     "score(model, task, split)": lambda x: lp.score(x.m, x.task, split="validation").summary,
     "score(model, tasks)": lambda x: lp.score(x.m, [x.task, x.other]).summary,
+    "score(models, task)": lambda x: lp.score([x.m, x.r], x.task).to_pandas(),
+    "score(models, labels)": lambda x: lp.score([x.m, x.r], x.labels).summary,
+    "write_report(scores of models)": lambda x: lp.write_report(
+        lp.score([x.m, x.r], x.task), x.out.with_suffix(".html")
+    ),
     "score(model, labels)": lambda x: lp.score(x.m, x.labels).summary,
     "predict(model, task)": lambda x: x.prediction.summary,
     "predict(model, texts)": lambda x: lp.predict(x.m, TEXTS).summary,
@@ -148,6 +153,11 @@ WRONG: dict[str, tuple[Call, str]] = {
     "extract(no such model)": (lambda x: lp.extract("./no-such-model", TEXTS), "no-such-model"),
     "extract(number)": (lambda x: lp.extract(5, TEXTS), "the name of a model"),
     "score(model, name)": (lambda x: lp.score(x.m, "stsb"), "expected a Task, got the text 'stsb'"),
+    "score(models, tasks)": (lambda x: lp.score([x.m, x.r], [x.task, x.other]), "got both"),
+    "score(one model in a list)": (lambda x: lp.score([x.m], x.task), "expected at least two models"),
+    "score(model twice)": (lambda x: lp.score([x.m, x.m], x.task), "which are the same"),
+    "score(no model in a list)": (lambda x: lp.score([x.m, 3], x.task), "expected"),
+    "export(name of no repository)": (lambda x: lp.export_model(x.m, x.out, layer=1, push_to_hub="mine"), "user/name"),
     "score(split)": (lambda x: lp.score(x.m, x.task, split="dev"), "split is 'dev', expected one of"),
     "score(task, model)": (lambda x: lp.score(x.task, x.m), "expected"),
     "find(model, texts)": (lambda x: lp.find(x.m, TEXTS), "expected a Task"),

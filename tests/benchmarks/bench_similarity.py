@@ -9,11 +9,11 @@ In one process, on the same float32 features of 13 + 13 layers of 2758 x 768:
     one by one     RBF as in the notebook of Kornblith et al. 2019: two Gram matrices a pair, centred whole
 
 Prints the median of the times, the ratios, the peak of resident memory above the features, how far values are from
-float64, and the share of the machine's own matrix product rate that the needed products take. Every round runs all
-ways, every second one in reverse. `--permutations` prints the time of one permutation from kept Gram matrices and of
-one that makes them again; `--sizes` how our time grows with the number of samples; `--million` a million samples on the
-feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with intervals of 10,000 x 4,096. Memory
-is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
+float64, and which share of our time the needed products take at the machine's own rate, measured in every round.
+Every round runs all ways, every second one in reverse. `--permutations` prints the time of one permutation from kept
+Gram matrices and of one that makes them again; `--sizes` how our time grows with the number of samples; `--million` a
+million samples on the feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with intervals of
+10,000 x 4,096. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from machine import clock, describe
 from numpy.typing import NDArray
 
 from layerprobe.similarity import permutation
@@ -129,26 +130,26 @@ def one_by_one(a: Layers, b: Layers) -> NDArray[np.float64]:
     return np.array([[cka(x, y) for y in b] for x in a])
 
 
-def product_rate(d: int, *, size: int = 512, products: int = 100) -> float:
+def product_rate(d: int, now: Callable[[], float], *, size: int = 512, products: int = 100) -> float:
     """Return the multiplications and additions a second of the machine's own float32 product."""
     a, b = torch.randn(size, d), torch.randn(size, d)
     inner_products(a, b)
-    start = time.perf_counter()
+    start = now()
     for _ in range(products):
         inner_products(a, b)
-    return 2 * products * size * size * d / (time.perf_counter() - start)
+    return 2 * products * size * size * d / (now() - start)
 
 
-def measured(way: Callable[[], object]) -> tuple[float, float | None]:
+def measured(way: Callable[[], object], now: Callable[[], float] = time.perf_counter) -> tuple[float, float | None]:
     """Return seconds, and the peak of resident memory above what was there before, in MB, where Linux tells it."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)  # what earlier calls freed counts for them
     before = _resident("VmRSS")
     with contextlib.suppress(OSError):
         RESET.write_text("5")
-    start = time.perf_counter()
+    start = now()
     way()
-    elapsed = time.perf_counter() - start
+    elapsed = now() - start
     peak = _resident("VmHWM")
     return elapsed, None if before is None or peak is None else (peak - before) / 1024
 
@@ -189,13 +190,15 @@ def compare(arguments: argparse.Namespace) -> None:
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     peaks: dict[str, float] = {}
+    now, rates = clock(arguments.threads), list[float]()
     for number in range(arguments.rounds):
+        rates.append(product_rate(d, now))
         for name in list(ways)[:: -1 if number % 2 else 1]:
-            elapsed, peak = measured(ways[name])
+            elapsed, peak = measured(ways[name], now)
             times[name].append(elapsed)
             peaks[name] = max(peak or 0.0, peaks.get(name, 0.0))
     pairs = {**dict.fromkeys(ways, n_layers**2), "linear  torch_cka": few**2}
-    print(f"{n_layers} x {n_layers} layers of {n} x {d}, float32, {arguments.threads} thread(s)")
+    print(f"{n_layers} x {n_layers} layers of {n} x {d}, float32; {describe(arguments.threads)}")
     for name, seconds in times.items():
         median = statistics.median(seconds)
         scaled = f"  x {n_layers**2}/{pairs[name]} pairs" if pairs[name] < n_layers**2 else ""
@@ -210,8 +213,11 @@ def compare(arguments: argparse.Namespace) -> None:
             memory = peaks[f"{kernel}  ours"] / peaks[name] if peaks[name] else float("nan")
             print(f"{name:20} takes {ratio:6.1f} x our time, {with_errors:6.1f} x with SE; memory {memory:.2f} of its")
     needed = 2 * n_layers * n * n * d  # half of the products of every layer with itself, two operations each
-    share = needed / (median["linear  ours"] * n_layers**2) / product_rate(d)
-    print(f"linear: the products alone would take {100 * share:.0f} % of our time at the machine's rate of one tile")
+    least = needed / statistics.median(rates) / n_layers**2
+    shares = [f"{100 * least / median[f'linear  ours{more}']:.0f} %" for more in ("", ", SE")]
+    print(
+        f"linear: the needed products are {shares[0]} of our time, {shares[1]} with SE, at the machine's rate of a tile"
+    )
     print("largest distance from float64 on the first pairs: " + ", ".join(f"{k} {v:.1e}" for k, v in errors.items()))
 
 

@@ -33,7 +33,7 @@ def test_shrink_chooses_trains_measures_and_exports(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, texts: Path, tmp_path: Path
 ) -> None:
     out, page = tmp_path / "small", tmp_path / "small.html"
-    how = ("--texts", texts, "-t", pairs_file, "--size", "2", *TRAINING)
+    how = ("--texts", texts, "-t", pairs_file, "--size", "2", "--dimensions", "4", *TRAINING)
     done = layerprobe("shrink", pair[1], *how, "--out", out, "--report", page)
     assert done.code == 0, done.err
     assert "In which order" not in done.out  # a title is the page's
@@ -41,7 +41,9 @@ def test_shrink_chooses_trains_measures_and_exports(
     assert "2 of 3 blocks" in done.out
     assert f"Folder: {out}" in done.out
     assert "takes at most about" in done.err
+    assert "4 of " in done.out
     assert (out / "model.safetensors").is_file()
+    assert (out / "2_Dense" / "model.safetensors").is_file()
     assert "without labels" in (out / "README.md").read_text()
     assert "made smaller" in page.read_text()
     refused = layerprobe("shrink", pair[1], *how, "--epochs", "2", "--out", out)

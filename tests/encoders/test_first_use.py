@@ -86,12 +86,13 @@ def test_models_are_loaded_in_one_place() -> None:
         if " load_encoder(" in path.read_text(encoding="utf-8").replace("def load_encoder(", "")
     }
     # the doctor looks itself, what was exported is held against the model that it comes from, and the first blocks of a
-    # model that is embedded block by block are looked at by who asked for them
+    # model that is embedded block by block are looked at by who asked for them, as is a model that is being trained
     assert calls == {
         "layerprobe/encoders/blockwise.py",
         "layerprobe/encoders/options.py",
         "layerprobe/extraction/doctor.py",
         "layerprobe/export/checkpoint.py",
+        "layerprobe/trainer.py",
     }
 
 

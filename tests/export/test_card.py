@@ -20,6 +20,7 @@ from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.layout import Layout
 from layerprobe.export.run import export_model
 from layerprobe.metrics.seeds import seed_scores
+from layerprobe.scoring.values import LayerScores
 from layerprobe.study.values import Study
 from tests.models import save_tiny
 
@@ -46,6 +47,36 @@ def test_front_matter() -> None:
     assert data["pipeline_tag"] == "sentence-similarity"
     assert data["base_model"] == "org/model"
     assert {"sentence-transformers", "layerprobe"} <= set(data["tags"])
+
+
+def test_scores_of_the_weights_are_in_the_form_of_the_hub() -> None:
+    tuned = dataclasses.replace(TRAINING, data="/home/someone/stsb", tested={"spearman": 70.12345, "pearson": 69.0})
+    (entry,) = ModelCard(card(described("org/encoder"), 2, LAYOUT, training=tuned)).data.to_dict()["model-index"]
+    assert entry["name"] == "encoder-layer-2"
+    (result,) = entry["results"]
+    assert result["task"] == {"type": "sentence-similarity"}
+    assert result["dataset"] == {"type": "stsb", "name": "stsb", "split": "test"}
+    assert result["metrics"] == [
+        {"type": "spearmanr", "value": 70.1235, "name": "Spearman x 100"},
+        {"type": "pearsonr", "value": 69.0, "name": "Pearson x 100"},
+    ]
+    classes = dataclasses.replace(TRAINING, tested={"macro f1": 55.0})
+    (entry,) = front_matter(card(described("org/model"), 2, LAYOUT, training=classes))["model-index"]
+    assert entry["results"][0]["task"]["type"] == "feature-extraction"
+    assert entry["results"][0]["metrics"][0]["type"] == "macro_f1"
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_weights_that_were_not_trained_have_the_scores_of_their_layer(split: str) -> None:
+    study = study_of(described("org/model"))
+    metrics = {"spearman": tuple(50.0 + layer for layer in range(study.comparison.model.n_layers))}
+    scores = LayerScores(split=split, method="cosine", primary="spearman", metrics=metrics)
+    data = front_matter(card(described("org/model"), 2, LAYOUT, study=dataclasses.replace(study, zero_shot=scores)))
+    if split == "validation":
+        assert "model-index" not in data, "what chose a layer says too much of it"
+    else:
+        assert data["model-index"][0]["results"][0]["metrics"][0]["value"] == 52.0
+    assert "model-index" not in front_matter(card(described("org/model"), 2, LAYOUT))
 
 
 def test_the_base_model_of_random_weights_is_the_one_that_was_named() -> None:

@@ -248,7 +248,7 @@ def test_modules_before_the_pooling_that_change_its_width(kind: str, tmp_path: P
     ("change", "words"),
     [
         ({"type": "own_code.Head"}, r"is made of own_code\.Head, of which an export cannot be made: expected Transf"),
-        ({"path": "../../elsewhere"}, r"is made of .*Normalize, of which an export cannot be made"),
+        ({"path": "../../elsewhere"}, r"made of .*Normalize in '../../elsewhere', of which an export cannot be made"),
     ],
 )
 def test_modules_that_cannot_be_kept(change: dict[str, str], words: str, tmp_path: Path) -> None:

@@ -87,7 +87,17 @@ def test_two_share_a_letter_if_and_only_if_they_do_not_differ(
 
 def test_more_groups_than_letters_have_numbers() -> None:
     letters = compact_letters(~np.eye(60, dtype=bool), [float(-i) for i in range(60)])
-    assert letters == tuple(str(i) for i in range(1, 61))
+    assert letters[:2] + letters[51:54] == ("a", "b", "Z", "a1", "b1")
+    assert len(set(letters)) == 60
+
+
+def test_there_are_not_as_many_letters_as_largest_groups() -> None:
+    """Eight pairs of equals, each pair apart from nobody but itself: by inserting and absorbing 2^8 groups."""
+    different = np.kron(np.eye(8), 1 - np.eye(2)).astype(bool)
+    letters = compact_letters(different, [float(-i) for i in range(16)])
+    for i, j in itertools.combinations(range(16), 2):
+        assert bool(set(letters[i]) & set(letters[j])) == (not different[i, j])
+    assert len(set("".join(letters))) <= 40
 
 
 def test_pairs_are_compared_and_not_single_scores() -> None:
@@ -129,13 +139,13 @@ def flat_world(rng: np.random.Generator, m: int, n: int, metric: str) -> bool:
 
 @pytest.mark.parametrize(("metric", "n"), [("accuracy", 200), ("spearman", 200)])
 def test_in_a_flat_world_no_two_differ(metric: str, n: int) -> None:
-    rng, worlds = np.random.default_rng(7), 60
+    rng, worlds = np.random.default_rng(7), 40
     false = sum(flat_world(rng, 9, n, metric) for _ in range(worlds))
-    assert false <= 8, "P(more of 60 at 5 %) is 0.003"
+    assert false <= 6, "P(more of 40 at 5 %) is 0.003"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [60, 300, 1379])
+@pytest.mark.parametrize("n", [60, 300])
 @pytest.mark.parametrize("m", [2, 12, 40])
 @pytest.mark.parametrize("metric", ["accuracy", "spearman"])
 def test_letters_keep_their_level(metric: str, m: int, n: int) -> None:

@@ -86,6 +86,6 @@ def test_a_first_layer_that_is_the_same_everywhere_is_left_out(tmp_path: Path) -
 
 def test_a_kind_without_outputs_by_item_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task, own = task_of(tmp_path, "triplets"), KINDS["triplets"]
-    monkeypatch.setattr(type(KINDS), "__getitem__", lambda _, name: dataclasses.replace(own, outputs=None))
+    monkeypatch.setattr("layerprobe.probing.models.KINDS", {"triplets": dataclasses.replace(own, outputs=None)})
     with pytest.raises(DataError, match="a kind of task that gives outputs by item, got triplets: use `score`"):
         lp.probe(MODEL, task)

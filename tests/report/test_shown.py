@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import layerprobe
@@ -32,7 +33,7 @@ from layerprobe.results.page import render
 from layerprobe.results.shown import PAGES, Shown, make_page
 from layerprobe.results.table import Table
 from layerprobe.scoring.across import across_tasks
-from layerprobe.scoring.values import AcrossTasks, TaskScores
+from layerprobe.scoring.values import AcrossTasks, LayerOfModel, ScoresOfModels, TaskScores
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.study.values import Prediction
@@ -124,6 +125,38 @@ def across() -> AcrossTasks:
     return across_tasks(model("org/a", 12), tasks)
 
 
+def models(hostile: str = "google/electra-base-discriminator") -> ScoresOfModels:
+    described = (model(hostile, 12), model("org/b", 6))
+    rng = np.random.default_rng(0)
+    rows = [(i, layer) for i, each in enumerate(described) for layer in range(each.n_layers)]
+    scores = [60 + 2 * layer + float(rng.normal()) for _, layer in rows]
+    return ScoresOfModels(
+        models=described,
+        task=HOSTILE,
+        task_digest="0" * 64,
+        kind="sts",
+        split="test",
+        method="cosine",
+        primary="spearman",
+        n_items=1379,
+        unit="pair",
+        level=0.9,
+        warnings=(hostile,),
+        layers=tuple(
+            LayerOfModel(
+                model=i,
+                layer=layer,
+                score=score,
+                interval=(score - 1, score + 1.5),
+                letters="ab" if layer == 3 else "a" if layer > 3 else "b",
+                parameters=described[i].parameters[layer],
+                milliseconds=None if hostile == HOSTILE else 1.0 + layer,
+            )
+            for (i, layer), score in zip(rows, scores, strict=True)
+        ),
+    )
+
+
 def run() -> FineTuningRun:
     found = STUDIES["found"]().finding
     assert found is not None
@@ -166,6 +199,8 @@ CASES: dict[str, Callable[[], Shown]] = {
     "scans": lambda: tuned(joint_run()),
     "retrieval": retrieval,
     "several tasks": across,
+    "several models": models,
+    "several models, hostile": lambda: models(HOSTILE),
     "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
     "profile": profile,
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),
@@ -318,6 +353,7 @@ def test_names_cannot_add_elements_to_any_page() -> None:
     makers: list[Callable[[str], Shown]] = [
         lambda name: dataclasses.replace(STUDIES["plain"]().comparison, model=model(name, 12), warnings=(name,)),
         lambda name: dataclasses.replace(retrieval(name), warnings=(name,)),
+        lambda name: dataclasses.replace(models(), models=(model(name, 12), model("org/b", 6)), task=name),
     ]
     for make in makers:
         tags = [[tag for tag, _ in Page(render(make_page(make(name)))).elements] for name in (HOSTILE, "harmless")]

@@ -8,8 +8,8 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import Schedule, gain_of_run, gain_of_scan, gain_of_seeds, next_run
-from layerprobe.search.posterior import posterior
+from layerprobe.search.plan import LOOKING, Schedule, gain_of_run, gain_of_scan, gain_of_seeds, next_run
+from layerprobe.search.posterior import NOTHING, posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import World, search, world
 
@@ -111,6 +111,20 @@ def test_without_a_scan_it_begins_where_the_readings_say(
     after = next_run(failed, SearchSettings(budget=0.3)).run
     assert after is not None
     assert after.layer == first - 1
+
+
+def test_infonce_is_trusted_more_where_to_look_than_in_what_is_said() -> None:
+    scores = runs_of((8, 70.0), (4, 70.0), (2, 69.0))
+    rising = Evidence(n_blocks=8, scores=scores, infonce=tuple(layer / 2 for layer in range(9)), first_layer=1)
+
+    def promised(nothing: float) -> int:
+        known = posterior(rising, nothing=nothing)
+        return max(rising.choices, key=lambda layer: gain_of_run(known, layer) / (layer + 1))
+
+    run = next_run(rising).run
+    assert run is not None
+    assert (run.layer, promised(LOOKING), promised(NOTHING)) == (6, 6, 1)
+    assert answer(rising).layers[6].mean == posterior(rising, nothing=NOTHING).means[6]
 
 
 def test_a_layer_that_the_scan_lacks_is_left_to_its_neighbours() -> None:

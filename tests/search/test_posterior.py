@@ -69,8 +69,8 @@ def set_grid(monkeypatch: pytest.MonkeyPatch, **grid: tuple[float, ...]) -> None
 
 def test_the_closed_form_equals_conditioning(monkeypatch: pytest.MonkeyPatch) -> None:
     set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SCAN_SPREADS=(1.5,), SEED_SDS=(0.6,))
-    monkeypatch.setattr(model, "NOTHING", 0.0)
-    known, (mean, covariance, _) = posterior(some_evidence()), by_conditioning(some_evidence(), 2.0, 0.3, 1.5, 0.6)
+    known = posterior(some_evidence(), nothing=0.0)
+    mean, covariance, _ = by_conditioning(some_evidence(), 2.0, 0.3, 1.5, 0.6)
     np.testing.assert_allclose(known.means, mean, rtol=1e-9)
     np.testing.assert_allclose(known.covariance, covariance, atol=1e-7)
 
@@ -78,7 +78,6 @@ def test_the_closed_form_equals_conditioning(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_posterior_is_the_mixture_over_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     grid = {"SPREADS": (1.0, 4.0), "LENGTHS": (0.2, 0.5), "SCAN_SPREADS": (0.5, 2.0), "SEED_SDS": (0.3, 1.0)}
     set_grid(monkeypatch, **grid)
-    monkeypatch.setattr(model, "NOTHING", 0.0)
     weights, means, seconds = [], [], []
     for spread, length, scan_spread, seed_sd in product(*grid.values()):
         mean, covariance, density = by_conditioning(some_evidence(), spread, length, scan_spread, seed_sd)
@@ -88,7 +87,7 @@ def test_the_posterior_is_the_mixture_over_the_grid(monkeypatch: pytest.MonkeyPa
         means.append(mean)
         seconds.append(covariance + np.outer(mean, mean))
     total = np.average(means, axis=0, weights=weights)
-    known = posterior(some_evidence())
+    known = posterior(some_evidence(), nothing=0.0)
     np.testing.assert_allclose(known.means, total, atol=2e-2)  # what weighs less than a thousandth is left out
     expected = np.average(seconds, axis=0, weights=weights) - np.outer(total, total)
     np.testing.assert_allclose(known.covariance, expected, atol=5e-2)
@@ -170,14 +169,12 @@ def test_one_score_says_nothing_about_differences() -> None:
     assert known.chances_within(0.0).sum() == pytest.approx(1.0)
 
 
-def test_a_score_and_infonce_say_what_to_expect_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_and_infonce_say_what_to_expect_elsewhere() -> None:
     evidence = Evidence(n_blocks=4, scores=(Score(layer=3, seed=0, value=70.0),), infonce=(5.0, 1.0, 1.0, 2.0, 2.0))
     means = posterior(evidence).means
     # 3 points a nat, or none: both are as likely
     np.testing.assert_allclose(means[1:], [68.5, 68.5, 70.0, 70.0], atol=0.01)
-    monkeypatch.setattr(model, "NOTHING", 0.0)
-    np.testing.assert_allclose(posterior(evidence).means[1:], [67.0, 67.0, 70.0, 70.0], atol=0.01)
-    monkeypatch.undo()
+    np.testing.assert_allclose(posterior(evidence, nothing=0.0).means[1:], [67.0, 67.0, 70.0, 70.0], atol=0.01)
     refuted = (*evidence.scores, *(Score(layer=1, seed=seed, value=71.0) for seed in range(5)))
     assert posterior(replace(evidence, scores=refuted)).means[2] > 69, "expected scores to count for more"
     flat = replace(evidence, infonce=(0.0,) * 5)

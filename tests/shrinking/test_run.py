@@ -18,6 +18,7 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
+from layerprobe.files.images import ImageItem
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning import epochs, plan
 from layerprobe.finetuning.saved import MODEL
@@ -32,6 +33,7 @@ from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Loss, Shrunk
 from layerprobe.tasks.values import Task
+from tests.images import digit_folder, save_vision
 from tests.models import save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
@@ -174,6 +176,12 @@ def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: p
     assert len(result.ways) == len(result.front)
     assert "plot-front" in result.save_html(tmp_path / "front.html", plotly="cdn").read_text()
     assert from_json(Shrunk, result.to_json()) == result
+
+
+def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:
+    images = [ImageItem.of_file(path) for path in sorted(digit_folder(tmp_path / "digits", n=60).rglob("*.png"))]
+    with pytest.raises(DataError, match="expected a model of texts on a CPU to measure backends"):
+        shrink(save_vision("vit", tmp_path / "model"), images, size=1, front=True, protocol=PROTOCOL)
 
 
 def test_after_fine_tuning_both(folder: str) -> None:

@@ -22,12 +22,13 @@ from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamples
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine import products
 from layerprobe.similarity.engine import tiles as engine_tiles
-from layerprobe.similarity.engine.features import MOMENT_SAMPLES, feature_sums
-from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, linear_gram
+from layerprobe.similarity.engine.features import feature_sums
+from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, keep_above, linear_gram, tiles
 from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _full_precision, sums_of
 from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
+from layerprobe.similarity.engine.tiles import MOMENT_SAMPLES
 from layerprobe.similarity.grams import rbf_sigma_squared
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from tests.similarity import oracle
@@ -240,6 +241,29 @@ def test_negative_values_are_kept() -> None:
 # ---- how it is computed does not matter ------------------------------------------------------------------------
 
 
+@given(n=st.integers(4, 90), tile=st.integers(1, 100))
+@quick
+def test_every_pair_of_samples_is_above_the_diagonal_of_one_tile(n: int, tile: int) -> None:
+    found = torch.zeros(n, n)
+    for rows, columns in tiles(n, tile):
+        some = torch.ones(rows.stop - rows.start, columns.stop - columns.start)
+        keep_above(some, rows, columns)
+        found[rows, columns] += some
+    np.testing.assert_array_equal(found, np.triu(np.ones((n, n)), k=1))
+
+
+@debiased
+@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.parametrize("shape", [(1, 9), (13, 13), (9, 2), (3, 17)])
+def test_maps_of_many_layers_are_those_of_the_definitions(measure: CKA, per_sample: bool, shape: tuple) -> None:
+    """Small products are made of more layers than there are, where that is faster."""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(40, 3))
+    models = [[shared @ rng.normal(size=(3, 5)) + rng.normal(size=(40, 5)) for _ in range(size)] for size in shape]
+    found = values(models, [measure], tile=16, per_sample=per_sample)[0]
+    np.testing.assert_allclose(found, oracle.cka_map(*models, measure), rtol=0, atol=1e-12)
+
+
 @debiased
 @pytest.mark.parametrize("tile", [3, 7, 33, 66, 67, 68, 1000])
 def test_tiles_change_nothing(measure: CKA, tile: int, models: list) -> None:
@@ -287,12 +311,16 @@ def test_both_paths_give_the_same(dtype: type, tolerance: float, normalize: Any,
         np.testing.assert_allclose(psi, expected, rtol=0, atol=100 * tolerance * np.abs(expected).max())
 
 
-def test_fourth_moments_of_many_samples_are_those_of_some() -> None:
+def test_fourth_moments_of_many_samples_are_those_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     given = named([[X, np.tanh(X)] for X in related(rng, 3 * MOMENT_SAMPLES, 6, 4)])
-    gram, features = (sums_of(given, [LINEAR], [(0, 1)], path=path)[LINEAR, (0, 1)] for path in ("gram", "features"))
-    parts, expected = (pair_variance(s.pair, s.rows, s.columns) for s in (features, gram))
-    np.testing.assert_allclose(parts, expected, rtol=0.1)
+    of_some = [sums_of(given, [LINEAR], [(0, 1)], path=path)[LINEAR, (0, 1)] for path in ("gram", "features")]
+    monkeypatch.setattr(engine_tiles, "MOMENT_SAMPLES", 3 * MOMENT_SAMPLES)
+    of_all = sums_of(given, [LINEAR], [(0, 1)], path="gram")[LINEAR, (0, 1)]
+    expected = pair_variance(of_all.pair, of_all.rows, of_all.columns)
+    for sums in of_some:
+        np.testing.assert_allclose(pair_variance(sums.pair, sums.rows, sums.columns), expected, rtol=0.1)
+        assert (pair_variance(sums.pair, sums.rows, sums.columns) != expected).all()
 
 
 @debiased
@@ -561,7 +589,7 @@ def test_many_samples_are_read_block_by_block(per_sample: bool) -> None:
     assert X.longest <= BLOCK
     assert Y.longest <= BLOCK
     # Vectors over samples are made; n x d numbers are not, let alone n x n.
-    assert made.numel == (2 * (MOMENT_SAMPLES // 2) ** 2 if per_sample else n) < n * d
+    assert made.numel == (2 * STRIP * (MOMENT_SAMPLES // 4) ** 2 if per_sample else n) < n * d
     assert peak < 4 * n * d
     assert found == pytest.approx(cka_by_features(X[0:n], Y[0:n]), abs=1e-6)
 
@@ -574,7 +602,7 @@ def test_gram_matrices_are_never_whole(measure: CKA) -> None:
         value(X, Y, measure, path="gram", tile=tile, per_sample=True)
     assert max(X.longest, Y.longest) <= BLOCK
     if measure.kernel == "linear":
-        assert made.numel == max(2 * tile**2, BLOCK * (d + 2))
+        assert made.numel == max(2 * STRIP * tile**2, BLOCK * (d + 2))
     else:
         # The median is taken over all distances of some samples.
         assert made.numel <= MEDIAN_SAMPLES * (MEDIAN_SAMPLES - 1) / 2 < n**2 / 2
@@ -631,16 +659,13 @@ def test_products_are_those_of_float64(shape: tuple[int, int, int], precision: s
     m, n, k = shape
     rng = np.random.default_rng(0)
     left, right = (rng.normal(size=(rows, 2 * k)).astype(np.float32)[:, ::2] for rows in (m, n))
-    of_rows, of_columns = (torch.from_numpy(rng.normal(size=rows).astype(np.float32)) for rows in (m, n))
+    bias = torch.from_numpy(rng.normal(size=n).astype(np.float32))
     expected = left.astype(np.float64) @ right.T.astype(np.float64)
     strided = torch.from_numpy(left), torch.from_numpy(right)
     whole = strided[0].contiguous(), strided[1].contiguous()
-    added = of_rows, of_columns
     with _full_precision():
         for sides in (whole, strided):
-            found = inner_products(*sides), inner_products(*sides, out=torch.empty(m, n))
-            more = inner_products(*sides, added=added), inner_products(*sides, added=added, out=torch.empty(m, n))
-            for values in (*found, *(value - of_rows[:, None] - of_columns for value in more)):
+            for values in (inner_products(*sides), inner_products(*sides, bias=bias) - bias):
                 assert values.dtype == torch.float32
                 # bfloat16 would be off by 1e-3 of a root.
                 np.testing.assert_allclose(values, expected, rtol=0, atol=1e-5 * np.sqrt(k))

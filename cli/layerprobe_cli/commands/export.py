@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 import typer
 
 from layerprobe.results.table import named_values
-from layerprobe_cli.options import check_depth, new_folder
+from layerprobe_cli.options import check_depth, new_folder, option
 from layerprobe_cli.output import Output
+
+HUB = "Hugging Face Hub"
 
 
 def _in_depth(context: typer.Context, layer: int | None) -> int | None:
@@ -60,21 +62,35 @@ def export(
         Path | None, typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
+    push_to_hub: Annotated[
+        str | None,
+        option(HUB, metavar="USER/NAME", help="Upload the folder to this repository, too; an export at OUT as it is."),
+    ] = None,
+    public: Annotated[
+        bool, option(HUB, "--public", help="Everybody may see the repository; by default it is made private.")
+    ] = False,
+    revision: Annotated[str | None, option(HUB, help="The branch, made if needed.", show_default="main")] = None,
+    commit_message: Annotated[str | None, option(HUB, help="Of the commit.", show_default="what was exported")] = None,
 ) -> None:
     """Write a truncated model as a folder that others load.
 
     transformers and sentence-transformers load it. It is loaded back and compared with the layer's own embeddings
-    before it gets its name.
+    before it gets its name. With --push-to-hub it is uploaded, by the token of HF_TOKEN or of `hf auth login`.
 
     Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
     """
     from layerprobe.study.files import read_study
 
+    if push_to_hub is None and (public or revision is not None or commit_message is not None):
+        raise typer.BadParameter("expected --push-to-hub USER/NAME with --public, --revision and --commit-message")
     evidence = None if study is None else read_study(study)
 
     # only now: an error in the study needs no torch
     from layerprobe.encoders.model import Model
+    from layerprobe.export.hub import Push
     from layerprobe.export.run import export_model
+
+    push = push_to_hub and Push(repo=push_to_hub, public=public, revision=revision, message=commit_message)
 
     result = export_model(
         Model(
@@ -84,6 +100,7 @@ def export(
         layer=layer,
         study=evidence,
         overwrite=overwrite,
+        push_to_hub=push or None,
     )
     output.notes((), result.warnings)
     shown = {
@@ -98,5 +115,6 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": (f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings")
         + (", compared with the source's own encode" if result.compared_with == "source" else ""),
+        **({"uploaded": result.uploaded} if result.uploaded else {}),
     }
     output.result(shown, named_values(shown, "Export"), as_json=result)

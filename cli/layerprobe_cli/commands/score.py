@@ -27,6 +27,7 @@ from layerprobe_cli.output import Output
 from layerprobe_cli.tables import check_threshold
 
 if TYPE_CHECKING:
+    from layerprobe.encoders.loading import Checkpoint
     from layerprobe.kinds.retrieval.items import RetrievalTask
     from layerprobe.metrics.names import Split
     from layerprobe.results.table import Table
@@ -45,7 +46,8 @@ def score(
     report: Report,
     output: Output,
     others: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL2]...", help="Further models, of a retrieval task.")
+        list[str] | None,
+        typer.Argument(metavar="[MODEL2]...", help="Further models on the same task, compared layer by layer."),
     ] = None,
     split: Annotated[
         str | None,
@@ -76,18 +78,25 @@ def score(
             metavar="FOLDER", help="Write results in mteb's layout, every layer as an experiment of the model."
         ),
     ] = None,
+    timed: Annotated[
+        bool, typer.Option("--time/--no-time", help="Measure how long one text takes at each layer of several models.")
+    ] = True,
     level: Level = LEVEL,
     fail_below: FailBelow = None,
 ) -> None:
-    """Score each layer on a task without fine-tuning, or on several.
+    """Score each layer on a task without fine-tuning, or on several; or the layers of several models on one task.
 
     By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR and recall@10;
     documents with summaries by the sentences that are central and those that a probe chooses. Of several tasks, it
-    finds the one layer that does best on all. Embeddings are kept on disk: another call needs no pass of the model.
+    finds the one layer that does best on all. Of several models, letters say which layers of which models are
+    statistically tied, and what each costs stands next to its score. Embeddings are kept on disk: another call needs no
+    pass of the model.
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb -t sick.tsv --mteb .[/bold]
+
+    Example:  [bold]layerprobe score all-MiniLM-L6-v2 all-mpnet-base-v2 -t stsb --report models.html[/bold]
 
     Example:  [bold]layerprobe score intfloat/e5-small -t scifact/ --query-prompt "query: " --document-prompt
     "passage: "[/bold]
@@ -98,7 +107,7 @@ def score(
     if layer_means and split not in (None, "test"):
         raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
     settings = source.all_settings()
-    run = _Scoring(models, extraction, report, output, level)
+    run = _Scoring(models, extraction, report, output, level, timed)
     searched = ranking or relevant_from is not None or old == "retrieve"
     unread = sorted(given_options(context, TaskSource) - READ_OF_COLLECTIONS)
     if searched and unread:
@@ -134,9 +143,11 @@ def _score(
     if split not in (None, "validation", "test", "all"):
         raise typer.BadParameter(f"expected validation, test or all for --split, got {split!r}")
     tasks = [load_settings(each) for each in source.all_settings()]
-    if len(run.models) > 1 and tasks[0].kind != RETRIEVAL:
-        raise typer.BadParameter("expected one model, or a retrieval task: `layerprobe compare` takes several models")
     whole: Any = split
+    if len(run.models) > 1 and (len(tasks) > 1 or layer_means or mteb is not None):
+        raise typer.BadParameter("expected one model with several tasks, --layer-means or --mteb, got several models")
+    if len(run.models) > 1 and tasks[0].kind != RETRIEVAL:
+        return run.by_models(tasks[0], whole)
     if several or len(tasks) > 1 or mteb is not None:
         if split == "all":
             raise typer.BadParameter("expected validation or test for --split of several tasks, got all")
@@ -170,6 +181,7 @@ class _Scoring:
     report: Report
     output: Output
     level: float
+    timed: bool
 
     def layers(self, task: Task, split: TextSplit | None, *, layer_means: bool) -> float:
         # only now: an error in the data needs no torch
@@ -211,11 +223,32 @@ class _Scoring:
                 typer.echo(f"Results: {n_files} files below {mteb / 'results'}")
         return result.layers[-1].mean
 
+    def by_models(self, task: Task, split: TextSplit | None) -> float:
+        # only now: an error in the data needs no torch
+        from layerprobe.extraction.readability import data_quality
+        from layerprobe.profiling.run import milliseconds
+        from layerprobe.scoring.models import score_models
+
+        with self.output.progress(self.level):
+            checkpoints, scored = self._resolved(), split or task.scored
+            read = [said for each in checkpoints for said in data_quality(each, task, scored=scored).warnings]
+            told = tuple(dict.fromkeys((*task.warnings, *read)))
+            self.output.notes(task.notes, told)
+            result = score_models(checkpoints, task, split=split, timing=milliseconds if self.timed else None)
+        self.output.notes((), [said for said in result.warnings if said not in told])
+        self.output.result(result, result.table, result.sentence)
+        best = self.models[result.best_of_each[0].model]
+        self.report.write(self.output, result, warnings=told, commands=[command("find", best, "-t", task.name)])
+        return result.of_model(0)[-1].score
+
+    def _resolved(self) -> list[Checkpoint]:
+        loadings = [self.extraction, *([self.extraction.without_name()] * (len(self.models) - 1))]
+        return [loading.resolve(name) for loading, name in zip(loadings, self.models, strict=True)]
+
     def retrieval(self, task: RetrievalTask, source: TaskSources, ranking: Literal["cosine", "dot"]) -> float:
         from layerprobe.kinds.retrieval.untrained import retrieve
 
-        loadings = [self.extraction, *([self.extraction.without_name()] * (len(self.models) - 1))]
-        checkpoints = [loading.resolve(name) for loading, name in zip(loadings, self.models, strict=True)]
+        checkpoints = self._resolved()
         prompts = {"query_prompt": source.query_prompt, "document_prompt": source.document_prompt}
         with self.output.progress(self.level):
             scores = [retrieve(checkpoint, task, ranking=ranking, **prompts) for checkpoint in checkpoints]

@@ -24,7 +24,6 @@ QUESTION_ANSWERING = Kind(
     loss="layerprobe.kinds.answers.loss:AnswerSpan",
     zero_shot="own",
     untrained="layerprobe.kinds.answers.untrained:answer_probe",
-    outputs="layerprobe.kinds.answers.untrained:answer_outputs",
     one_target=True,
     items="layerprobe.kinds.answers.items:Questions",
     loader="layerprobe.kinds.answers.loading:load_questions",

@@ -32,8 +32,9 @@ from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, win
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import LayerOutputs
+from layerprobe.scoring.zero_shot import kept_scores, layer_scores
 from layerprobe.store.store import Store
+from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
 from layerprobe.versions import ANSWER_PROBE_VERSION
 
@@ -60,16 +61,8 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
     settings = [options.max_length, options.prompt, options.dtype, options.norm, options.attn]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
-    if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
+    if (kept := kept_scores(store, KEPT, key)) is not None:
         return kept
-    scores = answer_outputs(checkpoint, task, split=split).scored(task, split)
-    store.save_result(KEPT, key, scores)
-    return scores
-
-
-def answer_outputs(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerOutputs:
-    """Return the best spans of every question by the probe, see `answer_probe`."""
-    options = checkpoint.settled
     encoder = load(checkpoint)
     validation = cast(Questions, task.validation).gold
     chosen = split == "validation" or not validation.answerable.all()
@@ -87,12 +80,14 @@ def answer_outputs(checkpoint: Checkpoint, task: Task, *, split: Split) -> Layer
 
     weights = _fitted(encoder, windows["train"], cast(Questions, task.train), options, passed)
     outputs = {name: _spans(encoder, windows[name], weights, options, passed) for name in dict.fromkeys(names[1:])}
-    thresholds = [
-        answer_threshold(outputs["validation"][layer], validation) if chosen else ALWAYS
-        for layer in range(len(outputs[split]))
-    ]
     gold = cast(Questions, task.split(split)).gold
-    return LayerOutputs(by_layer=outputs[split], gold=gold, thresholds=thresholds, method="probe")
+    by_layer = []
+    for layer, of_layer in enumerate(outputs[split]):
+        threshold = answer_threshold(outputs["validation"][layer], validation) if chosen else ALWAYS
+        by_layer.append(evaluate_outputs(task.kind, of_layer, gold, threshold=threshold))
+    scores = layer_scores(task, split, "probe", by_layer, first_layer=0)
+    store.save_result(KEPT, key, scores)
+    return scores
 
 
 def _windowed(encoder: Encoder, items: Questions, options: Settled) -> Windows:

@@ -25,6 +25,7 @@ RETRIEVAL = Kind(
     loss="layerprobe.kinds.retrieval.loss:MultipleNegatives",
     zero_shot="own",
     untrained="layerprobe.kinds.retrieval.untrained:untrained_retrieval",
+    outputs="layerprobe.kinds.retrieval.untrained:closest",
     items="layerprobe.kinds.retrieval.items:RetrievalItems",
     item="query",
     loader="layerprobe.kinds.retrieval.loading:load_retrieval_task",

@@ -12,11 +12,12 @@ from layerprobe.context import current, report
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
-from layerprobe.kinds.retrieval.metrics import float32_rows, ranking_metrics, relevant_ranks
+from layerprobe.kinds.retrieval.metrics import closest_documents, float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
+from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, bounded
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import layer_scores, naming_layer
+from layerprobe.scoring.zero_shot import Rows, layer_scores, naming_layer
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Task, TextSplit
@@ -34,10 +35,19 @@ def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: TextSplit)
     assert isinstance(items, RetrievalItems)
     scores = score_queries(embeddings, items)
     by_layer = [
-        Evaluation(metrics={metric: _mean_of(scores[metric][layer]) for metric in LISTED_METRICS})
+        Evaluation(
+            metrics={metric: _mean_of(scores[metric][layer]) for metric in LISTED_METRICS},
+            influences=mean_influences(scores[LISTED_METRICS[0]][layer]) if current().by_item else None,
+        )
         for layer in range(embeddings.n_layers)
     ]
     return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+
+
+def closest(values: NDArray[np.float32], rows: Rows, items: RetrievalItems) -> Values:
+    """Return the closest documents of every query by (text, width) embeddings, see `closest_documents`."""
+    queries, documents = (rows(texts) for texts in (items.query_texts, items.document_texts))
+    return closest_documents(values, queries, documents, np.array(items.own), name="the embeddings")
 
 
 def retrieve(

@@ -19,7 +19,7 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import Centrality, LayerScores, SummaryMethod, SummaryScores
-from layerprobe.scoring.zero_shot import LayerOutputs
+from layerprobe.scoring.zero_shot import Rows, layer_scores
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -66,21 +66,13 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
 
 def central_sentences(model: ModelLike, task: Task, *, split: TextSplit = "test") -> LayerScores:
     """Return the ROUGE of the most central sentences by layer, without training; the arguments are those of `score`."""
-    return central_outputs(model, task, split=split).scored(task, split)
-
-
-def central_outputs(model: ModelLike, task: Task, *, split: TextSplit = "test") -> LayerOutputs:
-    """Return the centrality of sentences by layer; the arguments are those of `score`."""
     checkpoint, items = resolve_checkpoint(model), _items(task, split)
     embeddings = extract_split(checkpoint, task, split)
-    by_layer = [_central(embeddings, layer, items, "degree") for layer in range(embeddings.n_layers)]
-    return LayerOutputs(
-        by_layer=by_layer,
-        gold=items,
-        thresholds=[None] * len(by_layer),
-        method="centrality",
-        first_layer=embeddings.first_layer,
-    )
+    by_layer = [
+        evaluate_outputs(task.kind, central(embeddings.measured(layer), embeddings.rows, items), items)
+        for layer in range(embeddings.n_layers)
+    ]
+    return layer_scores(task, split, "centrality", by_layer, embeddings.first_layer)
 
 
 def summarize(model: ModelLike, task: Task) -> SummaryScores:
@@ -161,7 +153,9 @@ def _outputs(
     splits: tuple[Split, Split] = ("validation", "test")
     for by in get_args(Centrality):
         if method == by:
-            validation, test = (_central(embedded[split], layer, items[split], by) for split in splits)
+            validation, test = (
+                central(embedded[split].measured(layer), embedded[split].rows, items[split], by) for split in splits
+            )
             return validation, test
     train = LOGISTIC.features(_sentences(embedded["train"], layer, items["train"]), None)
     both = [LOGISTIC.features(_sentences(embedded[split], layer, items[split]), None) for split in splits]
@@ -170,8 +164,9 @@ def _outputs(
     return items["validation"].arranged(probabilities[:n]), items["test"].arranged(probabilities[n:])
 
 
-def _central(embeddings: Embeddings, layer: int, items: SummaryItems, by: Centrality) -> Array:
-    values = _sentences(embeddings, layer, items)
+def central(values: NDArray[np.float32], rows: Rows, items: SummaryItems, by: Centrality = "degree") -> Array:
+    """Return how central the sentences of all documents are, of (text, width) embeddings; see `centrality`."""
+    values = values[rows(items.sentences)]
 
     def documents() -> Iterator[Array]:
         start = 0

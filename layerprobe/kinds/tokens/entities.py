@@ -65,7 +65,6 @@ ENTITIES = Kind(
     zero_shot="own",
     probe="layerprobe.scoring.probes:LOGISTIC",
     untrained="layerprobe.kinds.tokens.untrained:score_words",
-    outputs="layerprobe.kinds.tokens.untrained:word_outputs",
     one_target=True,
     target_columns=TAG_COLUMNS,
     read_label=bio_tag,

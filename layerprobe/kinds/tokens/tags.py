@@ -42,7 +42,6 @@ TAGS = Kind(
     zero_shot="own",
     probe="layerprobe.scoring.probes:LOGISTIC",
     untrained="layerprobe.kinds.tokens.untrained:score_words",
-    outputs="layerprobe.kinds.tokens.untrained:word_outputs",
     one_target=True,
     target_columns=TAG_COLUMNS,
     items="layerprobe.kinds.tokens.items:TaggedSentences",

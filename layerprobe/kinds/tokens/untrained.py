@@ -23,8 +23,9 @@ from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC, logistic_weights
 from layerprobe.scoring.values import LayerScores
-from layerprobe.scoring.zero_shot import LayerOutputs
+from layerprobe.scoring.zero_shot import kept_scores, layer_scores
 from layerprobe.store.store import Store
+from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
 from layerprobe.versions import WORD_PROBE_VERSION
 
@@ -44,24 +45,21 @@ def score_words(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSco
         ModelError: If the model cannot be loaded.
         StoreError: If the store cannot be written.
     """
-    store, key = Store(checkpoint.settled.cache_dir), _key(checkpoint, task, split)
-    if (kept := store.load_result(KEPT, key, LayerScores)) is not None:
-        return kept
-    scores = word_outputs(checkpoint, task, split=split).scored(task, split)
-    store.save_result(KEPT, key, scores)
-    return scores
-
-
-def word_outputs(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerOutputs:
-    """Return the logits of every word by logistic regression on frozen token states, see `score_words`."""
     options = checkpoint.settled
     train, scored = (_sentences(task, each).prompted(options.prompt) for each in ("train", split))
+    store, key = Store(options.cache_dir), _key(checkpoint, task, split)
+    if (kept := kept_scores(store, KEPT, key)) is not None:
+        return kept
     encoder = load(checkpoint)
+    gold = scored.gold
     with part(start=0, share=0.63, whole=1):
         weights = _fitted(encoder, train, options)
     with part(start=0.63, share=0.27, whole=1):
         outputs = _outputs(encoder, scored, weights, options)
-    return LayerOutputs(by_layer=outputs, gold=scored.gold, thresholds=[None] * len(outputs), method="probe")
+    by_layer = [evaluate_outputs(task.kind, each, gold) for each in outputs]
+    scores = layer_scores(task, split, "probe", by_layer, first_layer=0)
+    store.save_result(KEPT, key, scores)
+    return scores
 
 
 Weights = list[tuple[NDArray[np.float32], NDArray[np.float32]]]

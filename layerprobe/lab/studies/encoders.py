@@ -99,8 +99,7 @@ class PlannedEncoder:
     """Fine-tunings of a layer, and scans."""
     steps: int
     gpu_hours: float
-    """Of the runs, estimated: 6 FLOPs a parameter and token of a training step, 2 of an evaluation, at
-    `FLOPS_A_SECOND`; readings are forward passes over some thousand texts, less than one run."""
+    """Of the runs alone: 6 FLOPs a parameter and token of a training step, 2 of an evaluation, at `FLOPS_A_SECOND`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,23 +145,7 @@ class ContestPlan:
 
 
 def load_contest(path: str | Path) -> Contest:
-    """Read a contest from a TOML file; paths in it are relative to the file.
-
-        finetuning_seeds = 3
-        tokens = 38                           # of a text in a batch, for the cost
-        [[models]]
-        id = "google/electra-base-discriminator"
-        family = "rtd"                        # its objective
-        reference = "google-bert/bert-base-cased"
-        blocks = 12
-        parameters = [23.8, 108.9]            # millions, at layer 0 and of the whole
-        [task]                                # as in a lab study
-        source = "stsb"
-        examples = [5749, 1500, 1379]
-        [scans]
-        falling = 2
-        [budget.paper]                        # fields of Protocol; any number of budgets
-        epochs = 10
+    """Read a contest from a TOML file such as the one that comes with layerprobe; paths are relative to the file.
 
     Raises:
         DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.

@@ -18,14 +18,10 @@ from layerprobe.similarity.engine.grams import Gram
 from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer, row_blocks
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
-from layerprobe.similarity.engine.tiles import tile_sums
+from layerprobe.similarity.engine.tiles import MOMENT_SAMPLES, tile_sums
 
 MEMORY = 2**28
 """Bytes of cross-covariances that are accumulated in one pass over the rows."""
-
-MOMENT_SAMPLES = 1024
-"""Fourth moments are exact up to so many samples, and those of the pairs of so many evenly spaced ones beyond: no
-cross-covariance has them, and only the smaller part of a variance follows from them."""
 
 Pair = tuple[int, int]
 Moments = tuple[Array, Array, Array]
@@ -144,7 +140,7 @@ def _moments(
     group = [
         replace(g, offsets=g.offsets[chosen], additive=g.additive[chosen], diagonal=g.diagonal[chosen]) for g in grams
     ]
-    ((own, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 2)
+    ((own, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 4)
     scale = n * (n - 1) / (len(chosen) * (len(chosen) - 1))
     moments = {pair: sums.moments for pair, sums in of_pairs.items() if sums.moments is not None}
     return (

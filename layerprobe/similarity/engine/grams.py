@@ -25,6 +25,10 @@ WIDE = 0.5
 NARROW = 0.25
 """Bandwidth multiplier below which K is no more than e^-8 at the median distance, and float32 loses it."""
 
+STRIP = 5
+"""Tiles of rows whose products with those of another tile are made at once: while a strip is compared with all that
+follow it, its own rows are centred once."""
+
 MEDIAN_SAMPLES = 4096
 """The median distance is exact up to so many samples, and that of so many evenly spaced ones beyond: its error is
 then about 0.1 %, and memory does not grow."""
@@ -108,41 +112,29 @@ def gaussian(scaled: Tensor, *, wide: bool) -> Tensor:
     return scaled.expm1_() if wide else scaled.exp_()
 
 
-def u_centred(products: Tensor, gram: Gram, rows: slice, columns: slice, *, out: Tensor) -> Tensor:
-    """Turn products of factors into a part of the U-centred Gram matrix; linear ones already are, but for the diagonal.
-
-    Rows and columns share their beginning, or no sample.
-    """
+def u_centre(products: Tensor, gram: Gram, rows: slice, columns: slice) -> None:
+    """Turn products with what is added into a part of the U-centred Gram matrix above its diagonal, in their memory."""
     if gram.exponent is not None:
-        gaussian(torch.clamp(products, max=0, out=out).mul_(gram.exponent), wide=gram.wide)
-        out.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
-    elif out is not products:
-        out.copy_(products)
-    if rows.start == columns.start:
-        out[:, : len(out)].fill_diagonal_(0)
-    return out
+        gaussian(products.clamp_(max=0).mul_(gram.exponent), wide=gram.wide)
+        products.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
+    keep_above(products, rows, columns)
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the row and column blocks of the upper triangle, strip by strip of `tile` rows.
+    """Yield the row and column blocks of the upper triangle: `tile` columns by the rows of a strip, strip by strip.
 
-    Blocks on the diagonal are cut into four twice more, and what lies below it is left out.
+    A block that ends on the diagonal has a square of `tile` rows there, half of which is below it.
     """
-    for start in range(0, n, tile):
-        stop = min(start + tile, n)
-        yield from _triangle(start, stop, smallest=-(-tile // 4))
-        for other in range(stop, n, tile):
-            yield slice(start, stop), slice(other, min(other + tile, n))
+    for start in range(0, n, STRIP * tile):
+        for first in range(start, n, tile):
+            last = min(first + tile, n)
+            yield slice(start, min(start + STRIP * tile, last)), slice(first, last)
 
 
-def _triangle(start: int, stop: int, *, smallest: int) -> Iterator[tuple[slice, slice]]:
-    if stop - start <= smallest:
-        yield slice(start, stop), slice(start, stop)
-        return
-    middle = (start + stop) // 2
-    yield from _triangle(start, middle, smallest=smallest)
-    yield slice(start, middle), slice(middle, stop)
-    yield from _triangle(middle, stop, smallest=smallest)
+def keep_above(values: Tensor, rows: slice, columns: slice) -> None:
+    """Set what is not above the diagonal to 0; the columns begin with the rows or later."""
+    if columns.start < rows.stop:
+        values[columns.start - rows.start :].triu_(1)
 
 
 def _offsets(row_sums: Tensor) -> Tensor:
@@ -152,18 +144,19 @@ def _offsets(row_sums: Tensor) -> Tensor:
 
 def _distances(layer: CentredLayer, *, tile: int) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yield the tiles of the squared distances between samples."""
-    halves, read = -layer.squared_norms.to(layer.mean) / 2, StripReader(layer, tile)
+    halves, read = -layer.squared_norms.to(layer.mean) / 2, StripReader(layer, STRIP * tile)
     for rows, columns in tiles(layer.n_samples, tile):
-        products = inner_products(*read(rows, columns), added=(halves[rows], halves[columns]))
+        products = inner_products(*read(rows, columns), bias=halves[columns]).add_(halves[rows, None])
         yield rows, columns, products.mul_(-2).clamp_(min=0)
 
 
 def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
     """Return the median over i < j."""
-    above = [
-        values[np.triu(np.ones(values.shape, dtype=bool), k=1)] if rows == columns else values.reshape(-1)
-        for rows, columns, values in ((rows, columns, tile.cpu().numpy()) for rows, columns, tile in distances)
-    ]
+    above = []
+    for rows, columns, tile in distances:
+        values, first = tile.cpu().numpy(), columns.start - rows.start
+        square = values[first:]
+        above += [values[:first].reshape(-1), square[np.triu(np.ones(square.shape, dtype=bool), k=1)]]
     values, middle = np.concatenate(above), sum(map(len, above)) // 2
     # Not np.median, whose mean of the two is in float32. One rank at a time is ten times as fast in numpy 2.
     values.partition(middle)
@@ -179,9 +172,7 @@ def _row_sums(
     for rows, columns, values in distances:
         for total, (exponent, wide) in zip(sums, kernels, strict=True):
             kernel = gaussian(values * exponent, wide=wide)
-            if rows == columns:
-                kernel.fill_diagonal_(0)
-            else:
-                total[columns] += kernel.sum(dim=0).double().cpu()
+            keep_above(kernel, rows, columns)
+            total[columns] += kernel.sum(dim=0).double().cpu()
             total[rows] += kernel.sum(dim=1).double().cpu()
     return sums

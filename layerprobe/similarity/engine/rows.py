@@ -120,10 +120,10 @@ class _SomeRows:
 
 
 class StripReader:
-    """Centred rows of a layer for one tile after the other; those of the strip in hand are kept."""
+    """Centred rows of a layer for one tile after the other; those of the current strip are kept."""
 
-    def __init__(self, layer: CentredLayer, tile: int, *, keep: bool = True) -> None:
-        self._layer, self._height, self._keep = layer, tile, keep
+    def __init__(self, layer: CentredLayer, height: int, *, keep: bool = True) -> None:
+        self._layer, self._height, self._keep = layer, height, keep
         self._strip, self._rows = slice(0, 0), torch.empty(0)
 
     def __call__(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
@@ -147,7 +147,7 @@ def centred_layers(
     device: torch.device | str = "cpu",
     float64: bool = False,
 ) -> list[CentredLayer]:
-    """Read layers three times: for their means, their scales, and the norms of their rows.
+    """Read layers for their means, for their scales and norms of rows, and once more for the norms of z-scores.
 
     Products are made in float64 where that is requested, a layer is float64, samples are few, or a few rows of a layer
     are much longer than the others, and in float32 otherwise. Sums run over blocks of rows from which a row near the
@@ -194,44 +194,30 @@ def _centred(
     n = source.shape[0]
     first = _tensor(source[0:1], dtype=dtype, device=device)[0]
     total = torch.zeros(len(first), dtype=torch.float64, device=device)
-    largest = torch.zeros(len(first), dtype=torch.float64, device=device)
-    for block in _blocks(source, dtype=dtype, device=device):
+    for _, block in _blocks(source, dtype=dtype, device=device):
         total += (block - first).sum(dim=0)
-        largest = torch.maximum(largest, block.abs().amax(dim=0))
         if not torch.isfinite(total).all():
             check_finite((source[rows] for rows in row_blocks(*source.shape)), name=name)
             return None
     mean = (first.double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
-    for block in _blocks(source, dtype=dtype, device=device):
+    norms = torch.empty(n, dtype=torch.float64)
+    for rows, block in _blocks(source, dtype=dtype, device=device):
         centred_block = block - mean
         spread = torch.maximum(spread, centred_block.abs().amax(dim=0))
         squares += centred_block.square_().sum(dim=0)
+        norms[rows] = centred_block.sum(dim=1).double().cpu()
     root_mean_square = float((mean.double().square() + squares / n).mean().sqrt())
     if not math.isfinite(root_mean_square):
         return None
-    floor = rounding(largest.cpu().numpy(), root_mean_square, source.dtype)
+    floor = rounding((mean.abs() + spread).cpu().numpy(), root_mean_square, source.dtype)
     varies = spread > torch.from_numpy(floor).to(device)
     if not varies.any():
         raise DegenerateLayerError(constant_layer(n, name=name))
-    if not 0 < float(squares.sum()) < torch.finfo(dtype).max:
+    limits = torch.finfo(dtype)
+    if not limits.tiny / limits.eps < float(squares.sum()) / n < limits.max / n:
         return None
-    return _scaled(
-        source, name=name, mean=mean, variances=squares / n, varies=varies, normalize=normalize, spacing=spacing
-    )
-
-
-def _scaled(
-    source: Rows,
-    *,
-    name: str,
-    mean: Tensor,
-    variances: Tensor,
-    varies: Tensor,
-    normalize: Normalize,
-    spacing: float,
-) -> CentredLayer | None:
-    kept = None
+    kept, variances = None, squares / n
     if normalize == "zscore":
         if not varies.all():
             kept = varies.nonzero()[:, 0]
@@ -246,14 +232,17 @@ def _scaled(
         name=name,
         mean=mean,
         scale=scale.to(mean.dtype),
-        squared_norms=torch.empty(source.shape[0], dtype=torch.float64),
+        squared_norms=norms,
         unit=unit,
         spacing=spacing,
         kept=kept,
     )
-    for rows in row_blocks(layer.n_samples, layer.width):
-        layer.squared_norms[rows] = layer.rows(rows).square_().sum(dim=1).cpu()
-    longest = float(layer.squared_norms.max())  # NaN if one is
+    if normalize == "zscore":
+        for rows in row_blocks(n, layer.width):
+            norms[rows] = layer.rows(rows).square_().sum(dim=1).double().cpu()
+    else:
+        norms *= float(layer.scale[0]) ** 2
+    longest = float(norms.max())  # NaN if one is
     largest = UNEVEN if mean.dtype == torch.float32 else torch.finfo(torch.float64).max
     return layer if 0 < longest <= largest else None
 
@@ -265,9 +254,9 @@ def row_blocks(n: int, width: int = 1) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
+def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
     for rows in row_blocks(*source.shape):
-        yield _tensor(source[rows], dtype=dtype, device=device)
+        yield rows, _tensor(source[rows], dtype=dtype, device=device)
 
 
 def _tensor(values: NDArray[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.similarity.checks import Array
-from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
+from layerprobe.similarity.engine.grams import Gram, tiles, u_centre
 from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums
@@ -57,10 +57,8 @@ def shuffled_inner(
         for first in range(0, n, height):
             rows, columns = slice(first, min(first + height, n)), slice(first, n)
             strips = _strips(layers[:split], grams[:split], rows, columns)
-            # What lies next to the diagonal block counts for its mirror image, too.
-            beside = strips[:, :, rows.stop - first :]
-            norms += _squared_norms(strips) + _squared_norms(beside)
-            beside.mul_(2)
+            norms += 2 * _squared_norms(strips)
+            strips.mul_(2)  # for their mirror image
             _add(inner[:, :, lot.start - split : lot.stop - split], strips, kept, indices, rows, columns)
             report("comparing", number + 1 - (1 - rows.stop / n) ** 2, len(lots))
         own[:split] = norms
@@ -81,22 +79,22 @@ def shuffled_inner(
 def _gram_matrices(layers: Sequence[CentredLayer], grams: Sequence[Gram], *, tile: int) -> Tensor:
     """Return the (layers, n, n) U-centred Gram matrices."""
     n = layers[0].n_samples
-    matrices = torch.empty(len(layers), n, n, dtype=layers[0].dtype, device=layers[0].mean.device)
+    matrices = torch.zeros(len(layers), n, n, dtype=layers[0].dtype, device=layers[0].mean.device)
     for rows, columns in tiles(n, tile):
         values = _strips(layers, grams, rows, columns)
-        matrices[:, rows, columns] = values
-        matrices[:, columns, rows] = values.transpose(1, 2)
+        matrices[:, rows, columns] += values
+        matrices[:, columns, rows] += values.transpose(1, 2)
     return matrices
 
 
 def _strips(layers: Sequence[CentredLayer], grams: Sequence[Gram], rows: slice, columns: slice) -> Tensor:
-    """Return the (layers, rows, columns) parts of U-centred Gram matrices."""
+    """Return the (layers, rows, columns) parts of U-centred Gram matrices above the diagonal."""
     shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
     strips = torch.empty(shape, dtype=layers[0].dtype, device=layers[0].mean.device)
     for strip, layer, gram in zip(strips, layers, grams, strict=True):
-        added = gram.additive[rows], gram.additive[columns]
-        inner_products(layer.rows(rows), layer.rows(columns), added=added, out=strip)
-        u_centred(strip, gram, rows, columns, out=strip)
+        products = inner_products(layer.rows(rows), layer.rows(columns), bias=gram.additive[columns])
+        torch.add(products, gram.additive[rows, None], out=strip)
+        u_centre(strip, gram, rows, columns)
     return strips
 
 

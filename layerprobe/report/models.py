@@ -1,0 +1,127 @@
+"""Layers of several models on one task as a page. Knows scores without fine-tuning, no models."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import plotly.graph_objects as go
+
+from layerprobe.metrics.names import metric_title
+from layerprobe.names import plural
+from layerprobe.report.charts import front_line, layer_points, line
+from layerprobe.report.scores import METHODS
+from layerprobe.report.sections.provenance import model_facts
+from layerprobe.results import numbers
+from layerprobe.results.parts import definitions, facts_table, section, table_of
+from layerprobe.results.style import (
+    DROP,
+    FURTHER,
+    INTERVAL,
+    MODEL,
+    SHADE,
+    SYMBOLS,
+    TRANSPARENT,
+    layer_axis,
+    styled,
+    text,
+)
+from layerprobe.results.values import Figure, Page
+from layerprobe.scoring.values import ScoresOfModels
+
+LOOKS = ((MODEL, INTERVAL, "solid"), (DROP, SHADE, "solid"), *FURTHER)
+"""Line, shade and dash by model, in turn."""
+
+
+def models_page(result: ScoresOfModels) -> Page:
+    """Return the page of every layer of several models on one task: bands by depth, score versus cost, the table."""
+    names, title, items = (
+        [numbers.label(name) for name in result.labels],
+        metric_title(result.primary),
+        plural(result.unit),
+    )
+    course = "; ".join(f"{result.name(each)}: {numbers.number(each.score)}" for each in result.best_of_each)
+    level = numbers.percent(result.level)
+    tied = ", ".join(result.name(each) for each in result.tied if each != result.best_of_each[0])
+    shade = f"The shade is the {level} interval of each layer by itself, over {items}."
+    letters = (
+        f"Layers that share a letter are statistically tied: all pairs at once at {level}, by paired differences over "
+        f"{items}, so that layers may be chosen by the same scores. Tied with the best: {tied or 'no other layer'}."
+    )
+    return Page(
+        title=f"{numbers.counted(len(names), 'model')} on {result.task}",
+        overline=f"layerprobe · models by layers without fine-tuning · {result.task}",
+        heading=" · ".join(names),
+        lead=(result.sentence,),
+        warnings=result.warnings,
+        sections=(
+            section(
+                "models",
+                f"{title} by depth",
+                Figure("models", _by_depth(result, names), f"Highest by model: {course}.", shade),
+                METHODS[result.method],
+            ),
+            section("cost", "Score versus cost", *_costs(result, names), kind="pair"),
+            section("layers", "Table of models and layers", letters, table_of(result.table), kind="dense"),
+        ),
+        provenance=(
+            facts_table("Models", names, [model_facts(model) for model in result.models]),
+            definitions({"Task": f"{result.task} ({result.kind}, sha256 {result.task_digest})"}),
+        ),
+        terms=("Layer", "Zero-shot", "Letters", "Pareto front"),
+        result=result,
+        stem="layerprobe-models",
+    )
+
+
+def _by_depth(result: ScoresOfModels, names: list[str]) -> go.Figure:
+    """Return scores by layer; by the share of blocks kept where models are of different depths."""
+    figure, depths = go.Figure(), [max(model.n_blocks, 1) for model in result.models]
+    relative = len(set(depths)) > 1
+    for i, name in enumerate(names):
+        layers, (colour, shade, dash) = result.of_model(i), LOOKS[i % len(LOOKS)]
+        x = [each.layer / (depths[i] if relative else 1) for each in layers]
+        low, high = zip(*(each.interval for each in layers), strict=True)
+        band = line([*high, *reversed(low)], name=name, colour=TRANSPARENT, x=[*x, *reversed(x)], width=0)
+        look: dict[str, Any] = {"marker": _marker(i), "width": 2.5, "dash": dash, "texts": _texts(result, i)}
+        figure.add_trace(band.update(fill="toself", fillcolor=shade, showlegend=False))
+        figure.add_trace(line([each.score for each in layers], name=name, colour=colour, x=x, **look))
+    layer_axis(figure, depths[0] + 1)
+    if relative:
+        axis: dict[str, Any] = {"tickformat": ".0%", "range": [-0.03, 1.03], "dtick": 0.25}
+        figure.update_xaxes(title="Depth (share of blocks kept)", **axis)
+    figure.update_yaxes(title=f"{metric_title(result.primary)} × 100")
+    return styled(figure)
+
+
+def _marker(i: int) -> dict[str, Any]:
+    return {"size": 8, "color": LOOKS[i % len(LOOKS)][0], "symbol": SYMBOLS[i % len(SYMBOLS)]}
+
+
+def _texts(result: ScoresOfModels, i: int) -> list[str]:
+    return [
+        f"{text(result.labels[i])}<br>layer {each.layer}: {numbers.number(each.score)} "
+        f"{numbers.interval(each.interval)}<br>letters {each.letters}"
+        for each in result.of_model(i)
+    ]
+
+
+def _costs(result: ScoresOfModels, names: list[str]) -> Iterator[Figure]:
+    """Yield scores against parameters, and against milliseconds where they were measured, with what no other beats."""
+    costs: tuple[tuple[Literal["parameters", "milliseconds"], str, float, str], ...] = (
+        ("parameters", "Parameters (millions)", 1e-6, "M parameters"),
+        ("milliseconds", "Milliseconds for one item", 1, "ms"),
+    )
+    for name, axis, scale, unit in costs:
+        cost = {each: scale * (getattr(each, name) or 0) for each in result.layers}
+        if not (front := result.front(name)):
+            continue
+        figure = go.Figure([front_line((cost[each], each.score) for each in result.layers)])
+        for i, label in enumerate(names):
+            own, said = result.of_model(i), _texts(result, i)
+            points = [(each.layer, each.score, words) for each, words in zip(own, said, strict=True)]
+            figure.add_trace(
+                layer_points(label, [cost[e] for e in own], points, _marker(i), unit=f"%{{x:.3~g}} {unit}")
+            )
+        figure.update_xaxes(title=axis, rangemode="tozero").update_yaxes(title=f"{metric_title(result.primary)} × 100")
+        best = (f"{result.name(each)} ({numbers.significant(cost[each])} {unit})" for each in front)
+        finding = f"Nothing else is both cheaper and better than {', '.join(best)}."
+        yield Figure(f"score-{name}", styled(figure), finding, "Labels are layers, the line is the Pareto front.")

@@ -1,0 +1,85 @@
+"""Several models on one task -> every layer of each with its score, error, letters and cost. Knows scores and tasks."""
+
+from collections.abc import Callable, Sequence
+
+from layerprobe.context import current
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.errors import DataError
+from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.letters import compact_letters, differing
+from layerprobe.scoring.values import LayerOfModel, ScoresOfModels
+from layerprobe.scoring.zero_shot import score_by_item
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task, TextSplit
+
+Timing = Callable[[Checkpoint], Sequence[float]]
+"""A model -> milliseconds of one text at each layer, such as `layerprobe.profiling.run.milliseconds`."""
+
+
+def score_models(
+    models: Sequence[ModelLike], task: Task, *, split: TextSplit | None = None, timing: Timing | None = None
+) -> ScoresOfModels:
+    """Score every layer of at least two models on a task without fine-tuning, and say which of all these differ.
+
+    All are scored on the same items, so that differences are paired; a probe and a threshold count as given. All layers
+    of all models are candidates of one statement: the best layer of each can be read off without the luck of having
+    been chosen. Models are looked up before anything is spent; what was done before one fails is in the store. The same
+    model with other options needs a `display_name`.
+
+    Raises:
+        ModelError: If a model cannot be loaded or truncated.
+        DataError: If there are fewer than two models, two are the same or called the same, nothing is known of what
+            items add to a score, or as `score`.
+        StoreError: If the store cannot be written.
+    """
+    task, level = checked_task(task), current().level
+    split = split or task.scored
+    checkpoints = [resolve_checkpoint(model, items=task.readable) for model in models]
+    _check_different(checkpoints)
+    scored = [score_by_item(checkpoint, task, split=split) for checkpoint in checkpoints]
+    rows = [(i, layer) for i, (each, _) in enumerate(scored) for layer in range(each.first_layer, len(each.scores))]
+    times = [None if timing is None else timing(checkpoint) for checkpoint in checkpoints]
+    values = [scored[i][0].scores[layer] for i, layer in rows]
+    influences, links = [scored[i][0].influences[layer] for i, layer in rows], links_of(task.split(split))
+    letters, layers = compact_letters(differing(values, influences, links=links, level=level), values), []
+    for (i, layer), value, psi, own in zip(rows, values, influences, letters, strict=True):
+        error, time = crossed([value], [psi], links=links, level=level, metric=task.primary, difference=False), times[i]
+        assert error is not None
+        layers.append(
+            LayerOfModel(
+                model=i,
+                layer=layer,
+                score=value,
+                interval=error.interval,
+                letters=own,
+                parameters=scored[i][1].model.parameters[layer],
+                milliseconds=None if time is None else time[layer],
+            )
+        )
+    return ScoresOfModels(
+        models=tuple(embeddings.model for _, embeddings in scored),
+        task=task.name,
+        task_digest=task.digest,
+        kind=task.kind,
+        split=split,
+        method=scored[0][0].method,
+        primary=task.primary,
+        n_items=len(influences[0]),
+        unit=KINDS[task.kind].unit,
+        level=level,
+        layers=tuple(layers),
+        warnings=tuple(dict.fromkeys(said for _, embeddings in scored for said in embeddings.warnings)),
+    )
+
+
+def _check_different(checkpoints: Sequence[Checkpoint]) -> None:
+    if len(checkpoints) < 2:
+        raise DataError(f"expected at least two models to compare, got {len(checkpoints)}")
+    for i, each in enumerate(checkpoints):
+        for other in checkpoints[:i]:
+            if (each.identity, each.settled, each.modality) == (other.identity, other.settled, other.modality):
+                raise DataError(f"expected different models, got {other.label} and {each.label}, which are the same")
+            if each.label == other.label:
+                raise DataError(f"expected models of different names, got two called {each.label}: give a display_name")

@@ -1,0 +1,310 @@
+"""Every layer of a model while sentence-transformers trains it, and a model cut at one of them.
+
+Knows loaded models of sentence-transformers, and tasks; knows no store. Layers are found by looking at a forward pass,
+as everywhere, and compared with truncated models when an evaluator first sees a model, not at each evaluation.
+"""
+
+import contextlib
+import copy
+import logging
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+
+from layerprobe.checks import check_choice, check_extra, one_layer
+from layerprobe.context import current, settings
+from layerprobe.encoders.architecture import check_layer, refusal
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.first_use import look
+from layerprobe.encoders.in_memory import is_loaded, parts_of
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.recipe import loaded_recipe
+from layerprobe.encoders.stack import Stack
+from layerprobe.errors import DataError, DegenerateLayerError, MissingPackageError, ModelError
+from layerprobe.export.checkpoint import with_pooler
+from layerprobe.export.layout import FOR_ANY_LAYER, check_modules
+from layerprobe.files.images import readable_as
+from layerprobe.finetuning.adapters import merge_adapters
+from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.seeds import best_of
+from layerprobe.scoring.zero_shot import Layer, outputs_of_layer
+from layerprobe.similarity.checks import finite_matrix
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Items, Task, TextSplit
+
+try:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.evaluation import BaseEvaluator
+except ImportError:  # said in one line where they are used
+    BaseEvaluator = SentenceTransformer = object  # type: ignore[assignment, misc]
+
+logger = logging.getLogger(__name__)
+
+Heads = Literal["last", "every"]
+Primary = Literal["best", "mean"]
+
+
+class LayerEvaluator(BaseEvaluator):
+    """Score every layer of a model on a task while sentence-transformers trains it, in one pass over the texts.
+
+    For `SentenceTransformerTrainer(evaluator=...)`. Layer l is scored as the model that `truncate` makes of it, by the
+    metrics of the kind of task, 0 .. 1: `{name}_layer_3_spearman_cosine`; `{name}_best_layer`, its score
+    `{name}_best_spearman_cosine` with the ends of its interval over items, `..._low` and `..._high`; and the mean over
+    layers, `{name}_mean_spearman_cosine`. Pairs, triplets and documents are scored by cosines, classes and numbers by
+    a probe that is fitted on the train split each time (`..._accuracy_probe`). A layer that cannot be scored is NaN.
+    Modes of modules, hooks, random numbers, device and precision are left as they were.
+
+    Args:
+        task: As `load_task` returns it, of a kind that is scored untrained by one embedding a text.
+        split: Scored; by default validation, or all of data without predefined splits where nothing is fitted.
+        name: Put before the names of metrics, and into that of the file.
+        batch_size: Texts at a time.
+        primary: What checkpoints are chosen by: the score of the best layer, the mean, or the score of one layer.
+        heads: Behind which layers Dense and LayerNorm stand: the last, as in an export, or every one, as where
+            `AdaptiveLayerLoss` trains them.
+        truncate_dim: Features kept of an embedding, as by `MatryoshkaLoss`; by default the model's own.
+        write_csv: Whether each evaluation adds a row to a file in the trainer's folder.
+
+    Raises:
+        LayerProbeError: If sentence-transformers is not installed, or it is no such task, split or choice; when called,
+            if the layers of the model are not those of its truncations, or an export could not keep its modules.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        split: TextSplit | None = None,
+        name: str = "",
+        batch_size: int = 32,
+        primary: int | Primary = "best",
+        heads: Heads = "last",
+        truncate_dim: int | None = None,
+        write_csv: bool = True,
+    ) -> None:
+        _check_installed("LayerEvaluator")
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.task = checked_task(task)
+        self.kind = kind = KINDS[self.task.kind]
+        if kind.zero_shot == "own" and kind.outputs is None:
+            raise DataError(f"expected a task that is scored by embeddings of texts, got one of kind {kind.name}")
+        self.split: TextSplit = split or ("all" if self.task.one_piece and not kind.fits else "validation")
+        check_choice(self.split, TextSplit, name="split")
+        check_choice(heads, Heads, name="heads")
+        if isinstance(primary, str):
+            check_choice(primary, Primary, name="primary")
+        if kind.zero_shot == "probe" and self.split in ("train", "all"):
+            raise DataError(f"expected the validation or the test split, as a probe is fitted on train, got {split}")
+        if readable_as(self.task.split(self.split).texts) != "text":
+            raise DataError("expected a task of texts, got one of images")
+        if truncate_dim is not None and (type(truncate_dim) is not int or truncate_dim < 1):
+            raise DataError(f"expected truncate_dim as a whole number from 1, got {truncate_dim!r}")
+        self.name, self.batch_size, self.heads, self.truncate_dim = name, batch_size, heads, truncate_dim
+        self.primary = primary if isinstance(primary, str) else one_layer(primary)
+        self.write_csv, self.csv_file = write_csv, f"layer_evaluation{'_' * bool(name)}{name}_results.csv"
+        self._links = links_of(self.task.split(self.split))
+        self._known: tuple[Any, Stack] | None = None
+        self._warned: set[int] = set()
+
+    def __call__(  # type: ignore[override]
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Score every layer; the arguments are those of sentence-transformers' evaluators."""
+        with _left_as_it_was(model) as dim:
+            metrics = self._metrics(model, self.truncate_dim or dim)
+        if output_path is not None and self.write_csv:
+            self._write(Path(output_path), {"epoch": epoch, "steps": steps, **metrics})
+        which = self.primary if isinstance(self.primary, str) else f"layer_{self.primary}"
+        self.primary_metric = f"{which}_{self._title(self.task.primary)}"
+        named: dict[str, float] = self.prefix_name_to_metrics(metrics, self.name)
+        self.store_metrics_in_model_card_data(model, named, epoch, steps)
+        return named
+
+    def _metrics(self, model: Any, dim: int | None) -> dict[str, float]:
+        prompts = loaded_recipe(model).retrieval_prompts or ("", "")
+        splits = dict.fromkeys((self.split, self.kind.fitted_on or self.split))
+        items = {split: self.task.split(split).with_prompts(*prompts) for split in splits}
+        row = {text: i for i, text in enumerate(dict.fromkeys(text for each in items.values() for text in each.texts))}
+        # queries and documents begin with their prompts, other texts are given the model's own
+        layers = self._embedded(model, list(row), prompt=None if items[self.split].prompts is None else "")
+        found: dict[int, Evaluation] = {}
+        for layer, values in enumerate(layers):
+            try:
+                with settings(by_item=True):
+                    found[layer] = self._scored(values[:, :dim], row, items)
+            except DataError as error:
+                if layer not in self._warned:
+                    logger.warning("layer %d cannot be scored and is NaN: %s", layer, error)
+                self._warned.add(layer)
+        return self._best(found) | {
+            f"layer_{layer}_{self._title(name)}": found[layer].metrics[name] / 100 if layer in found else math.nan
+            for layer in range(len(layers))
+            for name in self.kind.metrics
+        }
+
+    def _title(self, metric: str) -> str:
+        return f"{metric.replace(' ', '_')}_{'probe' if self.kind.zero_shot == 'probe' else 'cosine'}"
+
+    def _scored(self, values: Layer, row: dict[str, int], items: dict[TextSplit, Items]) -> Evaluation:
+        # but for rounding
+        if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= 1e-6 * np.abs(values).max():
+            raise DegenerateLayerError("its embedding is the same for all texts")
+        outputs = partial(outputs_of_layer, values, lambda texts: np.array([row[text] for text in texts]), self.task)
+        name, threshold, own = self.kind.name, None, items[self.split]
+        if self.kind.threshold is not None and self.split != "validation":
+            threshold = evaluate_outputs(name, outputs(items["validation"]), items["validation"].gold).threshold
+        return evaluate_outputs(name, outputs(own), own.gold, threshold=threshold)
+
+    def _best(self, found: dict[int, Evaluation]) -> dict[str, float]:
+        """Return the best layer, its score with the interval over items, and the mean over layers."""
+        primary, title = self.task.primary, self._title(self.task.primary)
+        layer = score = low = high = mean = math.nan
+        if found:
+            scores = [evaluation.metrics[primary] for evaluation in found.values()]
+            layer, score, mean = list(found)[best_of(scores)], max(scores), float(np.mean(scores))
+            psi = found[layer].influences
+            if psi is not None and len(psi) > 1 and (self._links is None or self._links.units > 1):
+                how: Any = {"links": self._links, "level": current().level, "metric": primary, "difference": False}
+                low, high = cast(Any, crossed([score], psi[None], **how)).interval
+        ends = {f"best_{title}": score, f"best_{title}_low": low, f"best_{title}_high": high, f"mean_{title}": mean}
+        return {"best_layer": layer, **{name: value / 100 for name, value in ends.items()}}
+
+    def _embedded(self, model: Any, texts: list[str], *, prompt: str | None) -> list[Layer]:
+        """Return the (text, width) embeddings of texts by every layer, from one pass.
+
+        Within it the embedding of a text is what it is at every layer, one behind the other, so that all are made in
+        the precision which a trainer has set for its forward pass.
+        """
+        (inner, _), modules = parts_of(model), list(model)
+        if not isinstance(self.primary, str):
+            check_layer(inner.config, self.primary)
+        key = inner.config.to_json_string(), [type(each) for each in modules]
+        if self._known is None or self._known[0] != key:
+            self._known = key, _looked_at(model).stack
+            _behind(model, heads=self.heads, what="all layers but the last are scored")
+        stack, kept = self._known[1], _behind(model, heads=self.heads)
+        read: dict[str, Any] = {}
+        widths: list[int] = []
+
+        def every_layer(module: Any, args: Any, output: dict[str, Any]) -> dict[str, Any]:
+            embeddings, width = [], read["token_embeddings"].shape[1]
+            for state in inputs:
+                features = {**read, "token_embeddings": stack.through_tail(inner, state, width)}
+                for each in kept:
+                    features = each.forward(features)  # not called, as this hook would be
+                embeddings.append(features["sentence_embedding"])
+            inputs.clear()
+            embeddings.append(output["sentence_embedding"])
+            widths[:] = [each.shape[1] for each in embeddings]
+            return {**output, "sentence_embedding": torch.cat(embeddings, dim=1)}
+
+        with contextlib.ExitStack() as hooks:
+            inputs = hooks.enter_context(stack.inputs_of_blocks(inner))
+            # what the modules behind it read, before they add to it
+            hooks.enter_context(modules[0].register_forward_hook(lambda module, args, output: read.update(output)))
+            hooks.enter_context(modules[-1].register_forward_hook(every_layer))
+            # where a device is named, no other process of distributed training embeds a part
+            how = {"prompt": prompt, "batch_size": self.batch_size, "device": str(model.device)}
+            both = np.asarray(model.encode(texts, show_progress_bar=False, **how), dtype=np.float32)
+        return np.split(both, np.cumsum(widths)[:-1], axis=1)
+
+    def _write(self, folder: Path, row: dict[str, float]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / self.csv_file).open("a+", encoding="utf-8") as file:
+            file.seek(0)
+            before, header = file.readline().strip(), ",".join(row)
+            if before not in ("", header):
+                logger.warning("%s has other columns, as of another model: nothing is added to it", file.name)
+                return
+            file.write("\n".join([*([] if before else [header]), ",".join(map(str, row.values())), ""]))
+
+
+def truncate(model: SentenceTransformer, layer: object, *, heads: Heads = "last") -> SentenceTransformer:
+    """Return a model cut at a layer, 0 .. n_blocks or a result that chooses one: what its export there is, in memory.
+
+    It has weights of its own, on the same device and in the same precision, ready to be trained; the model is not
+    changed. For `heads` see `LayerEvaluator`; what is left out is said in a warning.
+
+    Raises:
+        LayerProbeError: If sentence-transformers is not installed, the model has no such layer, its layers are not
+            those of its truncations, or an export could not keep its modules.
+    """
+    _check_installed("truncate")
+    check_choice(heads, Heads, name="heads")
+    number = one_layer(layer)
+    with _left_as_it_was(model) as dim:
+        inner, whole = parts_of(model)[0], cast(Any, model[0]).auto_model
+        check_layer(inner.config, number)
+        encoder = _looked_at(model)
+        cut = TruncatedEncoder(encoder, number)
+        cut.check_runs_alone()
+        shorter = torch.nn.Module.to(with_pooler(cut.model), inner.device, inner.dtype)
+        last = number == encoder.description.n_blocks
+        behind = _behind(model, heads=heads, last=last, what=f"layer {number} is cut")
+        # the rest of the first module, with the shorter model where the whole one is
+        modules = [copy.deepcopy(model[0], {id(whole): shorter}), *copy.deepcopy(behind)]
+    options: Any = {name: getattr(model, name) for name in ("default_prompt_name", "similarity_fn_name")}
+    options |= {"prompts": dict(cast(Any, model.prompts)), "device": str(model.device), "truncate_dim": dim}
+    return SentenceTransformer(modules=modules, **options).eval()
+
+
+# ---- a model of sentence-transformers --------------------------------------------------------------------
+
+
+def _check_installed(what: str) -> None:
+    check_extra("trainer", needed_by=what)
+    if BaseEvaluator is object:
+        raise MissingPackageError(f"{what} needs sentence-transformers 6: pip install --upgrade 'layerprobe[trainer]'")
+
+
+def _looked_at(model: Any) -> Encoder:
+    """Return the encoder of a model as it is, its layers compared with truncated models that share its weights."""
+    inner, tokenizer = parts_of(model)
+    if any(hasattr(module, "get_base_layer") for module in inner.modules()):
+        inner = copy.deepcopy(inner)
+        merge_adapters(inner)
+    checkpoint = resolve_checkpoint((inner, tokenizer))
+    check_modules([f"{type(each).__module__}.{type(each).__qualname__}" for each in model], name=checkpoint.label)
+    encoder = load_encoder(checkpoint, device=str(inner.device), share=True)
+    if encoder.stack.blocks is None and encoder.description.n_blocks:
+        raise refusal(checkpoint.label, "its blocks do not run as modules of one list, so that none can be watched")
+    look(encoder, ask=False).check(checkpoint.label)
+    return encoder
+
+
+def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> list[Any]:
+    """Return the modules that stand behind a layer; warn of those left out of `what`, where that is said."""
+    any_layer = (*FOR_ANY_LAYER, *(("Dense", "LayerNorm") if heads == "every" else ()))
+    kinds = {module: type(module).__name__ for module in list(model)[1:]}
+    left = [kind for kind in kinds.values() if not last and kind not in any_layer]
+    if left and what:
+        logger.warning("%s without its %s, trained behind the last layer", what, " and ".join(left))
+    return [module for module, kind in kinds.items() if last or kind in any_layer]
+
+
+@contextlib.contextmanager
+def _left_as_it_was(model: Any) -> Iterator[int | None]:
+    """Put modes of modules and random numbers back at the end; give the model's own `truncate_dim`, None meanwhile."""
+    known = is_loaded(model) and not isinstance(model, tuple)
+    if not known:
+        raise ModelError(
+            "expected a SentenceTransformer whose first module holds a model of transformers, with adapters as "
+            f"model.add_adapter puts them in, got a {type(model).__name__}"
+        )
+    modes, dim = [(module, module.training) for module in model.modules()], model.truncate_dim
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        model.truncate_dim = None
+        try:
+            yield dim
+        finally:
+            model.truncate_dim = dim
+            for module, mode in modes:
+                module.training = mode

@@ -1,0 +1,105 @@
+"""layerprobe score with several models: which layer of which model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.models import save_tiny
+
+from .conftest import Layerprobe
+
+
+@pytest.fixture
+def both(pair: tuple[Path, Path], pairs_file: Path) -> tuple[str | Path, ...]:
+    return ("score", *pair, "-t", pairs_file)
+
+
+def test_models_are_compared_layer_by_layer(
+    layerprobe: Layerprobe, both: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    page = tmp_path / "models.html"
+    done = layerprobe(*both, "--report", page)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].split()[:6] == ["model", "layer", "Spearman", "95", "%", "interval"]
+    assert " ms " in lines[0]
+    assert [line.split()[0] for line in lines[2:10]] == ["electra"] * 4 + ["bert"] * 4
+    assert "Layers that share a letter are tied" in done.out
+    assert "plot-score-milliseconds" in page.read_text()
+    assert "layerprobe find" in page.read_text()
+
+
+def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
+    layerprobe: Layerprobe, both: tuple[str | Path, ...], pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    found = layerprobe(*both, "--no-time", "--json", "--level", "0.9", "--split", "all").json
+    assert {each["milliseconds"] for each in found["layers"]} == {None}
+    assert (found["level"], found["split"], found["n_items"]) == (0.9, "all", 60)
+    for i, model in enumerate(pair):
+        alone = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"]
+        own = [each["score"] for each in found["layers"] if each["model"] == i]
+        assert own == pytest.approx(alone)
+    shown = layerprobe(*both, "--no-time", "--report", tmp_path / "models.html")
+    assert " ms " not in shown.out
+    assert "plot-score-milliseconds" not in (tmp_path / "models.html").read_text()
+
+
+def test_a_build_checks_the_last_layer_of_the_first_model(layerprobe: Layerprobe, both: tuple[str | Path, ...]) -> None:
+    found = layerprobe(*both, "--no-time", "--json").json
+    last = found["layers"][3]["score"]
+    failed = layerprobe(*both, "--no-time", "--fail-below", f"{last + 0.01:.6f}")
+    assert failed.code == 3
+    assert f"failed: the last layer scores {last:.2f}, below" in failed.err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--layer-means"], "expected one model with several tasks, --layer-means or --mteb, got several models"),
+        (["--mteb", "folder"], "expected one model with several tasks"),
+        (["-t", "FILE"], "expected one model with several tasks"),
+        (["--split", "dev"], "expected validation, test or all for --split"),
+    ],
+)
+def test_what_several_models_do_not_have_is_said(
+    layerprobe: Layerprobe, both: tuple[str | Path, ...], pairs_file: Path, given: list[str], said: str
+) -> None:
+    result = layerprobe(*both, *(str(pairs_file) if each == "FILE" else each for each in given))
+    assert result.code == 2
+    assert said in " ".join(result.err.replace("│", "").split())
+
+
+def test_wrong_models_are_one_line(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    twice = layerprobe("score", pair[0], pair[0], "-t", pairs_file)
+    assert twice.code == 1
+    assert "expected different models, got" in twice.error
+    missing = layerprobe("score", pair[0], tmp_path / "nothing", pair[1], "-t", pairs_file)
+    assert missing.code == 1
+    assert "nothing" in missing.error
+
+
+def test_a_tokenizer_of_another_language_is_named(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    """Its words are other letters than those of the task, which it reads as unknown."""
+    foreign = save_tiny("bert", tmp_path / "foreign")
+    text = (foreign / "tokenizer.json").read_text()
+    words = json.loads(text)
+    vocabulary = words["model"]["vocab"]
+    words["model"]["vocab"] = {(f"{key}é" if len(key) == 1 else key): value for key, value in vocabulary.items()}
+    (foreign / "tokenizer.json").write_text(json.dumps(words))
+    done = layerprobe("score", pair[0], foreign, "-t", pairs_file, "--no-time")
+    assert "foreign" in done.err, "expected a warning of what it cannot read, or the line that it cannot be scored"
+    assert "Traceback" not in done.err
+
+
+def test_queries_with_documents_are_searched_by_each_model_as_before(
+    layerprobe: Layerprobe, both: tuple[str | Path, ...]
+) -> None:
+    found = layerprobe(*both, "--ranking", "cosine", "--columns", "0,1,2", "--relevant-from", "3", "--json").json
+    assert len(found["retrieval"]) == 2

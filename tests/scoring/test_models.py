@@ -1,0 +1,218 @@
+"""Several models on one task: scores as of each alone, paired errors, letters, cost and the front."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layerprobe as lp
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.kinds.retrieval.untrained import retrieve
+from layerprobe.metrics.crossed import crossed
+from layerprobe.profiling.run import milliseconds
+from layerprobe.scoring.models import score_models
+from layerprobe.scoring.values import LayerOfModel, LayerScores, ScoresOfModels
+from layerprobe.scoring.zero_shot import score_split
+from layerprobe.store.store import Store
+from layerprobe.tasks.evaluation import item_influences
+from layerprobe.tasks.kind import KINDS
+from tests.models import save_tiny
+from tests.toy_task import TOY_KINDS, toy_task_of
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Model]:
+    """Two encoders of different architectures and one cache."""
+    folder = tmp_path_factory.mktemp("models")
+    return [Model(save_tiny(name, folder / name), cache_dir=folder / "cache") for name in ("bert", "electra")]
+
+
+@pytest.fixture(scope="module")
+def scored(models: list[Model]) -> ScoresOfModels:
+    return score_models(models, toy_task_of("sts"))
+
+
+@pytest.mark.parametrize("kind", TOY_KINDS)
+def test_scores_of_every_kind_are_those_of_each_model_alone(models: list[Model], kind: str) -> None:
+    task = toy_task_of(kind)
+    both = score_models(models, task)
+    for i, model in enumerate(models):
+        alone = score_split(model, task)[0]
+        assert alone.influences == (), "only where they are asked for"
+        assert [each.score for each in both.of_model(i)] == pytest.approx(list(alone.scores), abs=1e-9)
+    assert (both.kind, both.primary, both.n_items) == (kind, task.primary, len(task.test))
+    assert all(each.interval[0] <= each.score <= each.interval[1] for each in both.layers)
+    # a second call reads probes from the store, with what items add to them
+    assert score_models(models, task) == both
+
+
+def test_intervals_and_letters_are_of_paired_errors_over_items(scored: ScoresOfModels, models: list[Model]) -> None:
+    task, rows = toy_task_of("sts"), []
+    for model in models:
+        embeddings = score_split(model, task)[1]
+        for layer in range(embeddings.n_layers):
+            values, (first, second) = embeddings.measured(layer), [embeddings.rows(s) for s in task.test.sides]
+            u, v = values[first].astype(float), values[second].astype(float)
+            cosines = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+            rows.append(item_influences("sts", cosines.round(6), task.test.gold))
+    for each, psi in zip(scored.layers, rows, strict=True):
+        alone = crossed([each.score], psi[None], metric="spearman", difference=False)
+        assert alone is not None
+        assert each.interval == pytest.approx(alone.interval, abs=0.5)
+    # whoever shares a letter is not further apart than the paired error of one pair allows, times at least Student's t
+    psi = np.array(rows)
+    for i, one in enumerate(scored.layers):
+        for j, other in enumerate(scored.layers[:i]):
+            error = np.sqrt(np.square(psi[i] - psi[j]).sum() / (psi.shape[1] * (psi.shape[1] - 1)))
+            if not one.groups & other.groups:
+                assert abs(one.score - other.score) > 1.9 * error
+
+
+def test_a_kept_probe_without_influences_is_fitted_again(tmp_path: Path) -> None:
+    task, place = toy_task_of("classification"), tmp_path / "cache"
+    pair = [Model(save_tiny(name, tmp_path / name), cache_dir=place) for name in ("bert", "electra")]
+    before = [score_split(model, task)[0] for model in pair]
+    both = score_models(pair, task)
+    assert [each.score for each in both.of_model(0)] == list(before[0].scores)
+    assert score_split(pair[0], task)[0] == before[0]
+    kept = [path for path in Store(place).root.rglob("*.json") if "probes" in path.parts]
+    assert kept, "expected the probes in the store"
+
+
+def test_the_python_face(models: list[Model]) -> None:
+    task = toy_task_of("sts")
+    result = lp.score(models, task, split="validation", timing=milliseconds)
+    assert (result.split, len(result.models)) == ("validation", 2)
+    assert all(each.milliseconds is not None and each.milliseconds > 0 for each in result.layers)
+    assert result.front("milliseconds")
+    assert lp.from_json(ScoresOfModels, result.to_json()) == result
+    assert isinstance(lp.score(models[0], task), LayerScores)
+
+
+def test_other_settings_of_one_model_are_compared_under_other_names(models: list[Model]) -> None:
+    bert = models[0]
+    cls = dataclasses.replace(bert, pooling="cls")
+    with pytest.raises(DataError, match=r"expected models of different names, got two called .*: give a display_name"):
+        score_models([bert, cls], toy_task_of("sts"))
+    named = score_models([bert, dataclasses.replace(cls, display_name="by [CLS]")], toy_task_of("sts"))
+    assert named.labels[1] == "by [CLS]"
+
+
+def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path) -> None:
+    task, bert = toy_task_of("sts"), models[0]
+    with pytest.raises(DataError, match=r"expected different models, got .*bert and again, which are the same"):
+        score_models([bert, dataclasses.replace(bert, display_name="again")], task)
+    with pytest.raises(DataError, match="expected at least two models to compare, got 1"):
+        score_models([bert], task)
+    with pytest.raises(DataError, match="expected several models or several tasks, got both"):
+        lp.score(models, [task, task])  # type: ignore[call-overload]
+    with pytest.raises(DataError, match="expected a list of models with timing"):
+        lp.score(bert, task, timing=milliseconds)  # type: ignore[call-overload]
+    for wrong in (dataclasses.replace(task, test=task.test.take([0])), "stsb"):
+        with pytest.raises(LayerProbeError) as caught:
+            score_models(models, wrong)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_is_not_there_is_found_before_anything_is_spent(models: list[Model], tmp_path: Path) -> None:
+    good = dataclasses.replace(models[0], cache_dir=tmp_path / "cache")
+    with pytest.raises(LayerProbeError, match="nothing"):
+        score_models([good, Model(tmp_path / "nothing")], toy_task_of("sts"))
+    assert not list((tmp_path / "cache").rglob("*.npy")), "expected no embeddings"
+
+
+def test_what_is_done_when_a_model_fails_is_kept(models: list[Model], tmp_path: Path) -> None:
+    """The weights of the second one are broken, which only loading shows."""
+    place, task = tmp_path / "cache", toy_task_of("sts")
+    good = dataclasses.replace(models[0], cache_dir=place)
+    broken = save_tiny("electra", tmp_path / "electra")
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[:100])
+    with pytest.raises(LayerProbeError, match="electra"):
+        score_models([good, Model(broken, cache_dir=place)], task)
+    entries = {path: path.stat().st_mtime_ns for path in place.rglob("*") if path.is_file() and "embed" in str(path)}
+    (broken / "model.safetensors").write_bytes(weights)
+    done = score_models([good, Model(broken, cache_dir=place)], task)
+    assert {layer.model for layer in done.layers} == {0, 1}
+    assert {path: path.stat().st_mtime_ns for path in entries} == entries
+
+
+def test_retrieval_has_the_means_of_its_queries(models: list[Model]) -> None:
+    task = toy_task_of("retrieval")
+    both = score_models(models, task)
+    assert both.primary == KINDS["retrieval"].metrics[0]
+    assert {each.letters for each in both.layers}
+    assert callable(retrieve)
+
+
+# ---- what a result says ---------------------------------------------------------------------------------
+
+
+def result_of(*rows: tuple[int, int, float, str, int, float | None]) -> ScoresOfModels:
+    from tests.scoring.test_across import model_of
+
+    return ScoresOfModels(
+        models=(model_of(2, "org/small"), model_of(3, "org/large")),
+        task="stsb",
+        task_digest="0" * 64,
+        kind="sts",
+        split="test",
+        method="cosine",
+        primary="spearman",
+        n_items=100,
+        unit="pair",
+        level=0.95,
+        layers=tuple(
+            LayerOfModel(
+                model=model,
+                layer=layer,
+                score=score,
+                interval=(score - 1, score + 1),
+                letters=letters,
+                parameters=parameters,
+                milliseconds=time,
+            )
+            for model, layer, score, letters, parameters, time in rows
+        ),
+    )
+
+
+MADE = result_of(
+    (0, 1, 60.0, "c", 10, 1.0),
+    (0, 2, 79.0, "ab", 20, 2.0),
+    (1, 2, 70.0, "b", 30, 1.5),
+    (1, 3, 80.0, "a", 40, 3.0),
+)
+
+
+def test_the_sentence_names_the_best_and_the_smallest_that_is_tied() -> None:
+    assert [each.layer for each in MADE.best_of_each] == [3, 2]
+    assert [(each.model, each.layer) for each in MADE.tied] == [(0, 2), (1, 3)]
+    assert MADE.sentence == (
+        "large at layer 3 scores best on the test split: Spearman 80.00; small at layer 2, the highest of its model, "
+        "79.00, is statistically tied with it; the smallest that is tied with it is small at layer 2, 79.00, "
+        "0.00 M parameters. Layers that share a letter are tied."
+    )
+    alone = result_of((0, 2, 50.0, "b", 20, None), (1, 3, 80.0, "a", 40, None))
+    assert "50.00, is significantly lower" in alone.sentence
+    assert "it is also the smallest of those that are tied with it" in alone.sentence
+
+
+def test_the_fronts_are_of_size_and_of_time() -> None:
+    assert [(each.model, each.layer) for each in MADE.front("parameters")] == [(0, 1), (0, 2), (1, 3)]
+    assert [(each.model, each.layer) for each in MADE.front("milliseconds")] == [(0, 1), (1, 2), (0, 2), (1, 3)]
+    assert MADE.table.data["front"] == ("size, time", "size, time", "time", "size, time")
+    assert [MADE.table.data["parameters"][i] for i in (0, 3)] == [10, 40]
+    assert MADE.table.data["flag"] == (None, "best of its model", None, "best")
+    unmeasured = result_of((0, 2, 50.0, "b", 20, None), (1, 3, 80.0, "a", 40, None))
+    assert unmeasured.front("milliseconds") == ()
+    assert "milliseconds" not in [column.name for column in unmeasured.table.shown]
+
+
+def test_letters_beyond_the_alphabet_are_numbers() -> None:
+    many = result_of((0, 2, 50.0, "b1a2", 20, None), (1, 3, 80.0, "ab", 40, None))
+    assert many.tied == many.best_of_each[:1], "b is not b1"

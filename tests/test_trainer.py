@@ -1,0 +1,628 @@
+"""Every layer while the trainer of sentence-transformers trains, against its own evaluators on models that are cut."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import logging
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import layerprobe as lp
+from layerprobe import trainer
+from layerprobe.encoders.architecture import refusal
+from layerprobe.encoders.first_use import FirstUse
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DataError, MissingPackageError, ModelError, UnsupportedArchitectureError
+from layerprobe.metrics.crossed import crossed
+from layerprobe.tasks.evaluation import item_influences
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.values import Examples, Task
+from layerprobe.trainer import LayerEvaluator, truncate
+from tests.export.judges import sentence_transformer
+from tests.export.test_sentence_transformers import SENTENCES, built, dense, mean, modules
+from tests.models import N_BLOCKS, TEXTS, tiny_tokenizer
+from tests.toy_task import LETTERS, TOY_KINDS, toy_pairs, toy_task_of
+
+BY_TOKENS = ("entities", "tags")
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Bars and reports of the libraries stay away, also where a test hears what is logged."""
+    from transformers.utils import logging as of_transformers
+
+    before = of_transformers.is_progress_bar_enabled()
+    of_transformers.disable_progress_bar()
+    yield
+    if before:
+        of_transformers.enable_progress_bar()
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """Pairs of texts of many lengths, no two of which have the same letters: no cosines are equal."""
+    rng = random.Random(4)
+
+    def pairs(n: int) -> Examples:
+        texts = ["".join(rng.choices(LETTERS, k=rng.randint(2, 9))) + " " + rng.choice(LETTERS) for _ in range(2 * n)]
+        scores = tuple(len(set(a) & set(b)) + rng.random() for a, b in zip(texts[::2], texts[1::2], strict=True))
+        return Examples(first=tuple(texts[::2]), second=tuple(texts[1::2]), targets=scores)
+
+    return Task(name="pairs", kind="sts", train=pairs(8), validation=pairs(40), test=pairs(24))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Any:
+    return sentence_transformer(built(tmp_path, mean(), modules()["Normalize"]()))
+
+
+def theirs(examples: Examples, **options: Any) -> Any:
+    """The evaluator of sentence-transformers on the same pairs."""
+    from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+
+    assert examples.second is not None
+    first, second, scores = (list(each) for each in (examples.first, examples.second, examples.targets))
+    return EmbeddingSimilarityEvaluator(first, second, scores, main_similarity="cosine", **options)
+
+
+def examples(task: Task) -> Examples:
+    return task.examples("validation")
+
+
+# ---- a layer is the model cut there -------------------------------------------------------------------
+
+
+LAYOUTS: dict[str, Any] = {
+    "bert": lambda path: built(path, mean()),
+    "modernbert, normalised": lambda path: built(path, mean(), modules()["Normalize"](), encoder="modernbert"),
+    "llama, last token": lambda path: built(path, mean("lasttoken"), encoder="llama"),
+    "qwen3, padded on the left": lambda path: built(
+        path, mean("lasttoken"), encoder="qwen3", tokenizer=tiny_tokenizer(padding_side="left")
+    ),
+    "t5": lambda path: built(path, mean(), encoder="t5"),
+    "albert, blocks that are one": lambda path: built(path, mean("max"), encoder="albert"),
+    "deberta": lambda path: built(path, mean(), encoder="deberta-v3"),
+    "two poolings, short": lambda path: built(path, mean(("weightedmean", "cls")), length=6),
+    "a prompt that is not pooled": lambda path: built(
+        path, mean(include_prompt=False), prompts={"query": "a b "}, default_prompt_name="query"
+    ),
+    "Dense": lambda path: built(path, mean(), dense(), modules()["Normalize"]()),
+    "LayerNorm": lambda path: built(path, mean(), modules()["LayerNorm"](16)),
+    "features cut off": lambda path: built(path, mean(), truncate_dim=7),
+}
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_a_layer_scores_what_the_model_cut_there_does(name: str, task: Task, tmp_path: Path) -> None:
+    model = sentence_transformer(LAYOUTS[name](tmp_path))
+    model.truncate_dim = 7 if name == "features cut off" else None
+    found = LayerEvaluator(task, name="dev")(model)
+    one_token = name.startswith(("llama", "qwen3"))  # which is the same in all texts before the first block
+    for layer in range(1 if one_token or name.startswith(("modernbert", "deberta")) else 0, N_BLOCKS + 1):
+        expected = theirs(examples(task))(truncate(model, layer))
+        # their cosines are rounded to float32, which moves ranks less
+        for metric, apart in (("spearman_cosine", 1e-6), ("pearson_cosine", 1e-5)):
+            assert found[f"dev_layer_{layer}_{metric}"] == pytest.approx(expected[metric], abs=apart), (layer, metric)
+    assert [key for key, value in found.items() if math.isnan(value)] == [
+        f"dev_layer_0_{metric}_cosine" for metric in ("spearman", "pearson") if one_token
+    ]
+
+
+@pytest.mark.parametrize("name", list(LAYOUTS))
+def test_a_truncated_model_encodes_what_its_export_does(name: str, tmp_path: Path) -> None:
+    model, layer = sentence_transformer(LAYOUTS[name](tmp_path)), 2
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    expected = model.encode(SENTENCES)
+    cut = truncate(model, layer)
+    lp.export_model(model, tmp_path / "out", layer=layer)
+    written = sentence_transformer(tmp_path / "out")
+    assert [type(each) for each in cut] == [type(each) for each in written]
+    assert (cut.prompts, cut.default_prompt_name) == (written.prompts, written.default_prompt_name)
+    assert (cut.max_seq_length, cut.similarity_fn_name) == (written.max_seq_length, written.similarity_fn_name)
+    for prompt in (None, *model.prompts):
+        for size in (1, 8):
+            found = cut.encode(SENTENCES, prompt_name=prompt, batch_size=size)
+            of_export = written.encode(SENTENCES, prompt_name=prompt, batch_size=size)
+            np.testing.assert_allclose(found, of_export, rtol=0, atol=1e-6)
+    # the model is as it was, and shares nothing with what was cut off
+    with torch.no_grad():
+        for weight in cut.parameters():
+            weight.zero_()
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    np.testing.assert_array_equal(model.encode(SENTENCES), expected)
+
+
+def test_the_whole_model_is_a_copy(model: Any) -> None:
+    cut = truncate(model, N_BLOCKS)
+    np.testing.assert_allclose(cut.encode(SENTENCES), model.encode(SENTENCES), rtol=0, atol=1e-6)
+    assert len(cut[0].auto_model.encoder.layer) == N_BLOCKS
+
+
+@pytest.mark.parametrize("kind", ["Dense", "LayerNorm"])
+def test_a_head_of_every_layer(kind: str, task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = sentence_transformer(LAYOUTS[kind](tmp_path))
+    cut = truncate(model, 1)
+    assert kind not in [type(each).__name__ for each in cut]
+    assert f"layer 1 is cut without its {kind}, trained behind the last layer" in caplog.text
+    found = LayerEvaluator(task)(model)
+    assert f"all layers but the last are scored without its {kind}, trained behind the last layer" in caplog.text
+    caplog.clear()
+    kept = truncate(model, 1, heads="every")
+    assert [type(each) for each in kept] == [type(each) for each in model]
+    every = LayerEvaluator(task, heads="every")(model)
+    assert not caplog.text
+    expected = theirs(examples(task))(kept)["spearman_cosine"]
+    assert every["layer_1_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
+    if kind == "Dense":
+        assert abs(every["layer_1_spearman_cosine"] - found["layer_1_spearman_cosine"]) > 1e-3
+    last = f"layer_{N_BLOCKS}_spearman_cosine"
+    assert every[last] == found[last]
+
+
+def test_features_that_are_kept(task: Task, model: Any) -> None:
+    found = LayerEvaluator(task, truncate_dim=5)(model)
+    for layer in range(N_BLOCKS + 1):
+        expected = theirs(examples(task), truncate_dim=5)(truncate(model, layer))["spearman_cosine"]
+        assert found[f"layer_{layer}_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
+    assert found != LayerEvaluator(task)(model)
+
+
+def test_adapters(task: Task, model: Any) -> None:
+    from peft import LoraConfig
+
+    plain = LayerEvaluator(task)(model)
+    torch.manual_seed(0)
+    model.add_adapter(LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False))
+    found = LayerEvaluator(task)(model)
+    assert found["layer_0_spearman_cosine"] == plain["layer_0_spearman_cosine"]
+    assert found["layer_3_spearman_cosine"] != plain["layer_3_spearman_cosine"]
+    expected = theirs(examples(task))(model)["spearman_cosine"]
+    assert found["layer_3_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
+    assert any("lora" in name for name, _ in model.named_parameters())
+
+
+def test_weights_in_bfloat16(task: Task, model: Any) -> None:
+    model = model.bfloat16()
+    found = LayerEvaluator(task, batch_size=1)(model)
+    for layer in range(N_BLOCKS + 1):
+        cut = truncate(model, layer)
+        assert {weight.dtype for weight in cut.parameters()} == {torch.bfloat16}
+        expected = theirs(examples(task), batch_size=1)(cut)["spearman_cosine"]
+        # cosines of theirs are in bfloat16, too, in which many are equal
+        assert found[f"layer_{layer}_spearman_cosine"] == pytest.approx(expected, abs=0.01)
+    embedded = model.encode(SENTENCES, batch_size=1)
+    np.testing.assert_array_equal(truncate(model, N_BLOCKS).encode(SENTENCES, batch_size=1), embedded)
+
+
+# ---- tasks --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TOY_KINDS if kind not in BY_TOKENS])
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_kind_scores_what_score_has(kind: str, split: Any, tmp_path: Path) -> None:
+    task = toy_task_of(kind)
+    folder = built(tmp_path, mean(), prompts={"query": "a ", "document": "c d "})
+    expected = lp.score(Model(folder, cache_dir=tmp_path / "cache"), task, split=split)
+    found = LayerEvaluator(task, split=split)(sentence_transformer(folder))
+    way = "probe" if expected.method == "probe" else "cosine"
+    for name, scores in expected.metrics.items():
+        values = [found[f"layer_{layer}_{name.replace(' ', '_')}_{way}"] for layer in range(N_BLOCKS + 1)]
+        np.testing.assert_allclose(values, np.array(scores) / 100, rtol=0, atol=1e-6 if way == "cosine" else 1e-3)
+    assert found["best_layer"] == expected.best_layer
+
+
+@pytest.mark.parametrize("kind", BY_TOKENS)
+def test_what_tokens_score_is_refused(kind: str) -> None:
+    with pytest.raises(
+        DataError, match=f"expected a task that is scored by embeddings of texts, got one of kind {kind}"
+    ):
+        LayerEvaluator(toy_task_of(kind))
+
+
+def test_the_best_layer_has_its_interval(task: Task, model: Any) -> None:
+    found = LayerEvaluator(task, name="dev")(model)
+    scores = [found[f"dev_layer_{layer}_spearman_cosine"] for layer in range(N_BLOCKS + 1)]
+    best = int(found["dev_best_layer"])
+    assert found["dev_best_spearman_cosine"] == max(scores) == scores[best]
+    assert found["dev_mean_spearman_cosine"] == pytest.approx(np.mean(scores), abs=1e-12)
+    items = examples(task)
+    u, v = (truncate(model, best).encode(list(side)) for side in items.sides)
+    outputs = (u.astype(float) * v).sum(axis=1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+    influences = item_influences("sts", outputs, items.gold)[None]
+    expected = crossed([100 * max(scores)], influences, links=links_of(items), metric="spearman", difference=False)
+    assert expected is not None
+    ends = [found[f"dev_best_spearman_cosine_{end}"] for end in ("low", "high")]
+    np.testing.assert_allclose(ends, np.array(expected.interval) / 100, rtol=0, atol=1e-5)
+    with lp.settings(level=0.5):
+        narrow = LayerEvaluator(task)(model)
+    assert ends[0] < narrow["best_spearman_cosine_low"] < narrow["best_spearman_cosine_high"] < ends[1]
+
+
+def test_data_in_one_piece_are_scored_whole(task: Task, model: Any) -> None:
+    whole = replace(task, one_piece=True)
+    assert LayerEvaluator(whole).split == "all"
+    expected = theirs(whole.examples("all"))(model)["spearman_cosine"]
+    found = LayerEvaluator(whole)(model)[f"layer_{N_BLOCKS}_spearman_cosine"]
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+# ---- in training --------------------------------------------------------------------------------------
+
+
+def trained(folder: Path, model: Any, *, evaluator: Any, adaptive: bool, **options: Any) -> Any:
+    """Train with the real trainer for six steps, three evaluations among them where there is an evaluator."""
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, CosineSimilarityLoss
+
+    pairs = toy_pairs(24, 5)
+    data = Dataset.from_dict({"sentence1": pairs.first, "sentence2": pairs.second, "score": pairs.targets})
+    loss: Any = CosineSimilarityLoss(model)
+    loss = AdaptiveLayerLoss(model, loss, n_layers_per_step=-1) if adaptive else loss
+    asked = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "no"} if evaluator else {"save_strategy": "no"}
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=1,
+        per_device_train_batch_size=4,
+        learning_rate=1e-2,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=1,
+        **{**asked, **options},
+    )
+    done = SentenceTransformerTrainer(model, args=arguments, train_dataset=data, loss=loss, evaluator=evaluator)
+    done.train()
+    return done
+
+
+def with_dropout(folder: Path) -> Any:
+    model = sentence_transformer(built(folder, mean(), modules()["Normalize"]()))
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.3
+    return model
+
+
+def idle() -> Any:
+    """An evaluator that does nothing: the trainer draws random numbers for any."""
+    from sentence_transformers.base.evaluation import BaseEvaluator
+
+    class Idle(BaseEvaluator):
+        def __call__(self, *given: Any, **more: Any) -> float:
+            return 0.0
+
+    return Idle()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_training_with_the_evaluator_goes_as_without(adaptive: bool, task: Task, tmp_path: Path) -> None:
+    ends = []
+    for number, evaluator in enumerate((idle(), LayerEvaluator(task, name="dev"))):
+        model = with_dropout(tmp_path / str(number))
+        start = {key: value.clone() for key, value in model.state_dict().items()}
+        done = trained(tmp_path / "out", model, evaluator=evaluator, adaptive=adaptive)
+        ends.append(model.state_dict())
+    assert all(torch.equal(*pair) for pair in zip(*(end.values() for end in ends), strict=True))
+    assert not all(torch.equal(ends[0][key], start[key]) for key in start)  # it did learn
+    logged = [row for row in done.state.log_history if "eval_dev_best_layer" in row]
+    assert [row["step"] for row in logged] == [2, 4, 6]
+    for layer in range(N_BLOCKS + 1):
+        expected = theirs(examples(task))(truncate(model, layer))["spearman_cosine"]
+        assert logged[-1][f"eval_dev_layer_{layer}_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
+    with (tmp_path / "out" / "eval" / "layer_evaluation_dev_results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["steps"] for row in rows] == ["2", "4", "6"]
+    for name in ("best_layer", "layer_1_pearson_cosine", "best_spearman_cosine_low"):
+        assert [float(row[name]) for row in rows] == [row[f"eval_dev_{name}"] for row in logged]
+    card = model.model_card_data
+    assert any("dev_best_spearman_cosine" in row for row in card.training_logs)
+
+
+def test_the_best_checkpoint_is_that_of_the_layer_that_counts(task: Task, tmp_path: Path) -> None:
+    evaluator, model = LayerEvaluator(task, name="dev", primary=1), with_dropout(tmp_path)
+    name = "eval_dev_layer_1_spearman_cosine"
+    saved = {"save_strategy": "steps", "save_steps": 2, "load_best_model_at_end": True, "metric_for_best_model": name}
+    done = trained(tmp_path / "out", model, evaluator=evaluator, adaptive=True, **saved)
+    scores = {row["step"]: row[name] for row in done.state.log_history if name in row}
+    assert done.state.best_metric == max(scores.values())
+    assert done.state.best_model_checkpoint.endswith(f"checkpoint-{max(scores, key=scores.__getitem__)}")
+    assert evaluator(model)["dev_layer_1_spearman_cosine"] == pytest.approx(max(scores.values()), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("primary", "expected"),
+    [
+        ("best", "dev_best"),
+        ("mean", "dev_mean"),
+        (0, "dev_layer_0"),
+        (np.int64(2), "dev_layer_2"),
+    ],
+)
+def test_the_primary_metric(primary: Any, expected: str, task: Task, model: Any) -> None:
+    evaluator = LayerEvaluator(task, name="dev", primary=primary)
+    for _ in range(2):
+        found = evaluator(model)
+        assert evaluator.primary_metric in found
+        assert evaluator.primary_metric == f"{expected}_spearman_cosine"
+
+
+def test_beside_another_evaluator(task: Task, tmp_path: Path) -> None:
+    model = with_dropout(tmp_path)
+    both = [theirs(examples(task), name="theirs"), LayerEvaluator(task, name="ours")]
+    done = trained(tmp_path / "out", model, evaluator=both, adaptive=False)
+    for row in (row for row in done.state.log_history if "eval_sequential_score" in row):
+        assert row["eval_sequential_score"] == row["eval_ours_best_spearman_cosine"]
+        last = row[f"eval_ours_layer_{N_BLOCKS}_spearman_cosine"]
+        assert last == pytest.approx(row["eval_theirs_spearman_cosine"], abs=1e-6)
+
+
+def test_training_in_bfloat16(task: Task, tmp_path: Path) -> None:
+    model = with_dropout(tmp_path)
+    evaluator = LayerEvaluator(task, name="dev", batch_size=1)
+    done = trained(tmp_path / "out", model, evaluator=evaluator, adaptive=True, bf16=True)
+    (*_, last) = (row for row in done.state.log_history if "eval_dev_best_layer" in row)
+    exact = evaluator(truncate(model, N_BLOCKS))  # the same weights without the trainer's precision
+    assert abs(exact["dev_layer_3_pearson_cosine"] - last["eval_dev_layer_3_pearson_cosine"]) > 1e-6
+    for layer in range(N_BLOCKS + 1):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cut = truncate(model, layer)
+            expected = LayerEvaluator(task, batch_size=1)(cut)[f"layer_{layer}_spearman_cosine"]
+        assert last[f"eval_dev_layer_{layer}_spearman_cosine"] == pytest.approx(expected, abs=1e-6)
+
+
+# ---- left as it was -----------------------------------------------------------------------------------
+
+
+def state_of(model: Any) -> list[Any]:
+    """What an evaluation must leave alone."""
+    hooks = [
+        (len(module._forward_hooks), len(module._forward_pre_hooks), module.training, dict(vars(module)).get("forward"))
+        for module in model.modules()
+    ]
+    random = [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()]  # noqa: NPY002
+    settings = [model.truncate_dim, model.device, torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled()]
+    weights = [(weight.data_ptr(), weight.requires_grad, weight.dtype) for weight in model.parameters()]
+    config = model[0].auto_model.config.to_json_string()
+    tokenizer = model.tokenizer.backend_tokenizer
+    return [hooks, random, settings, weights, config, model.tokenizer.padding_side, str(tokenizer.padding)]
+
+
+@pytest.mark.parametrize("encoder", ["bert", "llama"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_left_as_it_was(
+    encoder: str, fails: bool, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = sentence_transformer(built(tmp_path, mean(), modules()["Dropout"](0.3), encoder=encoder))
+    model.truncate_dim = 9
+    model.encode(SENTENCES)  # which sets the tokenizer's padding
+    model.train()
+    model[0].auto_model.get_submodule("encoder.layer.1" if encoder == "bert" else "layers.1").eval()
+    next(model.parameters()).requires_grad_(False)
+    evaluator, before = LayerEvaluator(task), state_of(model)
+    if fails:
+        monkeypatch.setattr(trainer, "outputs_of_layer", lambda *given: 1 / 0)
+    for _ in range(2):
+        if fails:
+            with pytest.raises(ZeroDivisionError):
+                evaluator(model)
+        else:
+            evaluator(model)
+        assert state_of(model) == before
+    truncate(model, 2)
+    assert state_of(model) == before
+
+
+def test_a_text_goes_through_the_model_once_and_layers_are_checked_once(
+    task: Task, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    seen: list[int] = []
+    look = trainer.look
+
+    def counted(*given: Any, **options: Any) -> FirstUse:
+        looks.append(1)
+        return look(*given, **options)
+
+    monkeypatch.setattr(trainer, "look", counted)
+    evaluator = LayerEvaluator(task)
+    evaluator(model)
+    hook = model[0].auto_model.encoder.layer[0].register_forward_hook(lambda *given: seen.append(len(given[2])))
+    evaluator(model)
+    hook.remove()
+    assert sum(seen) == len(examples(task).texts)
+    assert len(looks) == 1
+    evaluator(truncate(model, 2))  # another model is looked at again
+    assert len(looks) == 3  # and truncate did
+
+
+def test_no_layer_is_believed(task: Task, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = FirstUse(reason="it only looks so", handed_out=False)
+    monkeypatch.setattr(trainer, "look", lambda encoder, ask: said)
+    for call in (LayerEvaluator(task), lambda model: truncate(model, 1)):
+        with pytest.raises(UnsupportedArchitectureError, match="it only looks so"):
+            call(model)
+    assert "it only looks so" in str(refusal("x", "it only looks so"))
+
+
+def test_layers_that_are_not_those_of_truncations(task: Task, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModel
+
+    from tests.encoders.test_stack import REFUSED, saved
+
+    kind, settings, _ = REFUSED["minicpm3"]
+    folder = saved(kind, settings, tmp_path / "encoder")
+    assert AutoModel.from_config(AutoConfig.from_pretrained(folder)) is not None
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(modules=[modules()["Transformer"](str(folder)), mean()], device="cpu")
+    with pytest.raises(UnsupportedArchitectureError, match="what its blocks compute depends on how many there are"):
+        LayerEvaluator(task)(model)
+
+
+# ---- layers that cannot be scored ---------------------------------------------------------------------
+
+
+def test_a_layer_that_is_the_same_for_all_texts_is_nan(
+    task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluator, model = LayerEvaluator(task), sentence_transformer(built(tmp_path, mean("cls")))
+    for _ in range(2):
+        found = evaluator(model)
+        assert math.isnan(found["layer_0_spearman_cosine"])
+        assert found["best_layer"] >= 1
+        assert not math.isnan(found["mean_spearman_cosine"])
+    said = [line for line in caplog.messages if "cannot be scored" in line]
+    assert said == ["layer 0 cannot be scored and is NaN: its embedding is the same for all texts"]
+
+
+def test_a_model_that_has_diverged_does_not_end_its_training(
+    task: Task, model: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluator = LayerEvaluator(task, name="dev")
+    evaluator(model)
+    with torch.no_grad():
+        model[0].auto_model.encoder.layer[1].output.dense.weight.fill_(torch.nan)
+    found = evaluator(model)
+    assert [math.isnan(found[f"dev_layer_{layer}_spearman_cosine"]) for layer in range(4)] == [False, False, True, True]
+    assert found["dev_best_layer"] < 2
+    with torch.no_grad():
+        model[0].auto_model.embeddings.word_embeddings.weight.fill_(torch.nan)
+    found = evaluator(model)
+    assert all(math.isnan(value) for value in found.values())
+    assert evaluator.primary_metric in found
+    assert sum("cannot be scored" in line for line in caplog.messages) == 4
+
+
+def test_a_file_of_other_columns_is_left_alone(
+    task: Task, model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluator = LayerEvaluator(task)
+    evaluator(model, str(tmp_path / "eval"), 0.5, 3)
+    file = tmp_path / "eval" / "layer_evaluation_results.csv"
+    before = file.read_text()
+    evaluator(truncate(model, 1), str(tmp_path / "eval"), 0.5, 4)
+    assert "has other columns, as of another model: nothing is added to it" in caplog.text
+    assert file.read_text() == before
+    assert len(before.splitlines()) == 2
+    LayerEvaluator(task, name="none", write_csv=False)(model, str(tmp_path / "eval"))
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+# ---- refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"split": "dev"}, "split is 'dev', expected one of 'all', 'train'"),
+        ({"primary": "bset"}, "primary is 'bset', expected one of 'best', 'mean'"),
+        ({"primary": 1.0}, "expected layers as whole numbers"),
+        ({"heads": "all"}, "heads is 'all', expected one of 'last', 'every'"),
+        ({"truncate_dim": 0}, "expected truncate_dim as a whole number from 1, got 0"),
+        ({"truncate_dim": "8"}, "expected truncate_dim as a whole number from 1, got '8'"),
+    ],
+)
+def test_wrong_options(options: Any, words: str, task: Task) -> None:
+    with pytest.raises(DataError, match=words):
+        LayerEvaluator(task, **options)
+
+
+def test_wrong_tasks(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected a Task, got the text 'stsb': load it first"):
+        LayerEvaluator("stsb")  # type: ignore[arg-type]
+    for split in ("train", "all"):
+        with pytest.raises(DataError, match=f"as a probe is fitted on train, got {split}"):
+            LayerEvaluator(toy_task_of("classification"), split=split)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layer", [-1, N_BLOCKS + 1])
+def test_layers_that_are_not_there(layer: int, task: Task, model: Any) -> None:
+    words = rf"expected a layer from 0 to {N_BLOCKS}, got {layer}$"
+    with pytest.raises(ModelError, match=words):
+        truncate(model, layer)
+    with pytest.raises(ModelError, match=words):
+        LayerEvaluator(task, primary=layer)(model)
+
+
+@pytest.mark.parametrize("layer", [1.0, "1", None, [1, 2]])
+def test_layers_that_are_no_numbers(layer: object, model: Any) -> None:
+    with pytest.raises(DataError, match=r"expected (one layer|layers as whole numbers)"):
+        truncate(model, layer)
+
+
+def test_a_result_chooses_the_layer(task: Task, model: Any, tmp_path: Path) -> None:
+    folder = built(tmp_path / "other", mean())
+    scores = lp.score(Model(folder, cache_dir=tmp_path / "cache"), task)
+    assert len(truncate(model, scores)[0].auto_model.encoder.layer) == scores.best_layer
+
+
+def test_layer_0_of_a_model_that_does_not_run_without_a_block(task: Task, tmp_path: Path) -> None:
+    model = sentence_transformer(built(tmp_path, mean(), encoder="modernbert"))
+    with pytest.raises(
+        UnsupportedArchitectureError, match="does not run without a block, so layer 0 has no checkpoint"
+    ):
+        truncate(model, 0)
+    assert LayerEvaluator(task)(model)["layer_0_spearman_cosine"] > 0
+
+
+def test_models_that_are_none(task: Task) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    static = modules()["StaticEmbedding"](tiny_tokenizer().backend_tokenizer, embedding_dim=4)
+    words = "expected a SentenceTransformer whose first module holds a model of transformers"
+    for model in (SentenceTransformer(modules=[static], device="cpu"), torch.nn.Linear(2, 2), 3, "all-MiniLM-L6-v2"):
+        for call in (LayerEvaluator(task), lambda model: truncate(model, 1)):
+            with pytest.raises(ModelError, match=f"{words}.* got a {type(model).__name__}"):
+                call(model)
+
+
+def test_modules_that_cannot_be_kept(task: Task, tmp_path: Path) -> None:
+    lstm = modules()["LSTM"](16, 4)
+    model = sentence_transformer(built(tmp_path, lstm, modules()["Pooling"](8)))
+    for call in (LayerEvaluator(task), lambda model: truncate(model, 1)):
+        with pytest.raises(ModelError, match=r"is made of .*\.LSTM, of which an export cannot be made"):
+            call(model)
+
+
+def test_without_sentence_transformers(task: Task, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "sentence_transformers" else found(name)
+    )
+    for call, what in ((lambda: LayerEvaluator(task), "LayerEvaluator"), (lambda: truncate(model, 1), "truncate")):
+        words = rf"^{what} needs sentence_transformers, which is not installed: pip install 'layerprobe\[trainer\]'$"
+        with pytest.raises(MissingPackageError, match=words):
+            call()
+
+
+# ---- what is cut is a model like another --------------------------------------------------------------
+
+
+def test_a_truncated_model_is_saved_loaded_and_trained(
+    task: Task, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = built(tmp_path, mean(), modules()["Normalize"]())
+    cut = truncate(sentence_transformer(folder), 2)
+    cut.save(str(tmp_path / "cut"), create_model_card=False)
+    with caplog.at_level(logging.INFO):
+        again = sentence_transformer(tmp_path / "cut")
+    assert "pooler" not in caplog.text
+    np.testing.assert_array_equal(again.encode(list(TEXTS)), cut.encode(list(TEXTS)))
+    before = {key: value.clone() for key, value in cut.state_dict().items()}
+    trained(tmp_path / "out", cut, evaluator=None, adaptive=False)
+    assert not torch.equal(
+        cut.state_dict()["0.model.encoder.layer.0.output.dense.weight"],
+        before["0.model.encoder.layer.0.output.dense.weight"],
+    )
