@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.probing.run import probe as probe
-    from layerprobe.probing.values import ProbeSettings as ProbeSettings
     from layerprobe.results.shown import write_report as write_report
     from layerprobe.scoring.across import score as score
     from layerprobe.shrinking.run import shrink as shrink
@@ -57,7 +56,6 @@ _MODULES = {
     "finetuning.values": "Protocol",
     "embedded.pair": "embedded_model embedded_task",
     "probing.run": "probe",
-    "probing.values": "ProbeSettings",
     "results.shown": "write_report",
     "scoring.across": "score",
     "files.serialisation": "from_json to_json",

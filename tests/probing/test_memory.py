@@ -35,7 +35,7 @@ except MemoryError:
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's own memory is that of Linux")
 def test_embeddings_larger_than_the_memory_are_probed(tmp_path: Path) -> None:
     rng, path = np.random.default_rng(0), tmp_path / "e.npy"
-    n, layers, width, limit = 90_000, 4, 128, 120 * 2**20
+    n, layers, width, limit = 60_000, 3, 256, 120 * 2**20
     signal = rng.standard_normal((n, 1)).astype(np.float32)
     embeddings = np.lib.format.open_memmap(path, "w+", np.float32, (n, layers, width))
     for layer in range(layers):

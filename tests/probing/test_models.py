@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 import layerprobe as lp
-from layerprobe.errors import DataError
+from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 
-FEW = lp.ProbeSettings(foldings=1)
+FEW = ProbeSettings(foldings=1)
 MODEL = lp.Model(str(lp.embedded_model("rtd")), device="cpu")
 TASK = lp.embedded_task(train=60, validation=40, test=60)
 
@@ -81,10 +80,3 @@ def test_a_first_layer_that_is_the_same_everywhere_is_left_out(tmp_path: Path) -
     result = lp.probe(model, TASK, settings=FEW, combinations=False)
     assert [each.layer for each in result.layers] == list(range(1, 9))
     assert "the same for all texts" in result.left_out["layer 0"]
-
-
-def test_a_kind_without_outputs_by_item_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, own = task_of(tmp_path, "triplets"), KINDS["triplets"]
-    monkeypatch.setattr(type(KINDS), "__getitem__", lambda _, name: dataclasses.replace(own, outputs=None))
-    with pytest.raises(DataError, match="a kind of task that gives outputs by item, got triplets: use `score`"):
-        lp.probe(MODEL, task)
