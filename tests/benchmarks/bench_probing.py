@@ -183,7 +183,8 @@ HEAD = (
     *("ours", "LOES", "LOES, no labels", "last", "2/3"),
 )
 
-if __name__ == "__main__":
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", type=Path, nargs="?")
     parser.add_argument("--splits", type=int, default=100, help="of pairs and queries")
@@ -197,8 +198,12 @@ if __name__ == "__main__":
         given.cases = Path(tempfile.mkdtemp(prefix="layerprobe-"))
         case.save(given.cases / "none.noise.npz")
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}", flush=True)
-    for path in sorted(given.cases.glob(f"*{given.only}*.npz")):
+    for path in sorted(each for each in given.cases.glob("*.npz") if given.only in each.name):
         case = Case.load(path)
         splits = given.splits if case.kind in ("pairs", "queries") else given.fitted_splits
         model, task = path.stem.split(".")
         print(f"| {' | '.join((model, task, *measured(case, splits)))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
