@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,13 +184,14 @@ HEAD = (
 )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", type=Path, nargs="?")
     parser.add_argument("--splits", type=int, default=100, help="of pairs and queries")
     parser.add_argument("--fitted-splits", type=int, default=20, help="where probes are fitted")
     parser.add_argument("--only", default="", help="part of the name of a file")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.cases is None:  # to try it
         rng = np.random.default_rng(0)
         targets = np.column_stack([np.arange(40), np.arange(40, 80), rng.random(40)])
