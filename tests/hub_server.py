@@ -63,7 +63,8 @@ def hub_server() -> Iterator[Hub]:
 
 def environment(hub: Hub, *, token: str | None = TOKEN) -> dict[str, str]:
     """What a process needs to take the stand-in for the Hub; Xet, which it does not have, is off."""
-    return {"HF_ENDPOINT": hub.address, "HF_HUB_DISABLE_XET": "1", **({} if token is None else {"HF_TOKEN": token})}
+    chosen = {"HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    return chosen if token is None else chosen | {"HF_TOKEN": token}
 
 
 def use(hub: Hub, patch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.values import Evidence as SearchEvidence
 from layerprobe.search.values import Score, SearchSettings
+from layerprobe.shrinking.values import ShrinkSettings
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
 from layerprobe.similarity.values import (
@@ -240,6 +241,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
     },
+    ShrinkSettings: {"within": st.floats(0.1, 9)},
     ProbeSettings: {
         "folds": st.integers(3, 9),
         "foldings": st.integers(1, 9),

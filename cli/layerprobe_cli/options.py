@@ -1123,6 +1123,7 @@ USUAL = {
     "Retrieval": (),
     "Machine": (),
     "Report": ("report",),
+    "Probing": ("groups", "targets_are", "target", "tolerance"),
 }
 """What --help shows of each panel; of the others it shows all."""
 

@@ -13,7 +13,7 @@ from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.arrays import Layer, Rows
-from layerprobe.probing.probes import Problem
+from layerprobe.probing.probes import SCORED_AS, Problem
 from layerprobe.probing.run import Board, finish, probe_layers
 from layerprobe.probing.targets import Targets, joined
 from layerprobe.probing.values import ProbeSettings, Probing
@@ -46,7 +46,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
     about: dict[str, Any] = {"settings": settings, "name": checkpoint.label, "task": task.name}
     about["notes"] = (f"scored on {split_title(split)}",)
     by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
-    if not (by_rows or task.kind == "retrieval"):
+    if not (by_rows or task.kind == SCORED_AS["queries"]):
         return _by_outputs(checkpoint, task, split, about)
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, task.split(split), task=task)
@@ -73,7 +73,7 @@ def _by_rows(
         targets = Targets(kind="classes" if kind.labelled else "scores", values=values)
         # items that share a text are in one fold
         groups = None if links is None else joined(links.first, links.first if links.second is None else links.second)
-    elif task.kind == "retrieval":
+    elif task.kind == SCORED_AS["queries"]:
         targets, groups = _searched(items, embeddings), None
     else:
         rows = np.stack([embeddings.rows(side) for side in items.sides], axis=1)

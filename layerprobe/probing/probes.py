@@ -22,7 +22,7 @@ from layerprobe.probing.values import TargetKind
 from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 
-KINDS = {"scores": "regression", "classes": "classification", "pairs": "sts", "queries": "retrieval"}
+SCORED_AS = {"scores": "regression", "classes": "classification", "pairs": "sts", "queries": "retrieval"}
 """Which kind of task has the metrics of these targets."""
 UNITS = {"scores": "sample", "classes": "sample", "labels": "sample", "pairs": "pair", "queries": "query"}
 LABEL_METRICS = ("average precision", "f1")
@@ -75,14 +75,14 @@ class Problem:
     def scores(self, outputs: NDArray[Any]) -> dict[str, float]:
         """Return the metrics x 100 of outputs for all items, the primary one first."""
         if self.kind != "labels":
-            return evaluate_outputs(self.scored_as or KINDS[self.kind], outputs, self.targets).metrics
+            return evaluate_outputs(self.scored_as or SCORED_AS[self.kind], outputs, self.targets).metrics
         each = [decision_scores(*columns, 0.5) for columns in zip(outputs.T, self.targets.T, strict=True)]
         return {metric: 100 * float(np.mean([one[metric] for one in each])) for metric in LABEL_METRICS}
 
     def influences(self, outputs: NDArray[Any], metric: str) -> Array:
         """Return (n,) influences of the items on a metric x 100."""
         if self.kind != "labels":
-            return item_influences(self.scored_as or KINDS[self.kind], outputs, self.targets, metric=metric)
+            return item_influences(self.scored_as or SCORED_AS[self.kind], outputs, self.targets, metric=metric)
         each = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
         influences: Array = 100 * np.mean(each, axis=0)
         return influences

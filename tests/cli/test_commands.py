@@ -28,7 +28,7 @@ from .conftest import QUICK, Layerprobe
 
 PANELS = {
     "Find the layer": ("demo", "find", "run", "predict", "doctor"),
-    "Look closer": ("score", "compare", "readings", "confirm", "profile"),
+    "Look closer": ("probe", "score", "compare", "readings", "confirm", "profile"),
     "Make": ("shrink", "extract", "finetune", "export", "report", "cache"),
     "Research": ("lab",),
 }

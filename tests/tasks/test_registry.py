@@ -83,6 +83,7 @@ DEFAULTS = {
     "cli/layerprobe_cli/commands/score.py",  # what it prints of a kind; below an anchor of its page
     "layerprobe/report/scores.py",
     "layerprobe/embedded/pair.py",  # the task of the embedded pair
+    "layerprobe/probing/probes.py",  # whose metrics the targets of arrays have
 }
 
 

@@ -45,7 +45,12 @@ def probe(
     ] = None,
     targets_are: Annotated[
         Literal["scores", "classes", "labels", "pairs", "queries"] | None,
-        option("Probing", help="What the targets are.", show_default="detected"),
+        option(
+            "Probing",
+            metavar="KIND",
+            help="scores, classes, labels, pairs or queries: what the targets are.",
+            show_default="detected",
+        ),
     ] = None,
     target: Annotated[
         str | None,
@@ -68,7 +73,7 @@ def probe(
     ] = None,
     level: Level = LEVEL,
 ) -> None:
-    """Say which frozen layer to use, of embeddings of anything or of a model on a task.
+    """Say which layer of frozen embeddings of anything to use.
 
     Probes are fitted across folds, with penalties chosen inside them; pairs and queries are compared by cosines. It
     reports the best layer, the layers that may be the best, the smallest that will do, and whether several layers

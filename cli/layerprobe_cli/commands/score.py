@@ -84,7 +84,7 @@ def score(
     level: Level = LEVEL,
     fail_below: FailBelow = None,
 ) -> None:
-    """Score each layer on a task without fine-tuning, or on several; or the layers of several models on one task.
+    """Score each layer of one model or several without fine-tuning.
 
     By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR and recall@10;
     documents with summaries by the sentences that are central and those that a probe chooses. Of several tasks, it
