@@ -160,6 +160,7 @@ def test_fewer_dimensions_are_measured_and_exported(folder: str, tmp_path: Path)
         export_model(result.folder, tmp_path / "other", dense=result.dense)
 
 
+@pytest.mark.slow
 def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("openvino")
