@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on loopback, as far as an upload asks it, and one that fails where it is asked to.
+"""A stand-in for the Hugging Face Hub on loopback, as far as an upload asks it; it fails where it is asked to.
 
 It answers as a server without Xet does: files above a size go by the protocol of Git LFS, others in the commit.
 """

@@ -83,6 +83,7 @@ def test_a_kept_probe_without_influences_is_fitted_again(tmp_path: Path) -> None
     assert kept, "expected the probes in the store"
 
 
+@pytest.mark.slow
 def test_the_python_face(models: list[Model]) -> None:
     task = toy_task_of("sts")
     result = lp.score(models, task, split="validation", timing=milliseconds)
