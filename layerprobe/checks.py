@@ -8,6 +8,7 @@ from operator import index
 from layerprobe.errors import DataError, MissingPackageError
 from layerprobe.names import nearest
 
+S = typing.TypeVar("S")
 LEVEL = 0.95
 """Confidence level of intervals, bands and verdicts, unless another is given."""
 
@@ -21,6 +22,18 @@ def check_choice(value: object, kind: object, *, name: str) -> None:
     choices = typing.get_args(kind)
     if value not in choices:
         raise DataError(f"{name} is {value!r}, expected one of {', '.join(map(repr, choices))}")
+
+
+def settings_or_default(given: S | None, kind: type[S]) -> S:
+    """Return settings, by default those of their class; raise DataError if they are something else.
+
+    Examples:
+        >>> settings_or_default(None, dict)
+        {}
+    """
+    if given is not None and not isinstance(given, kind):
+        raise DataError(f"expected settings as {kind.__name__}(...), got {given!r}")
+    return kind() if given is None else given
 
 
 def check_level(level: float) -> None:

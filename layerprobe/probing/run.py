@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.checks import settings_or_default
 from layerprobe.context import current, report
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError
@@ -169,7 +170,7 @@ def probe(
         MisalignedSamplesError: If they are not of the same samples.
         ModelError: If a model cannot be loaded or truncated.
     """
-    settings = settings or ProbeSettings()
+    settings = settings_or_default(settings, ProbeSettings)
     from layerprobe.tasks.values import Task
 
     if isinstance(targets, Task):

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.checks import Seeds, check_seeds
+from layerprobe.checks import Seeds, check_seeds, settings_or_default
 from layerprobe.context import part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.blocks import check_blocks
@@ -116,7 +116,7 @@ def shrink(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    settings = settings or ShrinkSettings()
+    settings = settings_or_default(settings, ShrinkSettings)
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings, ray)
     wanted = work.wanted
     if settings.front and (work.whole.reader is not None or work.whole.device.type != "cpu"):
@@ -170,7 +170,7 @@ def plan_shrinking(
     Raises:
         LayerProbeError: As `shrink`, before its first pass.
     """
-    work = _Work(model, texts, task, size, seeds, protocol, tune, settings or ShrinkSettings())
+    work = _Work(model, texts, task, size, seeds, protocol, tune, settings_or_default(settings, ShrinkSettings))
     wanted, blocks, more = work.wanted, work.n_blocks, len(work.seeds) - 1
     sizes = _most_sizes(0, blocks) if wanted is None else [len(wanted) if isinstance(wanted, tuple) else wanted]
     steps = sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)

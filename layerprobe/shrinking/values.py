@@ -80,8 +80,10 @@ class ShrinkSettings:
     """Whether to measure what it and the whole model cost and lose by every backend, and in 8 bits."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.within < math.inf:
-            raise DataError(f"expected points above 0 that the smaller model may be worse by, got {self.within}")
+        if not isinstance(self.within, int | float) or not 0 < self.within < math.inf:
+            raise DataError(f"expected points above 0 that the smaller model may be worse by, got {self.within!r}")
+        if self.dimensions is not None and not isinstance(self.dimensions, int):
+            raise DataError(f"expected a number of dimensions to keep, got {self.dimensions!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -246,6 +246,11 @@ def test_settings_out_of_range_are_one_line(settings: dict[str, Any], said: str)
         ProbeSettings(**settings)
 
 
+def test_settings_of_another_kind_are_one_line() -> None:
+    with pytest.raises(DataError, match=r"expected settings as ProbeSettings\(...\), got \{'folds': 3\}"):
+        probe(EMBEDDINGS, SIGNAL[:, 0], settings={"folds": 3})  # type: ignore[arg-type]
+
+
 def test_few_whole_numbers_are_classes_unless_somebody_says_otherwise() -> None:
     ratings = np.clip(np.rint(2.5 + SIGNAL[:, 0]), 1, 5)
     taken = as_targets(ratings, N)
