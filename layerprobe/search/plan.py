@@ -48,7 +48,7 @@ def next_run(
 
     1. Models of up to 4 blocks: every layer once.
     2. Others: a scan, where one is requested; without it, or where it tells nothing, the layer to begin with.
-    3. The layer that seems the best, if it has had no run of its own.
+    3. The layer that seems the best, if it has had no run of its own, and the first block, if that is layer 0.
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
        of equals. Beside pending runs it is one at a layer without a run, if there is one, by how much more it promises
        than they alone. What a run promises is judged as if InfoNCE did say something; all else is not.
@@ -198,6 +198,9 @@ def _by_gain(
     best = known.best_layer
     if not n_seeds[best] and costs[best] <= left:
         return _fine_tune(*places[best], "this layer looks best and has no run of its own yet", pending)
+    if places[best][1] == 0 and not n_seeds[best + 1] and costs[best + 1] <= left:
+        why = "layer 0 looks best, and runs at other blocks say little of the first"
+        return _fine_tune(*places[best + 1], why, pending)
     likely = known.candidates(settings.level)
     open_places = [i for i in known.choices.tolist() if n_seeds[i] < settings.seeds]
     if scored:
