@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from tests.search.worlds import World, search, world
 
+MODELS = 80
 CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
 
 
@@ -27,11 +29,11 @@ def evidence_of(number: int, *runs: tuple[int, float | None], n_blocks: int = 6,
     return Evidence(n_blocks=n_blocks, model=number, scores=scores, **about)  # type: ignore[arg-type]
 
 
-def drawn(rng: np.random.Generator, blocks: Sequence[int], apart: float, **how: float) -> list[World]:
+def drawn(rng: np.random.Generator, blocks: Sequence[int], apart: float, **how: Any) -> list[World]:
     """Models whose level differs by so many points."""
     made = []
     for n_blocks in blocks:
-        each, shift = world(rng, n_blocks, **how), rng.normal(0.0, apart)  # type: ignore[arg-type]
+        each, shift = world(rng, n_blocks, **how), rng.normal(0.0, apart)
         made.append(replace(each, truth=each.truth + shift, scan=each.scan + shift, runs=each.runs + shift))
     return made
 
@@ -52,7 +54,8 @@ def together(made: Sequence[World], settings: SearchSettings, at_a_time: int = 1
 def outcome(made: Sequence[World], known: Sequence[Evidence], level: float = 0.95) -> tuple[float, bool]:
     """The regret of the choice, and whether the set holds the best layer of all models."""
     joint, truth = side_by_side([posterior(each) for each in known]), np.concatenate([each.truth for each in made])
-    return float(truth.max() - truth[joint.best_layer]), int(truth.argmax()) in joint.candidates(level)
+    stated, _ = joint.statement(SearchSettings().tolerance, level)
+    return float(truth.max() - truth[joint.best_layer]), int(truth.argmax()) in stated
 
 
 # ---- side by side ---------------------------------------------------------------------------------------
@@ -208,3 +211,33 @@ def test_the_set_of_models_and_layers_holds_the_best_of_a_few() -> None:
         made = drawn(np.random.default_rng([13, i]), (6, 6), 1.0)
         held.append(outcome(made, together(made, SearchSettings()))[1])
     assert sum(held) >= 5
+
+
+@pytest.fixture(scope="module", params=[(2, 0.06, 1.0), (3, 0.08, 1.0), (3, 0.15, 3.0)], ids=str)
+def compared(request: pytest.FixtureRequest) -> list[tuple[tuple[float, bool], tuple[float, bool]]]:
+    """What one budget comes to, and the same budget split evenly, each model searched by itself."""
+    n_models, budget, apart = request.param
+    settings, found = SearchSettings(budget=budget), []
+    for i in range(MODELS):
+        rng = np.random.default_rng([17, i])
+        blocks = rng.choice([6, 8, 12], n_models).tolist()
+        made = drawn(rng, blocks, apart, item_error=1.6, seed_error=0.6, n_items=400, slope=(3.0, 2.0))
+        alone = [replace(search(each, settings)[0], model=number) for number, each in enumerate(made)]
+        found.append((outcome(made, together(made, settings)), outcome(made, alone)))
+    return found
+
+
+@pytest.mark.slow
+def test_the_set_of_models_and_layers_holds_the_best_of_all(
+    compared: list[tuple[tuple[float, bool], tuple[float, bool]]],
+) -> None:
+    held = np.mean([ours[1] for ours, _ in compared])
+    assert held > 0.95 - 2.5 * np.sqrt(0.95 * 0.05 / MODELS)
+
+
+@pytest.mark.slow
+def test_one_budget_loses_no_more_than_the_same_split_evenly(
+    compared: list[tuple[tuple[float, bool], tuple[float, bool]]],
+) -> None:
+    more = np.array([ours[0] - split[0] for ours, split in compared])
+    assert more.mean() < 2 * more.std() / np.sqrt(MODELS)
