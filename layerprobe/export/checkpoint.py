@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +26,9 @@ from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
+from layerprobe.export.int8 import int8_files
 from layerprobe.export.layout import Layout, read_layout, write_layout
+from layerprobe.export.values import Int8File
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder
 from layerprobe.files.images import ImageItem, prompted
@@ -36,21 +38,29 @@ TOLERANCE = 1e-5
 _PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
 _ADVICE = "choose another place for the export"
 
+Found = tuple[float, bool, tuple[Int8File, ...]]
+"""The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5, whether embeddings by
+sentence-transformers were compared, too, and the graphs of 8 bits."""
+
 
 def write_checkpoint(
-    encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: str, overwrite: bool = False
-) -> tuple[float, bool]:
+    encoder: Encoder,
+    layer: int,
+    out: Path,
+    *,
+    layout: Layout,
+    card: Callable[[Sequence[Int8File]], str],
+    int8: Sequence[str] = (),
+    overwrite: bool = False,
+) -> Found:
     """Write the encoder truncated at `layer` as a folder: whole and verified at `out`, or not at all.
 
-    The encoder is on a CPU in float32, with its final norm where it has one; `card` is the text of README.md; see
-    `check_target` for `out` and `overwrite`.
-
-    Returns:
-        The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5, and whether embeddings by
-        sentence-transformers were compared, too.
+    The encoder is on a CPU in float32, with its final norm where it has one; `card` gives the text of README.md; `int8`
+    are the backends for which it is written in 8 bits, too; see `check_target` for `out` and `overwrite`.
 
     Raises:
-        ModelError: If the model has no such layer, or what was written does not give the same embeddings.
+        ModelError: If the model has no such layer, what was written does not give the same embeddings, or it cannot be
+            computed in 8 bits.
         UnsupportedArchitectureError: If this layer has no checkpoint.
         DataError: If there is something at `out` that is not replaced.
         StoreError: If the folder cannot be written.
@@ -59,11 +69,13 @@ def write_checkpoint(
     with folder_errors(out, advice=_ADVICE), new_folder(target, replace=overwrite) as folder:
         _write_model(encoder, layer, folder, max_length=layout.max_length)
         write_layout(folder, layout)
-        (folder / "README.md").write_bytes(card.encode("utf-8", "backslashreplace"))
-        return _compared(encoder, layer, folder, layout)
+        compared = _compared(encoder, layer, folder, layout)
+        files = int8_files(folder, layout, int8, name=encoder.description.name, write=True)
+        (folder / "README.md").write_bytes(card(files).encode("utf-8", "backslashreplace"))
+        return *compared, files
 
 
-def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout) -> tuple[float, bool]:
+def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout, int8: Sequence[str] = ()) -> Found:
     """Return what `write_checkpoint` does of an export that is there, whose files are read and not written.
 
     Raises:
@@ -72,7 +84,8 @@ def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layou
     wrong = next(folder_problems(out, again=True), None)
     try:
         if wrong is None:
-            return _compared(encoder, layer, out, layout)
+            files = int8_files(out, layout, int8, name=encoder.description.name, write=False)
+            return *_compared(encoder, layer, out, layout), files
     except (ModelError, DataError) as error:
         wrong = f"{out} is not an export of layer {layer} of {encoder.description.name}: {error}"
     raise DataError(f"{wrong}; choose another folder, or replace it with --overwrite")

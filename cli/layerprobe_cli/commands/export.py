@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from layerprobe.results.table import named_values
-from layerprobe_cli.options import check_depth, new_folder, option
+from layerprobe_cli.options import Int8, check_depth, new_folder, option
 from layerprobe_cli.output import Output
 
 HUB = "Hugging Face Hub"
@@ -61,6 +61,7 @@ def export(
     study: Annotated[
         Path | None, typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.")
     ] = None,
+    int8: Int8 = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
     push_to_hub: Annotated[
         str | None,
@@ -99,6 +100,7 @@ def export(
         out,
         layer=layer,
         study=evidence,
+        int8=int8 or (),
         overwrite=overwrite,
         push_to_hub=push or None,
     )
@@ -115,6 +117,7 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": (f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings")
         + (", compared with the source's own encode" if result.compared_with == "source" else ""),
+        **{f"8 bits, {each.backend}": f"{each.file}, {each.size / 1e6:.1f} MB; {each.said}" for each in result.int8},
         **({"uploaded": result.uploaded} if result.uploaded else {}),
     }
     output.result(shown, named_values(shown, "Export"), as_json=result)

@@ -13,6 +13,7 @@ from layerprobe.shrinking.values import TRAINING, WITHIN, ShrinkSettings, read_s
 from layerprobe_cli.options import (
     DryRun,
     Embedding,
+    Int8,
     Model,
     Ray,
     Report,
@@ -92,6 +93,7 @@ def shrink(
     out: Annotated[
         Path | None, option("Report", "--out", "-o", callback=_folder, help="Also export the model to this folder.")
     ] = None,
+    int8: Int8 = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at --out.")] = False,
     ray: Ray = None,
     dry_run: DryRun = False,
@@ -110,15 +112,19 @@ def shrink(
         raise typer.BadParameter("expected texts to train on: give --texts FILE, or a task with --task")
     if task is None and tune:
         raise typer.BadParameter("expected a task with --tune: give --task FILE")
+    if int8 and out is None:
+        raise typer.BadParameter("expected a folder to write in 8 bits with --int8: give --out FOLDER")
 
     # only now: an error in the data needs no torch
     from layerprobe.export.checkpoint import check_target
+    from layerprobe.export.int8 import check_backends
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.shrinking.run import shrink as make_smaller
     from layerprobe.tasks.corpus import load_corpus
 
     if out is not None:
         check_target(out, overwrite=overwrite)  # before anything is trained
+    backends = check_backends(int8 or ())
     corpus = load_corpus(texts) if texts else _of_task(task)
     checkpoint = embedding.resolve(model)
     how: dict[str, Any] = {
@@ -137,12 +143,15 @@ def shrink(
     output.notes((), result.warnings)
     tables = [*([result.order] if result.removals else []), result.table, *([result.ways] if front else [])]
     parts: list[Any] = [*tables, result.sentence]
-    commands = [] if dimensions else [command("export", result.folder, "smaller")]
+    further = [] if result.fastest_int8 is None else ["--int8", result.fastest_int8]
+    commands = [] if dimensions else [command("export", result.folder, "smaller", *further)]
     if out is not None:
         from layerprobe.export.run import export_model
 
-        exported = export_model(result.folder, out, made=result.account, dense=result.dense, overwrite=overwrite)
+        how = {"made": result.account, "dense": result.dense, "int8": backends, "overwrite": overwrite}
+        exported = export_model(result.folder, out, **how)
         output.notes((), exported.warnings)
+        parts += [f"{each.file}: {each.said}" for each in exported.int8]
         parts.append(f"Folder: {out}")
         commands = []
     else:

@@ -53,12 +53,26 @@ class PooledLayers(nn.Module):
         return torch.stack([pool(states, attention_mask, self.pooling) for states in self.encoder.layer_states(batch)])
 
 
-def exported(encoder: Encoder, pooling: Pooling, *, plain: bool = False) -> torch.export.ExportedProgram:
+class TokenStates(nn.Module):
+    """An encoder of which the token states of the last layer leave it."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.model = encoder.model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Return (text, token, feature) float32 for (text, token) ids."""
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        states: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        return states
+
+
+def exported(encoder: Encoder, pooling: Pooling | None, *, plain: bool = False) -> torch.export.ExportedProgram:
     """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
 
     Args:
         encoder: It is left as it was.
-        pooling: mean, cls, max or last.
+        pooling: mean, cls, max or last; None for the states of tokens at the last layer.
         plain: Make it of attention written out, instead of the one that the encoder computes with.
 
     Raises:
@@ -66,9 +80,10 @@ def exported(encoder: Encoder, pooling: Pooling, *, plain: bool = False) -> torc
     """
     batch = probes(encoder)[0]
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    module = PooledLayers(encoder, pooling) if pooling else TokenStates(encoder)
     with torch.no_grad(), quiet_export(), plain_attention(encoder) if plain else contextlib.nullcontext():
         return torch.export.export(
-            PooledLayers(encoder, pooling).train(False),
+            module.train(False),
             (),
             kwargs=batch,
             dynamic_shapes=dict.fromkeys(batch, any_size),
