@@ -99,17 +99,6 @@ def option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
-Int8 = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--int8",
-        metavar="[onnx|openvino]",
-        help="Also write the encoder with products of 8 bits for this backend, as `shrink --front` measures it. Given "
-        "again: both.",
-    ),
-]
-
-
 def _device(name: str) -> str:
     """Return the name of a device; a GPU that torch's build cannot use is refused before torch is loaded."""
     if name.startswith("cuda") and (sys.platform == "darwin" or metadata.version("torch").endswith("+cpu")):

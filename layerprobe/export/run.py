@@ -9,6 +9,7 @@ from pathlib import Path
 
 from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
+from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
@@ -19,7 +20,6 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, write_checkpoint
 from layerprobe.export.hub import Push, check_access, upload
-from layerprobe.export.int8 import check_backends
 from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, Layout, check_modules, source_of
 from layerprobe.export.values import ExportResult
 from layerprobe.files.atomic import from_home
@@ -85,7 +85,7 @@ def export_model(
         HubError: If there is no token, or the upload fails, which leaves the folder.
     """
     push = Push(repo=push_to_hub) if isinstance(push_to_hub, str) else push_to_hub
-    backends = check_backends(int8)
+    backends = check_int8(int8)
     if push is not None:
         check_access()
     out, layer = Path(out), None if layer is None else one_layer(layer)
@@ -155,6 +155,7 @@ def export_model(
         document_prompt=document_prompt,
         normalize=normalize,
         dense=None if dense is None else Path(dense),
+        int8=backends,
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
@@ -176,17 +177,9 @@ def export_model(
             made=made,
         )
         difference, by_both, files = (
-            compare_checkpoint(encoder, layer, from_home(out), layout=layout, int8=backends)
+            compare_checkpoint(encoder, layer, from_home(out), layout=layout)
             if there
-            else write_checkpoint(
-                encoder,
-                layer,
-                out,
-                layout=layout,
-                card=lambda files: text(int8=files),
-                int8=backends,
-                overwrite=overwrite,
-            )
+            else write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
         )
     address = ""
     if push is not None:

@@ -64,20 +64,6 @@ def test_the_texts_of_the_task_serve_where_there_are_no_others(
     assert "To write it as a folder: layerprobe export" in done.out
 
 
-def test_it_is_exported_in_8_bits(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("onnxruntime")
-    how = ("-t", pairs_file, "--size", "1,3", "--epochs", "1", "--batch-size", "8")
-    done = layerprobe("shrink", pair[1], *how, "--out", tmp_path / "small", "--int8", "onnx")
-    assert done.code == 0, done.err
-    assert "onnx/model_qint8_quantized.onnx: cosine to the embeddings in float32" in done.out
-    assert (tmp_path / "small" / "onnx" / "model_qint8_quantized.onnx").is_file()
-    refused = layerprobe("shrink", pair[1], *how, "--epochs", "2", "--out", tmp_path / "other", "--int8", "cuda")
-    assert "expected 8 bits for onnx or openvino, got 'cuda'" in refused.error
-    assert len(list((tmp_path / "cache" / "runs").iterdir())) == 1, "expected it to be refused before it trains"
-
-
 def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path) -> None:
     done = layerprobe("shrink", pair[1], "--texts", texts, *TRAINING, "--dry-run")
     assert done.out.startswith("Making ")
@@ -90,7 +76,6 @@ def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path
         (("--texts", "TEXTS", "--size", "half"), "or times as fast such as 2x, got 'half'"),
         (("--texts", "TEXTS", "--size", "0.5x"), "or times as fast such as 2x, got '0.5x'"),
         (("--texts", "TEXTS", "--tune"), "expected a task with --tune"),
-        (("--texts", "TEXTS", "--int8", "onnx"), "give --out FOLDER"),
         ((), "expected texts to train on"),
     ],
     ids=lambda value: "-".join(value)[:20] if isinstance(value, tuple) else "",

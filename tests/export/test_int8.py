@@ -19,7 +19,7 @@ from layerprobe.encoders.backends.int8 import FILES, int8_graphs, read_int8
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, MissingPackageError, ModelError
-from layerprobe.export import int8
+from layerprobe.export import checkpoint
 from layerprobe.export.run import export_model
 from layerprobe.export.values import ExportResult
 from layerprobe.files.folders import folder_problems
@@ -137,7 +137,7 @@ def test_sentence_transformers_finds_it(exported: ExportResult, monkeypatch: pyt
     assert cosine_scores(ours, theirs).mean() == pytest.approx(exported.int8[0].cosine, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "backends"), [("gpt2", BOTH), ("roberta", BOTH), ("fnet", ("onnx",))])
+@pytest.mark.parametrize(("name", "backends"), [("gpt2", BOTH), ("t5", BOTH), ("fnet", ("onnx",))])
 def test_other_architectures(name: str, backends: tuple[str, ...], tmp_path: Path) -> None:
     done = export_model(save_tiny(name, tmp_path / "model"), tmp_path / "out", layer=2, int8=backends)
     assert [(each.backend, each.lowest > 0.98) for each in done.int8] == [(name, True) for name in backends]
@@ -165,7 +165,7 @@ def test_what_cannot_be_rounded(bert: Path, tmp_path: Path) -> None:
 
 
 def test_a_graph_that_gives_other_embeddings(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(int8, "LEAST", 2.0)
+    monkeypatch.setattr(checkpoint, "LEAST", 2.0)
     said = r"in 8 bits by onnx the embeddings of .*bert have a mean cosine of .* expected at least 2.0: nothing was"
     refused(bert, tmp_path / "out", match=said, error=ModelError)
 

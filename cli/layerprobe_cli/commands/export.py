@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from layerprobe.results.table import named_values
-from layerprobe_cli.options import Int8, check_depth, new_folder, option
+from layerprobe_cli.options import check_depth, new_folder, option
 from layerprobe_cli.output import Output
 
 HUB = "Hugging Face Hub"
@@ -61,7 +61,10 @@ def export(
     study: Annotated[
         Path | None, typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.")
     ] = None,
-    int8: Int8 = None,
+    int8: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[onnx|openvino]", help="Also write it in 8 bits for this backend; again: both."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
     push_to_hub: Annotated[
         str | None,

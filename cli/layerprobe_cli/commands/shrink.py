@@ -13,7 +13,6 @@ from layerprobe.shrinking.values import TRAINING, WITHIN, ShrinkSettings, read_s
 from layerprobe_cli.options import (
     DryRun,
     Embedding,
-    Int8,
     Model,
     Ray,
     Report,
@@ -93,7 +92,6 @@ def shrink(
     out: Annotated[
         Path | None, option("Report", "--out", "-o", callback=_folder, help="Also export the model to this folder.")
     ] = None,
-    int8: Int8 = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at --out.")] = False,
     ray: Ray = None,
     dry_run: DryRun = False,
@@ -112,19 +110,15 @@ def shrink(
         raise typer.BadParameter("expected texts to train on: give --texts FILE, or a task with --task")
     if task is None and tune:
         raise typer.BadParameter("expected a task with --tune: give --task FILE")
-    if int8 and out is None:
-        raise typer.BadParameter("expected a folder to write in 8 bits with --int8: give --out FOLDER")
 
     # only now: an error in the data needs no torch
     from layerprobe.export.checkpoint import check_target
-    from layerprobe.export.int8 import check_backends
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.shrinking.run import shrink as make_smaller
     from layerprobe.tasks.corpus import load_corpus
 
     if out is not None:
         check_target(out, overwrite=overwrite)  # before anything is trained
-    backends = check_backends(int8 or ())
     corpus = load_corpus(texts) if texts else _of_task(task)
     checkpoint = embedding.resolve(model)
     how: dict[str, Any] = {
@@ -148,10 +142,8 @@ def shrink(
     if out is not None:
         from layerprobe.export.run import export_model
 
-        how = {"made": result.account, "dense": result.dense, "int8": backends, "overwrite": overwrite}
-        exported = export_model(result.folder, out, **how)
+        exported = export_model(result.folder, out, made=result.account, dense=result.dense, overwrite=overwrite)
         output.notes((), exported.warnings)
-        parts += [f"{each.file}: {each.said}" for each in exported.int8]
         parts.append(f"Folder: {out}")
         commands = []
     else:

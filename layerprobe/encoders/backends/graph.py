@@ -37,34 +37,22 @@ class PooledLayers(nn.Module):
 
     Args:
         encoder: In float32; its norm decides what layers are, as in `Encoder.layer_states`.
-        pooling: mean, cls, max or last.
+        pooling: mean, cls, max or last; None for the states of tokens, at the last layer alone.
     """
 
-    def __init__(self, encoder: Encoder, pooling: Pooling) -> None:
+    def __init__(self, encoder: Encoder, pooling: Pooling | None) -> None:
         super().__init__()
         self.model = encoder.model
         self.encoder = encoder
         self.pooling = pooling
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return (layer, text, feature) float32 for (text, token) ids, padded on either side."""
+        """Return (layer, text, feature), or (text, token, feature), float32 for (text, token) ids, padded on a side."""
         values = (input_ids, attention_mask, token_type_ids)
         batch = {name: value for name, value in zip(FEATURES, values, strict=True) if value is not None}
+        if self.pooling is None:
+            return list(self.encoder.layer_states(batch))[-1]
         return torch.stack([pool(states, attention_mask, self.pooling) for states in self.encoder.layer_states(batch)])
-
-
-class TokenStates(nn.Module):
-    """An encoder of which the token states of the last layer leave it."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.model = encoder.model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return (text, token, feature) float32 for (text, token) ids."""
-        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        states: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
-        return states
 
 
 def exported(encoder: Encoder, pooling: Pooling | None, *, plain: bool = False) -> torch.export.ExportedProgram:
@@ -72,7 +60,7 @@ def exported(encoder: Encoder, pooling: Pooling | None, *, plain: bool = False) 
 
     Args:
         encoder: It is left as it was.
-        pooling: mean, cls, max or last; None for the states of tokens at the last layer.
+        pooling: As of `PooledLayers`.
         plain: Make it of attention written out, instead of the one that the encoder computes with.
 
     Raises:
@@ -80,10 +68,9 @@ def exported(encoder: Encoder, pooling: Pooling | None, *, plain: bool = False) 
     """
     batch = probes(encoder)[0]
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    module = PooledLayers(encoder, pooling) if pooling else TokenStates(encoder)
     with torch.no_grad(), quiet_export(), plain_attention(encoder) if plain else contextlib.nullcontext():
         return torch.export.export(
-            module.train(False),
+            PooledLayers(encoder, pooling).train(False),
             (),
             kwargs=batch,
             dynamic_shapes=dict.fromkeys(batch, any_size),

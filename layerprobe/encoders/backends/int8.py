@@ -30,18 +30,20 @@ _GROUP, _ROUNDS = 64, "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 """Activations that OpenVINO rounds together, and what it calls that."""
 
 
-def check_int8(backends: Sequence[str]) -> None:
-    """Check that graphs of 8 bits can be written for backends.
+def check_int8(backends: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the backends for which graphs of 8 bits are to be written, each once.
 
     Raises:
         DataError: If one has no such graphs.
         MissingPackageError: If a package of one is not installed.
     """
-    for name in backends:
+    names = tuple(dict.fromkeys([backends] if isinstance(backends, str) else backends))
+    for name in names:
         if name not in FILES:
             raise DataError(f"expected 8 bits for {' or '.join(FILES)}, got {name!r}{nearest(name, FILES)}")
         for engine in {ONNX.name: (ONNX,), OPENVINO.name: (ONNX, OPENVINO)}[name]:  # ONNX Runtime rounds for both
             engine.check("cpu", "float32")
+    return names
 
 
 def int8_graphs(encoder: Encoder, pooling: Pooling) -> dict[str, Graph]:
@@ -114,7 +116,10 @@ def _rounded(encoder: Encoder, pooling: Pooling | None) -> Iterator[tuple[Path, 
         for file in (plain, weights, both):
             file.parent.mkdir()
         try:
-            ONNX.write(exported(encoder, pooling), plain.parent)
+            try:
+                ONNX.write(exported(encoder, pooling), plain.parent)
+            except Exception:  # that of T5, with the attention it has; what is wrong otherwise is raised again
+                ONNX.write(exported(encoder, pooling, plain=True), plain.parent)
             with quiet_export():
                 rounded = MatMulNBitsQuantizer(load(plain), bits=8, is_symmetric=True, accuracy_level=1)
                 rounded.process()
