@@ -114,6 +114,8 @@ def _of_array(array: Any, name: str) -> list[Layer]:
 def _of_path(path: Path) -> list[Layer]:
     try:
         if path.is_dir():
+            if (path / "config.json").is_file():
+                raise DataError(f"{path} is the folder of a model: expected a task for it, or embeddings as arrays")
             files = sorted((each for each in path.iterdir() if each.suffix in SUFFIXES), key=_natural)
             if not files:
                 raise DataError(f"expected a file a layer in {path}, one of {', '.join(SUFFIXES)}, got none")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from layerprobe.files.inputs import text_lines
 from layerprobe.metrics.links import Links
 from layerprobe.names import nearest, some
 from layerprobe.probing.values import ProbeSettings, TargetKind
+from layerprobe.tasks.tables import read_table
 
 CLASSES = 20
 """Whole numbers with up to so many different values are taken for classes."""
@@ -115,7 +115,8 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
 
     Args:
         given: (n,) scores or classes, (n, labels) of 0 and 1, (m, 3) pairs of rows with their score or queries with
-            documents and their gain; or a file: .npy, .csv, .tsv, .parquet with named columns, .txt with one a line.
+            documents and their gain; or a file: .npy, .csv, .tsv, .jsonl, .parquet with named columns, .txt with one a
+            line.
         n: Rows of the embeddings.
         kind: What they are, where it is not to be seen: text and up to 20 whole numbers are classes, other numbers
             scores, matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries.
@@ -205,7 +206,7 @@ def _labels(values: NDArray[Any]) -> Targets:
     return Targets(kind="labels", values=values.astype(np.intp))
 
 
-def _table(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDArray[np.float64]:
+def _rows(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> NDArray[np.float64]:
     if values.ndim != 2 or values.shape[1] not in widths:
         raise DataError(f"expected {what}, a row each, got an array of shape {values.shape}")
     try:
@@ -222,14 +223,14 @@ def _table(values: NDArray[Any], n: int, what: str, widths: Sequence[int]) -> ND
 
 
 def _pairs(values: NDArray[Any], n: int) -> Targets:
-    table = _table(values, n, "the numbers of two rows and their score", (3,))
+    table = _rows(values, n, "the numbers of two rows and their score", (3,))
     if np.ptp(table[:, 2]) == 0:
         raise DataError(f"expected scores that differ, got {table[0, 2]:g} for all {len(table):,} pairs")
     return Targets(kind="pairs", values=table[:, 2], rows=table[:, :2].astype(np.intp))
 
 
 def _queries(values: NDArray[Any], n: int) -> Targets:
-    table = _table(values, n, "the numbers of a query and a relevant document, and a gain or none", (2, 3))
+    table = _rows(values, n, "the numbers of a query and a relevant document, and a gain or none", (2, 3))
     gains = table[:, 2] if table.shape[1] == 3 else np.ones(len(table))
     if gains.min() <= 0:
         raise DataError(f"expected gains above 0, got {gains.min():g}: leave out what is not relevant")
@@ -263,7 +264,7 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
             return np.load(path, allow_pickle=False), None
         if path.suffix == ".txt":
             return _numbers([line.rstrip("\r\n") for _, line in text_lines(path)]), None
-        columns = _parquet(path) if path.suffix in (".parquet", ".pq") else _csv(path)
+        columns = _parquet(path) if path.suffix in (".parquet", ".pq") else _table(path)
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
             raise
@@ -286,17 +287,11 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
     return np.stack([_numbers(columns[name]) for name in names], axis=1), "labels"
 
 
-def _csv(path: Path) -> dict[str, Sequence[Any]]:
-    delimiter = "\t" if path.suffix == ".tsv" else ","
-    head, *rows = csv.reader((line for _, line in text_lines(path)), delimiter=delimiter)
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(head):
-            raise DataError(
-                f"expected {len(head)} cells as in the first line of {path}, got {len(row)} in line {number}"
-            )
-    if not rows:
+def _table(path: Path) -> dict[str, Sequence[Any]]:
+    table = read_table(path).with_header()
+    if not table.rows:
         raise DataError(f"{path} has a first line and no more: expected a row of targets for each sample below it")
-    return {name.strip(): cells for name, cells in zip(head, zip(*rows, strict=True), strict=True)}
+    return dict(zip(table.header or (), zip(*table.rows, strict=True), strict=True))
 
 
 def _parquet(path: Path) -> dict[str, Sequence[Any]]:

@@ -36,7 +36,7 @@ def next_run(
 
     1. Models of up to 4 blocks: every layer once.
     2. Others: a scan, where one is requested; without it, or where it tells nothing, the layer to begin with.
-    3. The layer that seems the best, if it has had no run of its own.
+    3. The layer that seems the best, if it has had no run of its own, and the first block, if that is layer 0.
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
        of equals. Beside pending runs it is one at a layer without a run, if there is one, by how much more it promises
        than they alone. What a run promises is judged as if InfoNCE did say something; all else is not.
@@ -175,6 +175,8 @@ def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending:
     best = known.best_layer
     if not _seeds(evidence, best, pending) and best + 1 <= left:
         return _fine_tune(evidence, best, "this layer looks best and has no run of its own yet", pending)
+    if best == 0 and not _seeds(evidence, 1, pending) and left >= 2:
+        return _fine_tune(evidence, 1, "layer 0 looks best, and runs at other blocks say little of the first", pending)
     open_layers = [layer for layer in evidence.choices if _seeds(evidence, layer, pending) < settings.seeds]
     if scored:
         if known.chances_within(settings.tolerance)[best] >= settings.level:

@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -47,31 +48,47 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "LAYERPROBE_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
 
 
+COMMANDS = """
+import json, sys
+from layerprobe_cli.main import app
+from typer.testing import CliRunner
+for call in json.load(sys.stdin):
+    done = CliRunner().invoke(app, call)
+    assert done.exit_code == 0, done.stderr
+    print(json.dumps(done.stdout))
+"""
+"""Commands in one process where the package is installed: imports take longer than models so small."""
+
+
 def test_every_command_takes_it(
     questions: Path, environment: dict[str, str], pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    def layerprobe(*arguments: str | Path) -> str:
-        command = [sys.executable, "-m", "layerprobe_cli.main", *map(str, arguments)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    def layerprobe(*calls: Sequence[str | Path]) -> list[str]:
+        given = json.dumps([[str(argument) for argument in call] for call in calls])
+        command = [sys.executable, "-c", COMMANDS]
+        done = subprocess.run(
+            command, input=given, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
-    task = ("-t", questions)
-    scored = json.loads(layerprobe("score", pair[1], *task, "--json"))
-    scores = scored["scores"]["metrics"]["accuracy"]
-    assert (scored["kind"], len(scores)) == ("multiple choice", 4)
+    of = (pair[1], "-t", questions)
+    scored, found, confirmed, _ = layerprobe(
+        ("score", *of, "--json"),
+        ("find", *of, *QUICK, "--budget", "60%", "--jobs", "1", "--json"),
+        ("confirm", *of, *QUICK, "--json"),
+        ("run", *of, *QUICK, "--jobs", "1", "--save-models", "-o", tmp_path / "study"),
+    )
+    scores = json.loads(scored)["scores"]["metrics"]["accuracy"]
+    assert (json.loads(scored)["kind"], len(scores)) == ("multiple choice", 4)
     assert max(scores) > 70, "letters in common should be seen without training: chance is 33"
+    assert {run["run"]["primary"] for run in json.loads(found)["runs"]} == {"accuracy"}
+    confirmation = json.loads(confirmed)["confirmation"]
+    assert (confirmation["primary"], confirmation["error"]["unit"]) == ("accuracy", "question")
 
-    found = json.loads(layerprobe("find", pair[1], *task, *QUICK, "--budget", "60%", "--json"))
-    assert {run["run"]["primary"] for run in found["runs"]} == {"accuracy"}
-    confirmed = json.loads(layerprobe("confirm", pair[1], *task, *QUICK, "--json"))["confirmation"]
-    assert (confirmed["primary"], confirmed["error"]["unit"]) == ("accuracy", "question")
-
-    layerprobe("run", pair[1], *task, *QUICK, "--save-models", "-o", tmp_path / "study")
-    page = (tmp_path / "study" / "report.html").read_text()
-    assert "(multiple choice, sha256" in page
+    assert "(multiple choice, sha256" in (tmp_path / "study" / "report.html").read_text()
     finding = json.loads((tmp_path / "study" / "study.json").read_text())["finding"]
-    layerprobe("export", finding["weights"]["directory"], tmp_path / "exported")
+    layerprobe(("export", finding["weights"]["directory"], tmp_path / "exported"))
     assert SentenceTransformer(str(tmp_path / "exported"), device="cpu").encode(["a b c"]).shape == (1, 16)
 
 

@@ -123,6 +123,9 @@ def test_a_folder_has_one_layer_a_file(tmp_path: Path) -> None:
     np.save(tmp_path / "all.npy", E)
     with pytest.raises(DataError, match="one layer a file in a folder, got 12"):
         as_layers(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(DataError, match="is the folder of a model: expected a task for it"):
+        as_layers(tmp_path)
 
 
 def test_text_is_no_embedding(tmp_path: Path) -> None:

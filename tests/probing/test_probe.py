@@ -276,6 +276,11 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
     np.testing.assert_allclose(as_targets(tmp_path / "t.txt", N).values, scores)
     np.save(tmp_path / "t.npy", scores)
     np.testing.assert_allclose(as_targets(tmp_path / "t.npy", N).values, scores)
+    (tmp_path / "t.jsonl").write_text("".join(f'{{"score": {score}}}\n' for score in scores))
+    np.testing.assert_allclose(as_targets(tmp_path / "t.jsonl", N).values, scores)
+    german = (f"{i};{str(score).replace('.', ',')}" for i, score in enumerate(scores))
+    (tmp_path / "german.csv").write_text("\n".join(["id;score", *german]) + "\n")
+    np.testing.assert_allclose(as_targets(tmp_path / "german.csv", N).values, scores)
     (tmp_path / "pairs.csv").write_text("first,second,score\n0,1,0.5\n2,3,1\n4,5,0\n")
     assert as_targets(tmp_path / "pairs.csv", N).kind == "pairs"
     (tmp_path / "queries.tsv").write_text("query\tdocument\tgain\n0\t10\t2\n1\t11\t1\n")
@@ -289,8 +294,8 @@ def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:
         ("t.csv", "target\n", None, "a first line and no more"),
         ("t.csv", "a,b\n1,2\n", None, "expected a column of targets, such as target, in .*t.csv, got a, b"),
         ("t.csv", "stability,b\n1,2\n", "stabilty", "expected column 'stabilty' in .*; did you mean 'stability'?"),
-        ("t.csv", "target,b\n1\n", None, "expected 2 cells as in the first line of .*, got 1 in line 2"),
-        ("t.csv", "target\n1\n\n", None, "in line 3"),
+        ("t.csv", "target,b\n1\n", None, "line 2: expected 2 fields as in line 1, got 1"),
+        ("t.csv", "target\n1\n\n", None, "a target for each of the 240 rows of embeddings, got 1"),
         ("t.csv", "target,b\n1,1\n,1\n", None, "expected a value in every row, got none in row 1"),
         ("t.parquet", "no parquet", None, "cannot read .*t.parquet"),
         ("t.npy", "no array", None, "cannot read .*t.npy"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from layerprobe.search.answer import answer
 from layerprobe.search.values import SearchAnswer, SearchSettings
@@ -17,7 +19,7 @@ MODELS = 200
 NONE, KNOWN, MISLEADING = None, (3.0, 2.0), (-1.0, 0.5)
 """What a nat of InfoNCE is worth: InfoNCE is not known, as the search expects, and against that."""
 MORE_LOST = {NONE: (0.1, 0.25), KNOWN: (0.0, 0.1), MISLEADING: (0.12, 0.2)}
-"""Points that a search may lose more than one seed at every layer, which costs 20 %, and than five."""
+"""Points that a search may lose more than one seed at every layer, which costs 20 %, and than five, but for chance."""
 
 
 @pytest.fixture(
@@ -49,24 +51,30 @@ def test_the_set_holds_the_best_layer(searched: list[tuple[World, SearchAnswer]]
 
 
 @pytest.mark.slow
-def test_the_chances_are_calibrated(searched: list[tuple[World, SearchAnswer]]) -> None:
+def test_the_chances_are_calibrated(searched: list[tuple[World, SearchAnswer]], request: pytest.FixtureRequest) -> None:
     said = np.concatenate([[belief.chance_best for belief in result.layers] for _, result in searched])
     was = np.concatenate([np.arange(len(made.truth)) == made.truth.argmax() for made, _ in searched])
+    seed_error = request.node.callspec.params["searched"][1]
+    too_sure = 0.05 if seed_error < 1 else 0.1  # seeds err three times as much as is expected of them
     for low, high in ((0.0, 0.05), (0.05, 0.2), (0.2, 0.5), (0.5, 1.0)):
         bin_ = (said >= low) & (said <= high)
         error = math.sqrt((said[bin_] * (1 - said[bin_])).mean() / bin_.sum())
-        assert was[bin_].mean() == pytest.approx(said[bin_].mean(), abs=3 * error + 0.05)
+        assert was[bin_].mean() == pytest.approx(said[bin_].mean(), abs=3 * error + too_sure)
 
 
 @pytest.mark.slow
 def test_little_is_lost_for_little(searched: list[tuple[World, SearchAnswer]], request: pytest.FixtureRequest) -> None:
-    def regret(made: World, layer: int) -> float:
-        return float(made.truth.max() - made.truth[layer])
+    def regrets(layers: Iterable[int]) -> NDArray[np.float64]:
+        pairs = zip(searched, layers, strict=True)
+        return np.array([made.truth.max() - made.truth[layer] for (made, _), layer in pairs])
 
-    ours = np.mean([regret(made, result.best_layer) for made, result in searched])
-    one_seed = np.mean([regret(made, int(made.runs[:, 0].argmax())) for made, _ in searched])
-    five_seeds = np.mean([regret(made, int(made.runs.mean(axis=1).argmax())) for made, _ in searched])
+    def more_than(other: NDArray[np.float64]) -> float:
+        """Return the lower end of what is lost more than by other choices for the same models."""
+        lost = ours - other
+        return float(lost.mean() - 2 * lost.std() / math.sqrt(len(lost)))
+
+    ours = regrets(result.best_layer for _, result in searched)
     assert max(result.share for _, result in searched) <= 0.15
     than_one, than_five = MORE_LOST[request.node.callspec.params["searched"][3]]
-    assert ours < one_seed + than_one
-    assert ours < five_seeds + than_five
+    assert more_than(regrets(int(made.runs[:, 0].argmax()) for made, _ in searched)) < than_one
+    assert more_than(regrets(int(made.runs.mean(axis=1).argmax()) for made, _ in searched)) < than_five

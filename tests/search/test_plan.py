@@ -166,6 +166,15 @@ def test_the_best_layer_is_not_settled_without_a_run_of_its_own() -> None:
     assert next_run(evidence, SearchSettings(tolerance=20.0, budget=10 / 140)).stop == "settled"
 
 
+def test_layer_0_is_not_settled_without_a_run_of_the_first_block() -> None:
+    far = Evidence(n_blocks=6, scores=runs_of((6, 42.8), (0, 55.3)))
+    run = next_run(far).run
+    assert run is not None
+    assert run.layer == 1
+    after = next_run(Evidence(n_blocks=6, scores=runs_of((6, 42.8), (0, 55.3), (1, None))))
+    assert after.run is None or after.run.layer != 1
+
+
 def test_it_ends_when_only_items_would_help() -> None:
     made = world(np.random.default_rng(9), 6, item_error=8.0, seed_error=0.1, n_items=30)
     evidence, decisions = search(made, SearchSettings(budget=1.0))
