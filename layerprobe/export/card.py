@@ -9,6 +9,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.export.layout import Layout
+from layerprobe.export.values import Int8File
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.names import short_name
@@ -75,6 +76,7 @@ def card(
     training: TrainingSummary | None = None,
     study: Study | None = None,
     made: str = "",
+    int8: Sequence[Int8File] = (),
 ) -> str:
     """Return the model card of `model` truncated at `layer`: YAML front matter and Markdown.
 
@@ -88,6 +90,7 @@ def card(
         training: How it was fine-tuned, where it was.
         study: Evidence for the choice of the layer.
         made: How it was made and what was measured of it.
+        int8: Its graphs with products of 8 bits.
     """
     called = _called(model if study is None else study.comparison.model)
     parts = (
@@ -97,6 +100,7 @@ def card(
         _use(layout, loader=loader, padding_invariant=padding_invariant, zero_pooler=zero_pooler)
         if layout.n_extra is None
         else _use_images(layout, loader=loader),
+        _in_8_bits(int8, padding_invariant=padding_invariant) if int8 else None,
         f"## How it was made\n\n{escaped(made)}" if made else None if training is None else _training(training),
         None if study is None else _evidence(study, layer),
         f"Written by layerprobe {__version__}.",
@@ -288,6 +292,26 @@ def _use(layout: Layout, *, loader: str, padding_invariant: bool, zero_pooler: b
             "without one."
         )
     return "\n\n".join(parts)
+
+
+def _in_8_bits(files: Sequence[Int8File], *, padding_invariant: bool) -> str:
+    lines = []
+    for each in files:
+        folder, _, name = each.file.partition("/")
+        own = ', "ov_config": {"INFERENCE_PRECISION_HINT": "f32"}' if each.backend == "openvino" else ""
+        how = f'backend="{folder}", model_kwargs={{"file_name": "{name}"{own}}}'
+        lines += ["", f"# {each.said}", f'model = SentenceTransformer("{PLACE}", {how})']
+    return "\n\n".join(
+        (
+            "## In 8 bits",
+            "The products of the encoder with its weights are also here in 8 bits: weights rounded by column for ONNX "
+            "Runtime and in blocks of 128 for OpenVINO, activations by their range as they come. Everything else is in "
+            "float32, the table of words too. sentence-transformers loads them where optimum is installed"
+            f"{'' if padding_invariant else ', one text at a time'}:",
+            _code("from sentence_transformers import SentenceTransformer", *lines),
+            "They do not equal the model in float32; what they lose on a task was not measured by the export.",
+        )
+    )
 
 
 def _code(*lines: str) -> str:

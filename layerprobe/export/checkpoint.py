@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from layerprobe.encoders.architecture import count_blocks, pooler_option
+from layerprobe.encoders.backends.choice import USUAL_TEXTS
+from layerprobe.encoders.backends.graph import Graph
+from layerprobe.encoders.backends.int8 import FILES, read_int8, write_int8
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
@@ -23,34 +26,40 @@ from layerprobe.encoders.encoder import (
 )
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
+from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import Layout, read_layout, write_layout
+from layerprobe.export.values import Int8File
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder
 from layerprobe.files.images import ImageItem, prompted
+from layerprobe.metrics.correlation import cosine_scores
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5
+# Mean cosine of embeddings in 8 bits to those in float32, below which a graph is no export of the model.
+LEAST = 0.9
 _PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
 _ADVICE = "choose another place for the export"
 
+Found = tuple[float, bool, tuple[Int8File, ...]]
+"""The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5, whether embeddings by
+sentence-transformers were compared, too, and the graphs of 8 bits."""
+
 
 def write_checkpoint(
-    encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: str, overwrite: bool = False
-) -> tuple[float, bool]:
+    encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: Callable[..., str], overwrite: bool = False
+) -> Found:
     """Write the encoder truncated at `layer` as a folder: whole and verified at `out`, or not at all.
 
-    The encoder is on a CPU in float32, with its final norm where it has one; `card` is the text of README.md; see
-    `check_target` for `out` and `overwrite`.
-
-    Returns:
-        The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5, and whether embeddings by
-        sentence-transformers were compared, too.
+    The encoder is on a CPU in float32, with its final norm where it has one; `card` gives the text of README.md,
+    of `int8` what was found of graphs in 8 bits; see `check_target` for `out` and `overwrite`.
 
     Raises:
-        ModelError: If the model has no such layer, or what was written does not give the same embeddings.
+        ModelError: If the model has no such layer, what was written does not give the same embeddings, or it cannot be
+            computed in 8 bits.
         UnsupportedArchitectureError: If this layer has no checkpoint.
         DataError: If there is something at `out` that is not replaced.
         StoreError: If the folder cannot be written.
@@ -59,11 +68,13 @@ def write_checkpoint(
     with folder_errors(out, advice=_ADVICE), new_folder(target, replace=overwrite) as folder:
         _write_model(encoder, layer, folder, max_length=layout.max_length)
         write_layout(folder, layout)
-        (folder / "README.md").write_bytes(card.encode("utf-8", "backslashreplace"))
-        return _compared(encoder, layer, folder, layout)
+        compared = _compared(encoder, layer, folder, layout)
+        files = _in_8_bits(encoder, folder, layout, write=True)
+        (folder / "README.md").write_bytes(card(int8=files).encode("utf-8", "backslashreplace"))
+        return *compared, files
 
 
-def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout) -> tuple[float, bool]:
+def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout) -> Found:
     """Return what `write_checkpoint` does of an export that is there, whose files are read and not written.
 
     Raises:
@@ -72,7 +83,7 @@ def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layou
     wrong = next(folder_problems(out, again=True), None)
     try:
         if wrong is None:
-            return _compared(encoder, layer, out, layout)
+            return *_compared(encoder, layer, out, layout), _in_8_bits(encoder, out, layout, write=False)
     except (ModelError, DataError) as error:
         wrong = f"{out} is not an export of layer {layer} of {encoder.description.name}: {error}"
     raise DataError(f"{wrong}; choose another folder, or replace it with --overwrite")
@@ -180,7 +191,7 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
             f"got {loaded.n_blocks} and {loaded.parameters[-1]}: nothing was exported"
         )
     before = _embeddings_of_layer(encoder, layer, layout)
-    after = _embeddings_of_folder(written, read_layout(folder) if layout.source is None else layout)
+    after = _embeddings_of_folder(written, read_layout(folder) if layout.source is None else layout, written.probes)
     difference = float(np.abs(after - before).max())
     if not difference <= TOLERANCE:  # NaN, too
         raise ModelError(
@@ -235,12 +246,49 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
     return difference
 
 
+def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout, *, write: bool) -> tuple[Int8File, ...]:
+    """Return how far the graphs of 8 bits in a folder are from its model, once they are written there.
+
+    Raises:
+        DataError: If the model is one of images.
+        ModelError: If it cannot be computed in 8 bits, or its embeddings become others.
+    """
+    name, found = encoder.description.name, list[Int8File]()
+    if not layout.int8:
+        return ()
+    if layout.n_extra is not None:
+        raise DataError("expected a model of texts to write in 8 bits, got one of images")
+    written = load_encoder(ModelSpec(str(folder), display_name=name), device="cpu")
+    if write:
+        write_int8(written, folder, layout.int8)
+    expected = _embeddings_of_folder(written, layout, USUAL_TEXTS)
+    for backend in layout.int8:
+        own = _embeddings_of_folder(written, layout, USUAL_TEXTS, read_int8(folder, backend))
+        cosines, file = cosine_scores(own, expected), folder / FILES[backend]
+        if cosines.mean() < LEAST:
+            raise ModelError(
+                f"in 8 bits by {backend} the embeddings of {name} have a mean cosine of {cosines.mean():.3f} to "
+                f"those in float32, expected at least {LEAST}: nothing was exported; export it without 8 bits"
+            )
+        found.append(
+            Int8File(
+                backend=backend,
+                file=FILES[backend].as_posix(),
+                size=sum(each.stat().st_size for each in file.parent.glob(f"{file.stem}.*")),
+                n_texts=len(cosines),
+                cosine=float(cosines.mean()),
+                lowest=float(cosines.min()),
+            )
+        )
+    return tuple(found)
+
+
 @torch.inference_mode()
 def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArray[np.float32]:
     """Return the embeddings of the probe texts as extraction has them, from the whole model."""
     tokens = encoder.tokenize(prompted(layout.prompt, encoder.probes), max_length=layout.max_length)
     embeddings = []
-    for rows in _batches(encoder):
+    for rows in _batches(encoder, encoder.probes):
         batch = collate(tokens, rows, encoder.device)
         states = next(state for number, state in enumerate(encoder.layer_states(batch)) if number == layer)
         embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
@@ -248,11 +296,16 @@ def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArra
 
 
 @torch.inference_mode()
-def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float32]:
-    """Return the same as any user of the folder would have them: whatever the tokenizer gives goes to the model."""
+def _embeddings_of_folder(
+    written: Encoder, layout: Layout, probes: Sequence[str], graph: Graph | None = None
+) -> NDArray[np.float32]:
+    """Return the same as any user of the folder would have them: whatever the tokenizer gives goes to the model.
+
+    The model runs by torch, or by a graph of its token states.
+    """
     embeddings = []
-    for rows in _batches(written):
-        texts = prompted(layout.prompt, [written.probes[row] for row in rows])
+    for rows in _batches(written, probes):
+        texts = prompted(layout.prompt, [probes[row] for row in rows])
         with model_errors(written.description.name, "a forward pass"):
             if written.modality == "image":
                 images = [item.read() for item in texts if isinstance(item, ImageItem)]
@@ -260,7 +313,7 @@ def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float3
                 embeddings.append(_as_the_card_says(states, layout))
                 continue
             batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-            states = written.model(**batch).last_hidden_state
+            states = written.model(**batch).last_hidden_state if graph is None else torch.from_numpy(graph.run(batch))
         embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
     return torch.cat(embeddings).numpy()
 
@@ -271,7 +324,7 @@ def _as_the_card_says(states: Tensor, layout: Layout) -> Tensor:
     return states[:, 0] if layout.pooling == "cls" else patches.mean(1) if layout.pooling == "mean" else patches.amax(1)
 
 
-def _batches(encoder: Encoder) -> Iterator[list[int]]:
-    """Yield one batch of all probe texts, or one each where padding would change them."""
-    rows = list(range(len(encoder.probes)))
+def _batches(encoder: Encoder, probes: Sequence[str]) -> Iterator[list[int]]:
+    """Yield one batch of all texts, or one each where padding would change them."""
+    rows = list(range(len(probes)))
     return iter([rows] if encoder.padding_invariant else [[row] for row in rows])

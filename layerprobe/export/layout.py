@@ -69,6 +69,8 @@ class Layout:
     """Whether embeddings get the length 1; of a source, its modules say so."""
     dense: Path | None = None
     """A Dense module that comes behind the pooling, for fewer features; without a source."""
+    int8: tuple[str, ...] = ()
+    """Backends for which the folder also has the encoder with products of 8 bits."""
     source: SentenceModel | None = None
     """The sentence-transformers model of which all is kept but what is `asked` otherwise."""
     kept: tuple[int, ...] = ()

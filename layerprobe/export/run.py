@@ -2,11 +2,14 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
+from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
@@ -38,6 +41,7 @@ def export_model(
     study: Study | None = None,
     made: str = "",
     dense: str | Path | None = None,
+    int8: str | Sequence[str] = (),
     overwrite: bool = False,
     push_to_hub: str | Push | None = None,
 ) -> ExportResult:
@@ -60,6 +64,8 @@ def export_model(
         study: Evidence for the card, of the same model.
         made: How the model was made and what was measured of it, for the card.
         dense: Of a run, the folder of a map of its embeddings to fewer dimensions, such as `Shrunk.dense`.
+        int8: Backends for which the folder also has the encoder with products of 8 bits, weights and activations, as
+            `shrink` measures it: "onnx" and "openvino". It is read back, and how far it is from float32 is reported.
         overwrite: Whether an earlier export at `out` is replaced.
         push_to_hub: A repository of the Hugging Face Hub, as user/name, to which the folder is uploaded too: private,
             and with the token of HF_TOKEN or of `hf auth login`; a `Push` says it otherwise. Without `overwrite`, an
@@ -72,11 +78,14 @@ def export_model(
         ModelError: If the model cannot be loaded, needs code of its own, has modules that cannot be kept, or does
             not come out the same.
         UnsupportedArchitectureError: If it cannot be truncated at that layer.
-        DataError: If an option contradicts the run, the study is of another model, or there is something at `out`.
+        DataError: If an option contradicts the run, the study is of another model, there is something at `out`, or 8
+            bits are requested of images or for another backend.
+        MissingPackageError: If the packages of such a backend are not installed.
         StoreError: If the folder cannot be written.
         HubError: If there is no token, or the upload fails, which leaves the folder.
     """
     push = Push(repo=push_to_hub) if isinstance(push_to_hub, str) else push_to_hub
+    backends = check_int8(int8)
     if push is not None:
         check_access()
     out, layer = Path(out), None if layer is None else one_layer(layer)
@@ -146,6 +155,7 @@ def export_model(
         document_prompt=document_prompt,
         normalize=normalize,
         dense=None if dense is None else Path(dense),
+        int8=backends,
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
@@ -154,7 +164,8 @@ def export_model(
         if held is not None:
             layout, more = _as_source(layout, held, encoder, layer, given=given, end_token=recipe.end_token)
             notes += more
-        text = card(
+        text = partial(
+            card,
             described,
             layer,
             layout,
@@ -165,7 +176,7 @@ def export_model(
             study=study,
             made=made,
         )
-        difference, by_both = (
+        difference, by_both, files = (
             compare_checkpoint(encoder, layer, from_home(out), layout=layout)
             if there
             else write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
@@ -191,6 +202,7 @@ def export_model(
         compared_with="source" if by_both else "layer",
         warnings=(*notes, *_warnings(encoder)),
         uploaded=address,
+        int8=files,
     )
 
 

@@ -7,6 +7,32 @@ from layerprobe.files.serialisation import RARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Int8File:
+    """A graph of the exported encoder with products of 8 bits, which was read back and run."""
+
+    backend: str
+    """What runs it: onnx or openvino."""
+    file: str
+    """In the folder."""
+    size: int
+    """Bytes, with the files that belong to it."""
+    n_texts: int
+    """On which it was compared with the model in float32."""
+    cosine: float
+    """Of its pooled embeddings to those in float32: the mean over texts, -1 to 1."""
+    lowest: float
+    """That of the worst text."""
+
+    @property
+    def said(self) -> str:
+        """How far it is from float32, in words."""
+        return (
+            f"cosine to the embeddings in float32 {self.cosine:.4f} on average, {self.lowest:.4f} at worst "
+            f"({self.n_texts} texts)"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportResult:
     """A truncated encoder on disk, whose embeddings were compared with the model's own."""
 
@@ -40,3 +66,5 @@ class ExportResult:
     """What a user of the folder should know."""
     uploaded: str = field(default="", metadata=RARE)
     """Address of the commit on the Hub; empty where it was not uploaded."""
+    int8: tuple[Int8File, ...] = field(default=(), metadata=RARE)
+    """Graphs with products of 8 bits, where they were requested."""

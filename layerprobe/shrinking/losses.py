@@ -19,6 +19,7 @@ from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.probes import Probe
 from layerprobe.shrinking.embedding import Embed, embedder
 from layerprobe.shrinking.values import Loss
@@ -40,6 +41,28 @@ def has_untrained_outputs(kind: str) -> bool:
 def _has_head(kind: str) -> bool:
     criterion: Criterion = KINDS[kind].load("loss")(width=1, n_labels=2)
     return any(True for _ in criterion.parameters())
+
+
+def tuned(
+    model: Checkpoint, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit
+) -> Scored:
+    """Return what a model, truncated at a layer and fine-tuned, scores on a split; a finished run is read."""
+    run: FineTuningRun = finetune(model, task, [layer], seeds=[seed], protocol=protocol)[0]
+    influences = items_of(model, [run], task).influences[split][layer, seed]
+    return Evaluation(metrics=getattr(run, split), threshold=run.threshold), influences
+
+
+def difference(
+    a: Sequence[Scored], b: Sequence[Scored], task: Task, split: ScoredSplit, *, level: float
+) -> CrossedInterval | None:
+    """Return by how much `a` scores more than `b` over the same seeds and items; None where items have no error."""
+    items, primary = task.split(split), task.primary
+    influences = np.stack([one - other for (_, one), (_, other) in zip(a, b, strict=True)])
+    values = [one.metrics[primary] - other.metrics[primary] for (one, _), (other, _) in zip(a, b, strict=True)]
+    links = links_of(items)
+    if len(items) < 2 or (links is not None and links.units <= 1):
+        return None
+    return crossed(values, influences, links=links, level=level, unit=KINDS[task.kind].unit, metric=primary)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -85,32 +108,25 @@ class Compared:
         return self.known[split]
 
     def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> Loss:
-        primary, items = self.task.primary, self.task.split(split)
+        primary = self.task.primary
         scores, smaller = ([each.metrics[primary] for each, _ in scored] for scored in (whole, small))
-        of_whole = [*whole] * (len(small) if len(whole) == 1 else 1)
-        influences = np.stack([a - b for (_, a), (_, b) in zip(of_whole, small, strict=True)])
-        values = [a.metrics[primary] - b.metrics[primary] for (a, _), (b, _) in zip(of_whole, small, strict=True)]
-        links = links_of(items)
-        alone = len(items) < 2 or (links is not None and links.units <= 1)
-        unit = KINDS[self.task.kind].unit
         return Loss(
             metric=primary,
             whole=tuple(scores),
             small=tuple(smaller),
-            error=None if alone else crossed(values, influences, links=links, level=LEVEL, unit=unit, metric=primary),
+            error=difference([*whole] * (len(small) if len(whole) == 1 else 1), small, self.task, split, level=LEVEL),
             margin=self.margin,
         )
 
     def _after_tuning(self, models: Sequence[Checkpoint], seeds: Sequence[int], split: ScoredSplit) -> Loss:
-        whole = [self._tuned(self.checkpoint, seed, split) for seed in seeds]
-        small = [self._tuned(model, seed, split) for model, seed in zip(models, seeds, strict=True)]
+        whole, small = (
+            [
+                tuned(model, self._task(model), count_blocks(model.config), seed, self.tuning, split)
+                for model, seed in zip(each, seeds, strict=True)
+            ]
+            for each in ([self.checkpoint] * len(seeds), models)
+        )
         return self._loss(whole, small, split)
-
-    def _tuned(self, model: Checkpoint, seed: int, split: ScoredSplit) -> Scored:
-        task, last = self._task(model), count_blocks(model.config)
-        run: FineTuningRun = finetune(model, task, [last], seeds=[seed], protocol=self.tuning)[0]
-        influences = items_of(model, [run], task).influences[split][last, seed]
-        return Evaluation(metrics=getattr(run, split), threshold=run.threshold), influences
 
     def _task(self, model: Checkpoint) -> Task:
         """Return the task with the whole model's prompts, which the folder of a smaller one does not say."""

@@ -5,17 +5,21 @@ Knows a resolved model and texts; trains nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
-from layerprobe.context import report
+from layerprobe.context import part, report
 from layerprobe.encoders.batching import Batch, collate, read_by_model
 from layerprobe.encoders.blocks import of_blocks
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import load
+from layerprobe.encoders.options import dtype_name, load
 from layerprobe.errors import UnsupportedArchitectureError
+from layerprobe.files.serialisation import digest
 from layerprobe.names import short_name
 from layerprobe.shrinking.embedding import Vectors, embedded, tokenized, vectors
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Removal
+from layerprobe.store.store import Store
+from layerprobe.versions import REMOVALS_VERSION
 
 N_TEXTS = 400
 """On which agreement is measured, at most."""
@@ -53,6 +57,20 @@ class Subsets:
             return 100 * agreement(self.embeddings(blocks), whole)
         except UnsupportedArchitectureError:
             return None
+
+
+def kept_order(whole: Checkpoint, texts: Sequence[str]) -> tuple[Removal, ...]:
+    """Return in which order blocks go by some of the texts, from the store or by forward passes now."""
+    options, texts = whole.settled, tuple(texts[:N_TEXTS])
+    store = Store(options.cache_dir)
+    read = [options.pooling, options.prompt, options.max_length, dtype_name(options)]
+    key = digest([REMOVALS_VERSION, whole.identity, *read, texts])
+    removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
+    if removals is None:
+        with part(start=0, share=1, whole=10):
+            removals = removal_order(Subsets(whole, texts))
+        store.save_result("removals", key, removals)
+    return cast(tuple[Removal, ...], removals)
 
 
 def removal_order(subsets: Subsets) -> tuple[Removal, ...]:

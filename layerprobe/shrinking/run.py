@@ -16,13 +16,12 @@ from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
-from layerprobe.encoders.options import dtype_name, load
+from layerprobe.encoders.options import load
 from layerprobe.encoders.recipe import SentenceModel
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
-from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.plan import plan_tuning
 from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
@@ -39,7 +38,7 @@ from layerprobe.shrinking.dimensions import fewer, write_dense
 from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
 from layerprobe.shrinking.front import served
 from layerprobe.shrinking.losses import Compared, has_untrained_outputs
-from layerprobe.shrinking.order import N_TEXTS, Subsets, removal_order
+from layerprobe.shrinking.order import N_TEXTS, kept_order
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
     TRAINING,
@@ -59,7 +58,6 @@ from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task, TextFile
-from layerprobe.versions import REMOVALS_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -301,17 +299,8 @@ class _Work:
         self.taught = _split(self.texts, last[stored.rows(self.texts)], "texts")
 
     def order(self) -> tuple[Removal, ...]:
-        """Return in which order blocks go, from the store or by forward passes now."""
-        texts, options = self.taught.validation.texts[:N_TEXTS], self.checkpoint.settled
-        store = Store(options.cache_dir)
-        read = [options.pooling, options.prompt, options.max_length, dtype_name(options)]
-        key = digest([REMOVALS_VERSION, self.checkpoint.identity, *read, texts])
-        removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
-        if removals is None:
-            with part(start=0, share=1, whole=10):
-                removals = removal_order(Subsets(self.checkpoint, texts))
-            store.save_result("removals", key, removals)
-        return cast(tuple[Removal, ...], removals)
+        """Return in which order blocks go."""
+        return kept_order(self.checkpoint, self.taught.validation.texts)
 
     def check_teacher(self) -> None:
         """Raise DataError where the whole model's embeddings say nothing of the task."""

@@ -261,6 +261,13 @@ class Shrunk(Shown):
         return None if self.dimensions is None else f"{self.folder}/{dense_name(self.dimensions)}"
 
     @property
+    def fastest_int8(self) -> str | None:
+        """The backend by which the smaller model is fastest, where that is with weights and activations in 8 bits."""
+        ways = [each for each in self.front if each.blocks == self.smaller.blocks]
+        backend, _, how = min(ways, key=lambda each: each.milliseconds).run_by.partition(" ") if ways else ("", "", "")
+        return backend if how == "int8" else None
+
+    @property
     def kept(self) -> str:
         """Which blocks are kept and what that saves, in words."""
         small = self.smaller

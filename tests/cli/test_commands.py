@@ -155,6 +155,32 @@ def test_find_prints_the_table_and_the_answer(
     assert (tested is None) == (best == 3)
 
 
+def test_find_compares_other_blocks(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    command = ("find", pair[0], "-t", pairs_file, *QUICK)
+    refused = layerprobe(*command, "--other-blocks", "1,9")
+    assert "ascending, from 1 to 3, got 1, 9" in refused.error
+    assert "got half" in layerprobe(*command, "--other-blocks", "half").error.replace("'", "")
+    assert not (tmp_path / "cache" / "runs").exists(), "expected it to be refused before it trains"
+    plain, planned = (layerprobe(*command, "--dry-run", *more).out for more in ((), ("--other-blocks", "1,2")))
+    assert plain != planned
+    done = layerprobe(*command, "--other-blocks", "1,3")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    (heading,) = [i for i, line in enumerate(lines) if line.startswith("blocks ")]
+    assert lines[heading + 2].startswith("   1 2  first")
+    assert "the first 2: " in done.out
+    assert heading < lines.index("Next:")
+    printed = layerprobe(*command, "--other-blocks", "1,3", "--json").json
+    assert from_json(Finding, json.dumps(printed["finding"])).best_layer in range(4)
+    assert printed["other_blocks"]["candidates"][0]["blocks"] == [1, 2]
+    found = layerprobe(*command, "--other-blocks", "found")
+    best = printed["finding"]["answer"]["best_layer"]
+    assert ("no others of that number" in found.err) == (best in (0, 3))
+    assert (f"the first {best}: " in found.out) == (best in (1, 2))
+
+
 def test_stages_alone_agree_with_run_and_are_not_done_again(
     layerprobe: Layerprobe,
     pair: tuple[Path, Path],

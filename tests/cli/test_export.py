@@ -30,6 +30,23 @@ def test_export(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path)
     assert (printed["layer"], printed["path"], printed["warnings"]) == (1, str(out), [])
 
 
+def test_export_in_8_bits(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    out = tmp_path / "out"
+    done = layerprobe("export", pair[0], out, "--layer", "2", "--int8", "onnx")
+    assert done.code == 0, done.err
+    assert "8 bits, onnx" in done.out
+    assert "onnx/model_qint8_quantized.onnx, " in done.out
+    (printed,) = layerprobe("export", pair[0], out, "--layer", "2", "--int8", "onnx", "--overwrite", "--json").json[
+        "int8"
+    ]
+    assert (printed["backend"], (out / printed["file"]).stat().st_size) == ("onnx", printed["size"])
+    again = layerprobe("export", pair[0], tmp_path / "other", "--layer", "0", "--int8", "onnx")
+    assert again.code == 1
+    assert "has no product with weights to be computed in 8 bits" in again.error
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_model_of_somebody_else_is_never_offered_for_overwriting(
     layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:

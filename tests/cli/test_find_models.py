@@ -66,9 +66,10 @@ def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: tuple[Path
         (("ELECTRA",), "which are the same"),
         (("BERT", "nowhere"), "nowhere"),
         (("BERT", "--scan"), "expected no scan with several models"),
+        (("BERT", "--other-blocks", "1"), "expected one model with --other-blocks, got several"),
         (("PAIRS",), "give data with --task"),
     ],
-    ids=["twice", "missing", "scan", "a file"],
+    ids=["twice", "missing", "scan", "other blocks", "a file"],
 )
 def test_what_cannot_be_is_one_line(
     layerprobe: Layerprobe,

@@ -31,7 +31,7 @@ from layerprobe.scoring.across import score
 from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
-from layerprobe.shrinking.values import Loss, ShrinkSettings, Shrunk
+from layerprobe.shrinking.values import Loss, Served, ShrinkSettings, Shrunk
 from layerprobe.tasks.values import Task
 from tests.images import digit_folder, save_vision
 from tests.models import save_tiny
@@ -184,6 +184,23 @@ def test_ways_to_run_it_are_measured(folder: str, tmp_path: Path, monkeypatch: p
     assert len(result.ways) == len(result.front)
     assert "plot-front" in result.save_html(tmp_path / "front.html", plotly="cdn").read_text()
     assert from_json(Shrunk, result.to_json()) == result
+
+
+def test_the_fastest_way_to_run_it(folder: str) -> None:
+    result = shrunk(folder, size=2)
+
+    def way(run_by: str, milliseconds: float, blocks: tuple[int, ...] = result.smaller.blocks) -> Served:
+        said: Any = {"interval": (0.0, 9.0), "agreement": 90.0, "loss": None, "dimensions": 16}
+        return Served(blocks=blocks, run_by=run_by, milliseconds=milliseconds, **said)
+
+    def fastest(*ways: Served) -> str | None:
+        return dataclasses.replace(result, front=ways).fastest_int8
+
+    assert fastest() is None
+    assert fastest(way("torch", 3), way("openvino int8", 1), way("onnx int8", 2)) == "openvino"
+    assert fastest(way("onnx int8 weights", 1), way("onnx int8", 2)) is None
+    assert fastest(way("openvino bfloat16", 1), way("onnx int8", 2)) is None
+    assert fastest(way("onnx int8", 2), way("torch", 1, blocks=(4,))) == "onnx"
 
 
 def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:

@@ -61,6 +61,10 @@ def export(
     study: Annotated[
         Path | None, typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.")
     ] = None,
+    int8: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[onnx|openvino]", help="Also write it in 8 bits for this backend; again: both."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
     push_to_hub: Annotated[
         str | None,
@@ -99,6 +103,7 @@ def export(
         out,
         layer=layer,
         study=evidence,
+        int8=int8 or (),
         overwrite=overwrite,
         push_to_hub=push or None,
     )
@@ -115,6 +120,7 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": (f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings")
         + (", compared with the source's own encode" if result.compared_with == "source" else ""),
+        **{f"8 bits, {each.backend}": f"{each.file}, {each.size / 1e6:.1f} MB; {each.said}" for each in result.int8},
         **({"uploaded": result.uploaded} if result.uploaded else {}),
     }
     output.result(shown, named_values(shown, "Export"), as_json=result)

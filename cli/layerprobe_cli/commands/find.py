@@ -22,6 +22,9 @@ from layerprobe_cli.output import Output
 from layerprobe_cli.plans import say_cost
 from layerprobe_cli.tables import finding_parts
 
+FOUND = "found"
+"""As many blocks as the layer that is found keeps."""
+
 
 def find(
     context: typer.Context,
@@ -39,6 +42,13 @@ def find(
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
     ] = False,
+    other_blocks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[found|3|1,3,5]",
+            help="Also fine-tune other blocks than the first: as many as the layer found keeps, or so many, or these.",
+        ),
+    ] = None,
 ) -> None:
     """Find the layer to keep, of one model or several, for a small share of a full sweep.
 
@@ -60,7 +70,17 @@ def find(
     from layerprobe.study.find import find as find_layer
 
     models = [model, *(others or ())]
-    checkpoints = embedding.resolve_each(models)
+    if others and other_blocks is not None:
+        raise typer.BadParameter("expected one model with --other-blocks, got several")
+    checkpoints, further = embedding.resolve_each(models), 0
+    checkpoint = checkpoints[0]
+    if other_blocks is not None:
+        from layerprobe.encoders.architecture import count_blocks
+        from layerprobe.shrinking.equal import candidates, equal_size
+
+        size: Any = 1 if other_blocks == FOUND else other_blocks
+        n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
+        further = seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
     searching: dict[str, Any] = {
         **settings,
         "seeds": seeds,
@@ -68,13 +88,22 @@ def find(
         "protocol": tuning.protocol(embedding),
     }
     warnings = output.data(checkpoints, task, max_length=searching["protocol"].max_length) or task.warnings
-    say_cost(output, checkpoints, task, searching, dry_run=dry_run)
+    say_cost(output, checkpoints, task, searching, dry_run=dry_run, further=further)
     with output.progress(level):
-        found: Any = find_layer(checkpoints if others else checkpoints[0], task, **searching, save_models=save_models)
+        found: Any = find_layer(checkpoints if others else checkpoint, task, **searching, save_models=save_models)
     output.notes((), found.failures)
-    label = found.models[found.best_model] if others else checkpoints[0].label
+    label = found.models[found.best_model] if others else checkpoint.label
     model = models[[each.label for each in checkpoints].index(label)]
     commands = export_commands(found.best if others else found, label, finetune_command(context, model))
+    parts, as_json = finding_parts(found, commands), None
+    if other_blocks == FOUND and found.best_layer in (0, count_blocks(checkpoint.config)):
+        output.notes((f"the best layer keeps {found.best_layer} blocks, and there are no others of that number",), ())
+    elif other_blocks is not None:
+        size = found.best_layer if other_blocks == FOUND else other_blocks
+        with output.progress(level):
+            equal = equal_size(checkpoint, task, size, seeds=seeds, protocol=searching["protocol"])
+        parts = *parts[:-1], "", equal.table, equal.sentence, parts[-1]
+        as_json = {"finding": found, "other_blocks": equal}
+    output.result(found, *parts, as_json=as_json)
     about: dict[str, Any] = {} if others else {"model": label, "task": task.name}
-    output.result(found, *finding_parts(found, commands))
     report.write(output, found, warnings=warnings, commands=commands, **about)

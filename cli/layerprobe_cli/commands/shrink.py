@@ -137,7 +137,8 @@ def shrink(
     output.notes((), result.warnings)
     tables = [*([result.order] if result.removals else []), result.table, *([result.ways] if front else [])]
     parts: list[Any] = [*tables, result.sentence]
-    commands = [] if dimensions else [command("export", result.folder, "smaller")]
+    further = [] if result.fastest_int8 is None else ["--int8", result.fastest_int8]
+    commands = [] if dimensions else [command("export", result.folder, "smaller", *further)]
     if out is not None:
         from layerprobe.export.run import export_model
 

@@ -37,28 +37,30 @@ class PooledLayers(nn.Module):
 
     Args:
         encoder: In float32; its norm decides what layers are, as in `Encoder.layer_states`.
-        pooling: mean, cls, max or last.
+        pooling: mean, cls, max or last; None for the states of tokens, at the last layer alone.
     """
 
-    def __init__(self, encoder: Encoder, pooling: Pooling) -> None:
+    def __init__(self, encoder: Encoder, pooling: Pooling | None) -> None:
         super().__init__()
         self.model = encoder.model
         self.encoder = encoder
         self.pooling = pooling
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Return (layer, text, feature) float32 for (text, token) ids, padded on either side."""
+        """Return (layer, text, feature), or (text, token, feature), float32 for (text, token) ids, padded on a side."""
         values = (input_ids, attention_mask, token_type_ids)
         batch = {name: value for name, value in zip(FEATURES, values, strict=True) if value is not None}
+        if self.pooling is None:
+            return list(self.encoder.layer_states(batch))[-1]
         return torch.stack([pool(states, attention_mask, self.pooling) for states in self.encoder.layer_states(batch)])
 
 
-def exported(encoder: Encoder, pooling: Pooling, *, plain: bool = False) -> torch.export.ExportedProgram:
+def exported(encoder: Encoder, pooling: Pooling | None, *, plain: bool = False) -> torch.export.ExportedProgram:
     """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
 
     Args:
         encoder: It is left as it was.
-        pooling: mean, cls, max or last.
+        pooling: As of `PooledLayers`.
         plain: Make it of attention written out, instead of the one that the encoder computes with.
 
     Raises:

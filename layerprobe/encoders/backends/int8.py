@@ -1,22 +1,49 @@
-"""Graphs whose products are of 8 bits, by the quantisers of ONNX Runtime. Knows a loaded encoder; keeps no files.
+"""Graphs whose products are of 8 bits, by the quantisers of ONNX Runtime. Knows a loaded encoder.
 
-They do not equal torch, so that no command embeds texts by them; what they cost and lose can be measured.
+They do not equal torch, so that no command embeds texts by them; what they cost and lose can be measured, and files of
+them be written.
 """
 
 import contextlib
+import shutil
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from layerprobe.encoders.backends.graph import Graph, exported, quiet_export
-from layerprobe.encoders.backends.onnx import ONNX
+from layerprobe.encoders.backends.onnx import ONNX, compile_onnx
 from layerprobe.encoders.backends.openvino import OPENVINO, compile_graph
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import first_sentence
 from layerprobe.encoders.values import Pooling
-from layerprobe.errors import MissingPackageError, ModelError
+from layerprobe.errors import DataError, LayerProbeError, MissingPackageError, ModelError
+from layerprobe.names import nearest
 
 WEIGHTS, BOTH = "int8 weights", "int8"
 """Weights alone are of 8 bits, in blocks of 128; or activations as well, rounded by the range of each as it comes."""
+FILES = {
+    "onnx": Path("onnx", "model_qint8_quantized.onnx"),
+    "openvino": Path("openvino", "openvino_model_qint8_quantized.xml"),
+}
+"""The files that hold a graph with `BOTH`, by backend, where sentence-transformers looks for them."""
+_GROUP, _ROUNDS = 64, "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+"""Activations that OpenVINO rounds together, and what it calls that."""
+
+
+def check_int8(backends: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the backends for which graphs of 8 bits are to be written, each once.
+
+    Raises:
+        DataError: If one has no such graphs.
+        MissingPackageError: If a package of one is not installed.
+    """
+    names = tuple(dict.fromkeys([backends] if isinstance(backends, str) else backends))
+    for name in names:
+        if name not in FILES:
+            raise DataError(f"expected 8 bits for {' or '.join(FILES)}, got {name!r}{nearest(name, FILES)}")
+        for engine in {ONNX.name: (ONNX,), OPENVINO.name: (ONNX, OPENVINO)}[name]:  # ONNX Runtime rounds for both
+            engine.check("cpu", "float32")
+    return names
 
 
 def int8_graphs(encoder: Encoder, pooling: Pooling) -> dict[str, Graph]:
@@ -27,32 +54,80 @@ def int8_graphs(encoder: Encoder, pooling: Pooling) -> dict[str, Graph]:
     Raises:
         ModelError: If ONNX Runtime is not installed, the encoder is not on a CPU, or it cannot be quantised.
     """
+    with _rounded(encoder, pooling) as (weights, both):
+        made = ((WEIGHTS, weights), (BOTH, both))
+        graphs = {f"onnx {name}": compile_onnx(file) for name, file in made}
+        with contextlib.suppress(MissingPackageError):
+            OPENVINO.check("cpu", "float32")
+            for name, group in ((WEIGHTS, 0), (BOTH, _GROUP)):
+                graphs[f"openvino {name}"] = compile_graph(weights, "float32", **{_ROUNDS: group})
+        return graphs
+
+
+def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
+    """Write an encoder in a folder as graphs with `BOTH` that give token states, and return their products of 8 bits.
+
+    Raises:
+        ModelError: If the encoder cannot be quantised, or has no product with weights.
+        OSError: If a file cannot be written.
+    """
+    with _rounded(encoder, None) as (weights, both):
+        import onnx
+
+        products = sum(node.op_type == "MatMulInteger" for node in onnx.load(both, load_external_data=False).graph.node)
+        if not products:
+            raise ModelError(f"{encoder.description.name} has no product with weights to be computed in 8 bits")
+        for file in (folder / FILES[backend] for backend in backends):
+            file.parent.mkdir(exist_ok=True)
+            if file.suffix == ".onnx":
+                shutil.copyfile(both, file)
+                continue
+            import openvino
+
+            graph = openvino.Core().read_model(weights)
+            graph.set_rt_info(str(_GROUP), ["runtime_options", _ROUNDS])  # whoever reads the file rounds so
+            openvino.save_model(graph, file, compress_to_fp16=False)
+        return products
+
+
+def read_int8(folder: Path, backend: str) -> Graph:
+    """Return the graph that `write_int8` wrote, which gives (text, token, feature) states, computed as it is measured.
+
+    Raises:
+        ModelError: If there is none, or it cannot be read.
+    """
+    file = folder / FILES[backend]
+    try:
+        return compile_onnx(file) if file.suffix == ".onnx" else compile_graph(file, "float32")
+    except Exception as error:  # the libraries raise anything
+        raise ModelError(f"{FILES[backend]} cannot be run by {backend}: {first_sentence(error)}") from error
+
+
+@contextlib.contextmanager
+def _rounded(encoder: Encoder, pooling: Pooling | None) -> Iterator[tuple[Path, Path]]:
+    """Give the files of the graph of an encoder with `WEIGHTS` and with `BOTH`; errors meanwhile are one line."""
     ONNX.check(encoder.device.type, "float32")
     from onnx import load
     from onnxruntime.quantization import quantize_dynamic
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
     with tempfile.TemporaryDirectory() as temporary:
-        plain, weights, both = (Path(temporary, name) for name in ("plain", "weights", "both"))
-        for folder in (plain, weights, both):
-            folder.mkdir()
+        plain, weights, both = (Path(temporary, name, "graph.onnx") for name in ("plain", "weights", "both"))
+        for file in (plain, weights, both):
+            file.parent.mkdir()
         try:
-            ONNX.write(exported(encoder, pooling), plain)
+            try:
+                ONNX.write(exported(encoder, pooling), plain.parent)
+            except Exception:  # that of T5, with the attention it has; what is wrong otherwise is raised again
+                ONNX.write(exported(encoder, pooling, plain=True), plain.parent)
             with quiet_export():
-                rounded = MatMulNBitsQuantizer(load(plain / "graph.onnx"), bits=8, is_symmetric=True, accuracy_level=1)
+                rounded = MatMulNBitsQuantizer(load(plain), bits=8, is_symmetric=True, accuracy_level=1)
                 rounded.process()
-                rounded.model.save_model_to_file(str(weights / "graph.onnx"), True)
-                quantize_dynamic(
-                    plain / "graph.onnx", both / "graph.onnx", per_channel=True, op_types_to_quantize=["MatMul", "Gemm"]
-                )
-            made = ((WEIGHTS, weights), (BOTH, both))
-            graphs = {f"onnx {name}": ONNX.compile(folder, "float32") for name, folder in made}
-            with contextlib.suppress(MissingPackageError):
-                OPENVINO.check("cpu", "float32")
-                for name, group in ((WEIGHTS, 0), (BOTH, 64)):
-                    size = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": group}
-                    graphs[f"openvino {name}"] = compile_graph(weights / "graph.onnx", "float32", **size)
+                rounded.model.save_model_to_file(str(weights), True)
+                quantize_dynamic(plain, both, per_channel=True, op_types_to_quantize=["MatMul", "Gemm"])
+            yield weights, both
+        except (LayerProbeError, OSError):
+            raise
         except Exception as error:  # exporters and quantisers raise anything
             name = encoder.description.name
             raise ModelError(f"{name} cannot be computed in 8 bits: {first_sentence(error)}") from error
-        return graphs

@@ -1,0 +1,153 @@
+"""At equal size: the first blocks of an encoder, or others, after fine-tuning. Knows a model and a task."""
+
+import math
+from dataclasses import dataclass
+from statistics import fmean
+
+from layerprobe.checks import Seeds, check_seeds
+from layerprobe.context import current
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.blocks import check_blocks
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import distinct_texts
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.results.table import Column, Table
+from layerprobe.shrinking.losses import Scored, difference, tuned
+from layerprobe.shrinking.order import evenly_spaced, kept_order
+from layerprobe.shrinking.values import Size, read_size
+from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.values import Task
+
+Blocks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Blocks of a model, fine-tuned on a task."""
+
+    blocks: Blocks
+    """From 1."""
+    chosen_by: tuple[str, ...]
+    """What chose them."""
+    scores: tuple[float, ...]
+    """On the test split, x 100, by seed."""
+    difference: CrossedInterval | None
+    """From the first blocks, over items and seeds; None of these themselves, and where items have no error."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the difference; where there is none, of a tie."""
+        return (-math.inf, math.inf) if self.difference is None else self.difference.interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualSize:
+    """The first blocks of a model, and others of the same number, each fine-tuned on a task."""
+
+    metric: str
+    """The task's primary one."""
+    level: float
+    """At which all intervals hold at once (Bonferroni)."""
+    candidates: tuple[Candidate, ...]
+    """The first blocks first."""
+
+    @property
+    def keep(self) -> Candidate:
+        """The best one that is shown to score higher than the first blocks; where there is none, these."""
+        better = [each for each in self.candidates if each.interval[0] > 0]
+        return max(better, key=lambda each: fmean(each.scores), default=self.candidates[0])
+
+    @property
+    def sentence(self) -> str:
+        """What it says, for a user."""
+        first, *others = self.candidates
+        said = []
+        for each in others:
+            (low, high), value = each.interval, fmean(each.scores) - fmean(first.scores)
+            how = "better than" if low > 0 else "worse than" if high < 0 else "statistically tied with"
+            points = f"{value:+.1f} points of {metric_title(self.metric)} ({low:+.1f} to {high:+.1f})"
+            said.append(f"{_named(each)} {how} the first {len(first.blocks)}: {points}.")
+        return " ".join([*said, f"{_named(self.keep)} the ones to keep."])
+
+    @property
+    def table(self) -> Table:
+        """A row for each choice of blocks."""
+        rows, errors = self.candidates, [each.difference for each in self.candidates]
+        return Table(
+            columns=(
+                Column("blocks", [each.blocks for each in rows]),
+                Column("chosen_by", [", ".join(each.chosen_by) for each in rows], "chosen by"),
+                Column("score", [fmean(each.scores) for each in rows], f"test {metric_title(self.metric)}", ".2f"),
+                Column("difference", [each and each.value for each in errors], form=".2f"),
+                Column("interval", [e and e.interval for e in errors], f"{self.level:.0%}", ".2f", interval=True),
+            ),
+            notes=("Differences are from the first blocks, over items and seeds; all intervals hold at once.",),
+            marks=tuple("chosen" if each is self.keep else None for each in rows),
+        )
+
+
+def _named(candidate: Candidate) -> str:
+    return f"Block{'s' * (len(candidate.blocks) > 1)} {', '.join(map(str, candidate.blocks))} " + (
+        "are" if len(candidate.blocks) > 1 else "is"
+    )
+
+
+def equal_size(
+    model: ModelLike, task: Task, size: Size, *, seeds: Seeds = PAPER_SEEDS, protocol: Protocol | None = None
+) -> EqualSize:
+    """Fine-tune the first blocks of a model, those that agreement keeps, evenly spaced ones and given ones alike.
+
+    Agreement is that of untrained embeddings with the whole model's, as in `shrink`. Finished runs are read.
+
+    Args:
+        model: A whole model.
+        task: What they are fine-tuned on, and tested.
+        size: How many blocks, or which: these are compared with as many first ones, too.
+        seeds: How many, or which.
+        protocol: Of the fine-tuning; the paper's by default.
+
+    Raises:
+        DataError: If there are no other blocks of this number.
+        ModelError: If the model has no such blocks.
+        UnsupportedArchitectureError: If its blocks cannot be taken out.
+        TrainingError: If a run fails.
+    """
+    task, seeds, level = checked_task(task), check_seeds(seeds), current().level
+    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
+    found, made = candidates(checkpoint, task, size), list[Candidate]()
+    base: list[Scored] = []
+    for blocks, how in found.items():
+        cut = checkpoint.of_blocks(blocks) if base else checkpoint  # a search has runs of the first blocks
+        runs = [tuned(cut, task, len(blocks), seed, protocol, "test") for seed in seeds]
+        base = base or runs
+        at = 1 - (1 - level) / max(1, len(found) - 1)
+        error = None if runs is base else difference(runs, base, task, "test", level=at)
+        scores = tuple(evaluation.metrics[task.primary] for evaluation, _ in runs)
+        made.append(Candidate(blocks=blocks, chosen_by=tuple(how), scores=scores, difference=error))
+    return EqualSize(metric=task.primary, level=level, candidates=tuple(made))
+
+
+def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[str]]:
+    """Return blocks of one number, the first ones first, and what chose them; raises as `equal_size` does."""
+    checkpoint = resolve_checkpoint(model, items=task.readable)
+    n_blocks, name, asked = count_blocks(checkpoint.config), checkpoint.label, read_size(size)
+    given = tuple(each for each in asked if isinstance(each, int)) if isinstance(asked, tuple) else None
+    count = asked if isinstance(asked, int) else len(given or ())
+    if checkpoint.blocks is not None or not 1 <= count < n_blocks:
+        raise DataError(
+            f"expected 1 to {n_blocks - 1} blocks of a whole model to compare, or which, got {size} of {name}"
+        )
+    if given is not None:
+        check_blocks(checkpoint.config, given, name=name)
+    order = kept_order(checkpoint, distinct_texts(task.texts("train")))
+    agree = next((each.kept for each in order if len(each.kept) == count), None)
+    first, evenly = tuple(range(1, count + 1)), evenly_spaced(n_blocks, count)
+    found: dict[Blocks, list[str]] = {}
+    for how, blocks in (("first", first), ("agreement", agree), ("evenly spaced", evenly), ("given", given)):
+        if blocks is not None:
+            found.setdefault(blocks, []).append(how)
+    return found
