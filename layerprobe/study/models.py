@@ -51,11 +51,6 @@ class FoundModels(Shown):
         return self.findings[self.best_model]
 
     @property
-    def best_layer(self) -> int:
-        """Of the model to keep, with the highest expected score."""
-        return self.best.best_layer
-
-    @property
     def settings(self) -> SearchSettings:
         """What was requested."""
         return self.best.answer.settings
@@ -115,9 +110,11 @@ class FoundModels(Shown):
     @property
     def kept(self) -> str:
         """Which layer of which model to keep, what it scores and what it saves."""
-        n_blocks, label = len(self.best.parameters) - 1, self.labels[self.best_model]
-        verb, what = ("", " scores highest") if self.best.answer.spoilt else ("Keep ", "")
-        return f"{verb}{label} at layer {self.best_layer} of {n_blocks}{what}: {self.best.promise}."
+        n_blocks, layer, label = len(self.best.parameters) - 1, self.best.best_layer, self.labels[self.best_model]
+        if self.best.answer.spoilt:
+            return f"{label} at layer {layer} of {n_blocks} scores highest: {self.best.promise}."
+        what = f"all {n_blocks} layers of {label}" if layer == n_blocks else f"{label} at layer {layer} of {n_blocks}"
+        return f"Keep {what}: {self.best.promise}."
 
     @property
     def certainty(self) -> str:
@@ -156,7 +153,7 @@ class FoundModels(Shown):
     @property
     def sentence(self) -> str:
         """The answer in plain words."""
-        return f"{self.kept} {self.certainty} {self.spent}"
+        return f"{self.summary} {self.spent}"
 
     @property
     def summary(self) -> str:
@@ -170,7 +167,7 @@ class FoundModels(Shown):
         together = stacked(tables)
         rows, front = {(each.model, each.layer): each for each in self.layers}, self.front()
         places = [(i, layer) for i, each in enumerate(self.findings) for layer in range(len(each.parameters))]
-        best = (self.best_model, self.best_layer)
+        best = (self.best_model, self.best.best_layer)
 
         def among_all(by_model: Sequence[Sequence[T]]) -> list[T | None]:
             claimed = not self.best.answer.spoilt

@@ -23,7 +23,7 @@ def test_it_names_model_and_layer_and_what_comes_next(
     result = from_json(FoundModels, layerprobe(*command, "--json").out)
     assert result.models == ("ours", str(pair[1]))
     lines = done.out.splitlines()
-    assert lines[0].startswith(f"Keep {result.labels[result.best_model]} at layer {result.best.best_layer} of 3: ")
+    assert lines[0].startswith(result.kept.split(":")[0])
     assert lines[0].endswith(f" {result.certainty}")
     assert lines[2].split()[:3] == ["model", "layer", "parameters"]
     n_rows = sum(len(each.parameters) for each in result.findings)

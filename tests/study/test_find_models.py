@@ -84,7 +84,10 @@ def test_it_says_which_layer_of_which_model(result: FoundModels, two: list[Path]
     assert (result.best_model, best.best_layer) in result.candidates
     assert sum(sum(own) for own in result.chances) == pytest.approx(1)
     assert [len(own) for own in result.chances] == [len(each.parameters) for each in result.findings]
-    assert f"Keep {result.labels[result.best_model]} at layer {best.best_layer} of" in result.sentence
+    n_blocks, label = len(best.parameters) - 1, result.labels[result.best_model]
+    kept = {n_blocks: f"all {n_blocks} layers of {label}"}
+    said = kept.get(best.best_layer, f"{label} at layer {best.best_layer} of {n_blocks}")
+    assert result.sentence.startswith(f"Keep {said}: ")
     assert all(label in result.certainty for label in result.labels)
     proofs = [each.proof_cost for i, each in enumerate(result.findings) if i != result.best_model]
     assert proofs == [0], "expected a comparison with the last layer of the model to keep alone"
