@@ -164,6 +164,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "start": st.none() | LAYER,
         "n_folds": st.integers(1, 9),
         "first_layer": LAYER,
+        "block_cost": st.floats(0.01, 1),
     },
     SearchSettings: {
         "tolerance": SHARE,
