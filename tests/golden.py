@@ -269,6 +269,7 @@ COMMANDS: dict[str, str] = {
     "predict-report": "predict RTD -r MLM -t pairs-train.csv --report OUT/predict.html",
     "compare-report": "compare RTD MLM -t pairs-train.csv --report OUT/compare.html",
     "finetune-report": f"finetune RTD -t questions.json --layers 1,3 --report OUT/finetune.html {SHORT}",
+    "find-models": f"find RTD MLM -t pairs-train.csv --budget 12% --report OUT/find-models.html {QUICK}",
     "find-other-blocks": f"find RTD -t pairs-train.csv --budget 12% --other-blocks 1,3 {QUICK}",
     "find-report": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 --report OUT/find.html {QUICK}",
     "ensemble-report": "lab ensemble OUT/scanned/runs/*/falling-seed-* --report OUT/ensemble.html",

@@ -158,6 +158,16 @@ def _html(path: Path | None) -> Path | None:
     return path
 
 
+Others = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[MODEL2]...",
+        callback=lambda models: models and [*map(_no_file, models)],
+        help="Further models on the same task, compared layer by layer.",
+    ),
+]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """The result as a page."""
@@ -274,6 +284,11 @@ class Loading:
             for number, (model, name) in enumerate(itertools.zip_longest(models, names))
         ]
         return [resolve_checkpoint(spec, like=options) for spec in specs]
+
+    def resolve_each(self, models: Sequence[str]) -> list[Checkpoint]:
+        """Return the checkpoints of models that are compared with each other; --name is that of the first."""
+        loadings = [self, *([self.without_name()] * (len(models) - 1))]
+        return [loading.resolve(name) for loading, name in zip(loadings, models, strict=True)]
 
     def without_name(self) -> Self:
         """Return the same for a further model, which --name and --keep-blocks are not about."""
@@ -1186,6 +1201,8 @@ def given_options(context: typer.Context, *groups: type, others: tuple[str, ...]
 def finetune_command(context: typer.Context, model: str) -> str:
     """Return the `layerprobe finetune` that trains as this command does, without layers and seeds."""
     given = given_options(context, TaskSource, Embedding, Tuning) - {"seeds"}
+    if model != context.params["model"]:  # a further one
+        given -= {"name", "keep_blocks"}
     words = ["layerprobe", "finetune", model]
     for parameter in context.command.params:
         if parameter.name not in given:

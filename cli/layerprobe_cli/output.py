@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from layerprobe.progress import Progress
     from layerprobe.results.table import Table
     from layerprobe.shrinking.values import ShrinkingPlan
+    from layerprobe.study.plan import ModelsPlan
     from layerprobe.tasks.values import Task
     from layerprobe_cli.options import LoadedTexts
 
@@ -51,7 +52,10 @@ class Output:
             typer.echo(part if isinstance(part, str) else part.text())
 
     def plan(
-        self, plan: TuningPlan | AdaptationPlan | PretrainingPlan | ExtractionPlan | ShrinkingPlan, *, dry_run: bool
+        self,
+        plan: TuningPlan | ModelsPlan | AdaptationPlan | PretrainingPlan | ExtractionPlan | ShrinkingPlan,
+        *,
+        dry_run: bool,
     ) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
         if dry_run:
@@ -67,7 +71,7 @@ class Output:
             for warning in dict.fromkeys(warnings):
                 typer.echo(f"warning: {warning}", err=True)
 
-    def data(self, model: Checkpoint, data: Task | LoadedTexts, **asked: Any) -> tuple[str, ...]:
+    def data(self, model: Checkpoint | list[Checkpoint], data: Task | LoadedTexts, **asked: Any) -> tuple[str, ...]:
         """Print what is to be known of data before anything is spent on it; return the warnings, not to repeat them."""
         if self.quiet:
             return ()
@@ -75,7 +79,9 @@ class Output:
         from layerprobe.tasks.values import Task
 
         examples = data if isinstance(data, Task) else data.task or data.texts
-        warnings = (*data.warnings, *data_quality(model, examples, **asked).warnings)
+        models = model if isinstance(model, list) else [model]
+        read = (said for each in models for said in data_quality(each, examples, **asked).warnings)
+        warnings = tuple(dict.fromkeys((*data.warnings, *read)))
         self.notes(data.notes, warnings)
         return warnings
 

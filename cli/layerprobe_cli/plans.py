@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from layerprobe_cli.output import Output
@@ -12,12 +13,21 @@ if TYPE_CHECKING:
 
 
 def say_cost(
-    output: Output, checkpoint: Checkpoint, task: Task, searching: dict[str, Any], *, dry_run: bool, further: int = 0
+    output: Output,
+    checkpoints: Sequence[Checkpoint],
+    task: Task,
+    searching: dict[str, Any],
+    *,
+    dry_run: bool,
+    further: int = 0,
 ) -> None:
-    """Print what a search with some arguments of `find` takes; nothing where such a one goes on."""
-    from layerprobe.study.plan import plan_search, search_begun
+    """Print what a search of models with some arguments of `find` takes; nothing where such a one goes on."""
+    from layerprobe.study.plan import plan_models, plan_search, search_begun
 
     found_by = {name: searching[name] for name in ("seeds", "cross_validation", "protocol")}
-    if dry_run or not search_begun(checkpoint, task, **found_by):
+    if dry_run or not any(search_begun(each, task, **found_by) for each in checkpoints):
         settings = {name: value for name, value in searching.items() if name not in ("jobs", "ray")}
-        output.plan(plan_search(checkpoint, task, further=further, **settings), dry_run=dry_run)
+        if len(checkpoints) == 1:
+            output.plan(plan_search(checkpoints[0], task, further=further, **settings), dry_run=dry_run)
+        else:
+            output.plan(plan_models(checkpoints, task, **settings), dry_run=dry_run)

@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome, TuningResult
     from layerprobe.results.table import Table
+    from layerprobe.study.models import FoundModels
     from layerprobe.study.values import Finding, Study
 
 
@@ -30,11 +31,13 @@ def fail_check(said: str) -> None:
     raise typer.Exit(CHECK_FAILED)
 
 
-def finding_parts(finding: Finding, commands: Sequence[str]) -> tuple[Table | str, ...]:
+def finding_parts(finding: Finding | FoundModels, commands: Sequence[str]) -> tuple[Table | str, ...]:
     """Return the answer, what is known of every layer, what the answer rests on, and the commands that come next."""
-    from layerprobe.study.sentence import grounds
+    from layerprobe.study.sentence import grounds, grounds_of_models
+    from layerprobe.study.values import Finding
 
-    return f"{finding.kept} {finding.certainty}\n", finding.table, "", *grounds(finding), next_text(commands)
+    rests_on = grounds(finding) if isinstance(finding, Finding) else grounds_of_models(finding)
+    return f"{finding.kept} {finding.certainty}\n", finding.table, "", *rests_on, next_text(commands)
 
 
 def study_parts(study: Study, report: Path) -> tuple[Table | str, ...]:

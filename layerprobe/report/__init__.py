@@ -9,6 +9,7 @@ PAGES = {
     "LayerMeans": "layerprobe.report.scores:layer_means_page",
     "SummaryScores": "layerprobe.report.scores:summaries_page",
     "ScoresOfModels": "layerprobe.report.models:models_page",
+    "FoundModels": "layerprobe.report.models:found_models_page",
     "AcrossTasks": "layerprobe.report.scores:across_page",
     "LayerCurve": "layerprobe.report.scores:curve_page",
     "TuningResult": "layerprobe.report.tuning:result_page",

@@ -1,4 +1,4 @@
-"""Layers of several models on one task as a page. Knows scores without fine-tuning, no models."""
+"""Layers of several models on one task as a page, without fine-tuning or found by one search. Knows no models."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from layerprobe.report.charts import front_line, layer_points, line
 from layerprobe.report.scores import METHODS
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.results import numbers
-from layerprobe.results.parts import definitions, facts_table, section, table_of
+from layerprobe.results.parts import definitions, facts_table, folded, section, table_of
 from layerprobe.results.style import (
     DROP,
     FURTHER,
@@ -24,8 +24,12 @@ from layerprobe.results.style import (
     styled,
     text,
 )
+from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page
 from layerprobe.scoring.values import ScoresOfModels
+from layerprobe.study.models import FoundModels
+from layerprobe.study.sentence import grounds_of_models
+from layerprobe.study.tables import runs_table
 
 LOOKS = ((MODEL, INTERVAL, "solid"), (DROP, SHADE, "solid"), *FURTHER)
 """Line, shade and dash by model, in turn."""
@@ -72,9 +76,42 @@ def models_page(result: ScoresOfModels) -> Page:
     )
 
 
-def _by_depth(result: ScoresOfModels, names: list[str]) -> go.Figure:
+def found_models_page(found: FoundModels) -> Page:
+    """Return the page of which layer of which model to keep: bands by depth, score versus size, the table, all runs."""
+    names, level = [numbers.label(name) for name in found.labels], numbers.percent(found.settings.level)
+    best = "; ".join(
+        f"{name}: layer {each.best_layer}, {numbers.number(each.answer.layers[each.best_layer].mean)}"
+        for name, each in zip(names, found.findings, strict=True)
+    )
+    shade = f"The shade is the {level} interval of each layer by itself, over new items and seeds."
+    runs = zip(found.labels, map(runs_table, found.findings), strict=True)
+    made = stacked([each.named(model=name) for name, each in runs], by=("part",))
+    return Page(
+        title=f"{numbers.counted(len(names), 'model')} on {found.task}: the layer to keep",
+        overline=f"layerprobe · the layer to keep of several models · {found.task}",
+        heading=" · ".join(names),
+        lead=(found.sentence,),
+        remarks=grounds_of_models(found)[:-1],
+        warnings=found.failures,
+        sections=(
+            section(
+                "models",
+                "Which layer of which model",
+                Figure("models", _by_depth(found, names), f"Highest expected score by model: {best}.", shade),
+                folded("All runs, in order by model", table_of(made)),
+            ),
+            section("cost", "Expected score versus size", *_costs(found, names)),
+            section("layers", "Table of models and layers", table_of(found.table), kind="dense"),
+        ),
+        terms=("Layer", "TMFT", "Expected score", "May be the best", "Tolerance", "Block-step", "Pareto front"),
+        result=found,
+        stem="layerprobe-finding-of-models",
+    )
+
+
+def _by_depth(result: ScoresOfModels | FoundModels, names: list[str]) -> go.Figure:
     """Return scores by layer; by the share of blocks kept where models are of different depths."""
-    figure, depths = go.Figure(), [max(model.n_blocks, 1) for model in result.models]
+    figure, depths = go.Figure(), [max(result.of_model(i)[-1].layer, 1) for i in range(len(result.labels))]
     relative = len(set(depths)) > 1
     for i, name in enumerate(names):
         layers, (colour, shade, dash) = result.of_model(i), LOOKS[i % len(LOOKS)]
@@ -96,15 +133,15 @@ def _marker(i: int) -> dict[str, Any]:
     return {"size": 8, "color": LOOKS[i % len(LOOKS)][0], "symbol": SYMBOLS[i % len(SYMBOLS)]}
 
 
-def _texts(result: ScoresOfModels, i: int) -> list[str]:
+def _texts(result: ScoresOfModels | FoundModels, i: int) -> list[str]:
     return [
         f"{text(result.labels[i])}<br>layer {each.layer}: {numbers.number(each.score)} "
-        f"{numbers.interval(each.interval)}<br>letters {each.letters}"
+        f"{numbers.interval(each.interval)}{each.letters and f'<br>letters {each.letters}'}"
         for each in result.of_model(i)
     ]
 
 
-def _costs(result: ScoresOfModels, names: list[str]) -> Iterator[Figure]:
+def _costs(result: ScoresOfModels | FoundModels, names: list[str]) -> Iterator[Figure]:
     """Yield scores against parameters, and against milliseconds where they were measured, with what no other beats."""
     costs: tuple[tuple[Literal["parameters", "milliseconds"], str, float, str], ...] = (
         ("parameters", "Parameters (millions)", 1e-6, "M parameters"),

@@ -37,7 +37,7 @@ def score_models(
     task, level = checked_task(task), current().level
     split = split or task.scored
     checkpoints = [resolve_checkpoint(model, items=task.readable) for model in models]
-    _check_different(checkpoints)
+    check_different(checkpoints)
     scored = [score_by_item(checkpoint, task, split=split) for checkpoint in checkpoints]
     rows = [(i, layer) for i, (each, _) in enumerate(scored) for layer in range(each.first_layer, len(each.scores))]
     times = [None if timing is None else timing(checkpoint) for checkpoint in checkpoints]
@@ -74,7 +74,8 @@ def score_models(
     )
 
 
-def _check_different(checkpoints: Sequence[Checkpoint]) -> None:
+def check_different(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise DataError if there are fewer than two models, or two are the same or called the same."""
     if len(checkpoints) < 2:
         raise DataError(f"expected at least two models to compare, got {len(checkpoints)}")
     for i, each in enumerate(checkpoints):

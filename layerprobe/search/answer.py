@@ -9,11 +9,15 @@ from scipy.special import ndtri
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import Posterior, posterior
 from layerprobe.search.sentence import search_sentence
-from layerprobe.search.values import Doubt, Evidence, LayerBelief, SearchAnswer, SearchSettings
+from layerprobe.search.values import Decision, Doubt, Evidence, LayerBelief, SearchAnswer, SearchSettings
 
 
-def answer(evidence: Evidence, settings: SearchSettings | None = None) -> SearchAnswer:
+def answer(
+    evidence: Evidence, settings: SearchSettings | None = None, decision: Decision | None = None
+) -> SearchAnswer:
     """Say which layer to keep by the evidence so far, whether or not the search is over.
+
+    The decision is the next of this model alone, unless another is given, such as one of several models.
 
     Raises:
         DataError: If no score is finite.
@@ -32,7 +36,7 @@ def answer(evidence: Evidence, settings: SearchSettings | None = None) -> Search
         settings=settings,
         spent=evidence.spent,
         full_sweep=settings.full_sweep(evidence.n_blocks),
-        decision=next_run(evidence, settings),
+        decision=decision or next_run(evidence, settings),
         doubt=_doubt(evidence, known, settings),
         sentence="",
         first_layer=evidence.first_layer,
@@ -75,7 +79,7 @@ def _doubt(evidence: Evidence, known: Posterior, settings: SearchSettings) -> Do
         rival=rival,
         difference=float(contrast @ known.means),
         item_error=item_error,
-        seed_error=math.sqrt(known.run_variance * sum(1 / n for n in runs)) if all(runs) else None,
+        seed_error=math.sqrt(known.run_variance[best] * sum(1 / n for n in runs)) if all(runs) else None,
         items_needed=needed,
     )
 

@@ -1,7 +1,7 @@
 """Evidence -> the run that tells most, or why the search is over. A pure function: the same evidence, the same run."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +9,15 @@ from scipy.special import ndtr
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.seeds import best_of
-from layerprobe.search.posterior import Array, Outlook, Posterior, posterior, square_root, standard_normal
+from layerprobe.search.posterior import (
+    Array,
+    Outlook,
+    Posterior,
+    posterior,
+    side_by_side,
+    square_root,
+    standard_normal,
+)
 from layerprobe.search.sentence import stop_reason
 from layerprobe.search.values import (
     SWEPT_BLOCKS,
@@ -25,12 +33,16 @@ LEAST_RUN_GAIN = 0.001
 """Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""
 LEAST_GAIN = 0.02
 """Points of the metric x 100 that further seeds, without end, must promise together."""
+GIVEN_UP = 3
+"""Runs without any score after which one of several models is left out."""
 LOOKING = 0.0
 """Chance that InfoNCE says nothing, where the next run is chosen: readings choose where to look, runs what is said."""
 
 
 def next_run(
-    evidence: Evidence, settings: SearchSettings | None = None, pending: Sequence[PlannedRun] = ()
+    evidence: Evidence | Sequence[Evidence],
+    settings: SearchSettings | None = None,
+    pending: Sequence[PlannedRun] = (),
 ) -> Decision:
     """Decide what to do next, while some runs are being made whose scores are not known yet.
 
@@ -41,30 +53,31 @@ def next_run(
        of equals. Beside pending runs it is one at a layer without a run, if there is one, by how much more it promises
        than they alone. What a run promises is judged as if InfoNCE did say something; all else is not.
 
+    Several models share one budget, a share of what their full sweeps cost together. Each begins as it would alone;
+    then the run comes next that is expected to raise the highest posterior mean of all models most for its cost, see
+    `side_by_side`: a model that is far behind gets no further one. They have no scans.
+
     It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
     the budget.
 
     Raises:
-        DataError: If the budget is too small for the first run.
+        DataError: If the budget is too small for the first run of each model.
 
     Source: the knowledge gradient for correlated beliefs, Frazier, Powell and Dayanik 2009 (INFORMS Journal on
     Computing 21, 599-613), per unit of cost.
     """
-    settings = settings or SearchSettings()
-    left = settings.block_steps(evidence.n_blocks) - evidence.spent - sum(run.cost for run in pending)
-    decision = _opening(evidence, settings, pending)
-    if decision is None:
-        return _by_gain(evidence, settings, left, pending)
-    if decision.run is None or decision.run.cost <= left:
-        return decision
-    if evidence.scores or pending:
-        return _over("budget", settings)
-    full, cost = settings.full_sweep(evidence.n_blocks), decision.run.cost
-    raise DataError(
-        f"expected a budget for at least one run, got {left / full:.1%} of a full sweep: the first run "
-        f"costs {cost / full:.1%}, so give at least {math.ceil(1000 * cost / full) / 10}%"
-    )
+    settings, models = settings or SearchSettings(), _by_number(evidence)
+    left = sum(each.block_cost * (settings.block_steps(each.n_blocks) - each.spent) for each in models.values())
+    left -= sum(_cost(run, models) for run in pending)
+    beginnings = [_opening(each, settings, pending) for each in models.values() if not _is_given_up(each, models)]
+    runs = [begun.run for begun in beginnings if begun is not None and begun.run is not None]
+    if not runs:
+        return _by_gain(models, settings, left, pending)
+    if not pending and not any(each.scores for each in models.values()):
+        _check_budget(sum(_cost(run, models) for run in runs), left, models, settings)
+    begun = next(begun for begun in beginnings if begun is not None)
+    return begun if _cost(runs[0], models) <= left else _over("budget", settings, models)
 
 
 class Schedule:
@@ -89,13 +102,13 @@ class Schedule:
         """How many more could run."""
         return self.at_a_time - len(self._running)
 
-    def begin(self, evidence: Evidence) -> Iterator[PlannedRun]:
+    def begin(self, evidence: Evidence | Sequence[Evidence]) -> Iterator[PlannedRun]:
         """Give the runs that begin now."""
         while self.free:
             run = next_run(evidence, self.settings, self.pending).run
             if run is None:
                 return
-            self._running.append((self._clock + run.cost, run))
+            self._running.append((self._clock + _cost(run, _by_number(evidence)), run))
             yield run
 
     def end(self) -> PlannedRun | None:
@@ -113,13 +126,13 @@ def gain_of_run(known: Posterior, layer: int, beside: Sequence[int] = ()) -> flo
 
     With runs beside it, at these layers, by how many more points than they alone.
     """
-    means = known.means[known.first_layer :]
+    means, cross = known.means[known.choices], known.run.cross[known.choices]
     if not beside:
-        moves = known.run.cross[:, layer] / np.sqrt(known.run.seen[layer, layer] + known.run_variance)
-        return max(_expected_maximum(means, moves[known.first_layer :]) - float(means.max()), 0.0)
+        moves = cross[:, layer] / np.sqrt(known.run.seen[layer, layer] + known.run_variance[layer])
+        return max(_expected_maximum(means, moves) - float(means.max()), 0.0)
     layers = [*beside, layer]
-    seen = known.run.seen[np.ix_(layers, layers)] + known.run_variance * np.eye(len(layers))
-    moves = np.linalg.solve(np.linalg.cholesky(seen), known.run.cross[known.first_layer :, layers].T)
+    seen = known.run.seen[np.ix_(layers, layers)] + known.run_variance[layers] * np.eye(len(layers))
+    moves = np.linalg.solve(np.linalg.cholesky(seen), cross[:, layers].T)
     drawn = standard_normal(len(known.draws), len(layers))
     without = means + drawn[:, :-1] @ moves[:-1]
     gained = (without + np.outer(drawn[:, -1], moves[-1])).max(axis=1) - without.max(axis=1)
@@ -133,19 +146,20 @@ def gain_of_scan(known: Posterior) -> float:
 
 def gain_of_seeds(known: Posterior) -> float:
     """Return the same for runs without end at every layer, on all items that there are."""
-    return _gain_of_all(known, known.endless, 0.0)
+    return _gain_of_all(known, known.endless, np.zeros(len(known.means)))
 
 
-def _gain_of_all(known: Posterior, outlook: Outlook, run_variance: float) -> float:
-    seen = outlook.seen + run_variance * np.eye(len(known.means))
+def _gain_of_all(known: Posterior, outlook: Outlook, run_variance: Array) -> float:
+    seen = outlook.seen + run_variance * np.eye(len(run_variance))
     explained = outlook.cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ outlook.cross.T
     moves = standard_normal(len(known.draws), len(known.means)) @ square_root(explained)
-    means, moves = known.means[known.first_layer :], moves[:, known.first_layer :]
+    means, moves = known.means[known.choices], moves[:, known.choices]
     return max(float((means + moves).max(axis=1).mean() - means.max()), 0.0)
 
 
 def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[PlannedRun]) -> Decision | None:
     """Return what comes before gains are weighed; None where they can be."""
+    pending = [run for run in pending if run.model == evidence.model]
     n_blocks, layers = evidence.n_blocks, evidence.choices
     fresh = [layer for layer in layers if not _seeds(evidence, layer, pending)]
     if n_blocks <= SWEPT_BLOCKS and fresh:
@@ -153,7 +167,7 @@ def _opening(evidence: Evidence, settings: SearchSettings, pending: Sequence[Pla
     scanned = any(score.scan for score in evidence.scores) or any(run.scan for run in pending)
     if n_blocks > SWEPT_BLOCKS and settings.scan and not scanned:
         return _scan(evidence, "one run scores all layers", pending)
-    if pending or any(score.value is not None for score in evidence.scores):
+    if pending or evidence.scored:
         return None
     start = _start(evidence)
     layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
@@ -168,62 +182,115 @@ def _start(evidence: Evidence) -> int:
     return evidence.n_blocks // 2
 
 
-def _by_gain(evidence: Evidence, settings: SearchSettings, left: float, pending: Sequence[PlannedRun]) -> Decision:
-    scored = any(score.value is not None for score in evidence.scores)
-    seen = evidence if scored else _imagined(evidence, pending)
-    known, hoped = posterior(seen), posterior(seen, nothing=LOOKING)
+def _by_gain(
+    models: Mapping[int, Evidence], settings: SearchSettings, left: float, pending: Sequence[PlannedRun]
+) -> Decision:
+    begun = _begun(models, pending)
+    if not begun:
+        return _over("budget", settings, models)
+    scored = len(begun) == sum(each.scored for each in models.values())
+    known = side_by_side([posterior(each) for each in begun])
+    hoped = side_by_side([posterior(each, nothing=LOOKING) for each in begun])
+    places = [(models[each.model], layer) for each in begun for layer in range(each.n_blocks + 1)]
+    n_seeds = [_seeds(each, layer, pending) for each, layer in places]
+    costs = [each.block_cost * (layer + 1) for each, layer in places]
+    names = [(each.model, layer) for each, layer in places]
     best = known.best_layer
-    if not _seeds(evidence, best, pending) and best + 1 <= left:
-        return _fine_tune(evidence, best, "this layer looks best and has no run of its own yet", pending)
-    if best == 0 and not _seeds(evidence, 1, pending) and left >= 2:
-        return _fine_tune(evidence, 1, "layer 0 looks best, and runs at other blocks say little of the first", pending)
-    open_layers = [layer for layer in evidence.choices if _seeds(evidence, layer, pending) < settings.seeds]
+    if not n_seeds[best] and costs[best] <= left:
+        return _fine_tune(*places[best], "this layer looks best and has no run of its own yet", pending)
+    if places[best][1] == 0 and not n_seeds[best + 1] and costs[best + 1] <= left:
+        why = "layer 0 looks best, and runs at other blocks say little of the first"
+        return _fine_tune(*places[best + 1], why, pending)
+    likely = known.candidates(settings.level)
+    open_places = [i for i in known.choices.tolist() if n_seeds[i] < settings.seeds]
     if scored:
         if known.chances_within(settings.tolerance)[best] >= settings.level:
-            return _over("settled", settings)
-        if not set(known.candidates(settings.level)) & set(open_layers):
-            return _over("seeds", settings)
+            return _over("settled", settings, models)
+        if not set(likely) & set(open_places):
+            return _over("seeds", settings, models)
         if gain_of_seeds(known) < LEAST_GAIN:
-            return _over("gain", settings)
-    beside = [run.layer for run in pending if not run.scan]
-    fresh = [layer for layer in open_layers if beside and not _seeds(evidence, layer, pending)]
-    gains = {layer: gain_of_run(hoped, layer, beside) for layer in fresh or open_layers if layer + 1 <= left}
-    scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None, pending) < settings.seeds
-    of_scan = gain_of_scan(hoped) if scanned and evidence.n_blocks + 1 <= left else 0.0
-    if len(gains) < len(open_layers) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
-        return _over("budget", settings)
-    rates = {layer: round(gain / (layer + 1), 9) for layer, gain in gains.items()}
-    if of_scan / (evidence.n_blocks + 1) > max(rates.values(), default=0.0):
-        return _scan(evidence, "another run of all layers at once promises most for its cost", pending)
-    layer = min(rates, key=lambda layer: (-rates[layer], layer))
-    return _fine_tune(evidence, layer, "another seed at this layer promises most for its cost", pending)
+            return _over("gain", settings, models)
+    beside = [names.index((run.model, run.layer)) for run in pending if not run.scan]
+    contending = {names[i][0] for i in likely}
+    fresh = [i for i in open_places if beside and not n_seeds[i] and names[i][0] in contending]
+    gains = {i: gain_of_run(hoped, i, beside) for i in fresh or open_places if costs[i] <= left}
+    last, of_scan = costs[-1], 0.0
+    if settings.scan and len(places) > SWEPT_BLOCKS + 1 and last <= left:
+        of_scan = gain_of_scan(hoped) if begun[0].next_seed(None, pending) < settings.seeds else 0.0
+    if len(gains) < len(open_places) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
+        return _over("budget", settings, models)
+    rates = {i: round(gain / costs[i], 9) for i, gain in gains.items()}
+    if of_scan / last > max(rates.values(), default=0.0):
+        return _scan(begun[0], "another run of all layers at once promises most for its cost", pending)
+    each, layer = places[min(rates, key=lambda i: (-rates[i], i))]
+    return _fine_tune(each, layer, "another seed at this layer promises most for its cost", pending)
 
 
-def _imagined(evidence: Evidence, pending: Sequence[PlannedRun]) -> Evidence:
-    """Return the evidence with any score for the first pending run: one alone says nothing about differences."""
-    run = pending[0]
-    layers = evidence.choices if run.scan else (run.layer,)
-    scores = tuple(Score(layer=layer, seed=run.seed, value=0.0, scan=run.scan) for layer in layers)
-    return replace(evidence, scores=scores, item_covariance=())
+def _by_number(evidence: Evidence | Sequence[Evidence]) -> dict[int, Evidence]:
+    return {each.model: each for each in ((evidence,) if isinstance(evidence, Evidence) else evidence)}
+
+
+def _cost(run: PlannedRun, models: Mapping[int, Evidence]) -> float:
+    return models[run.model].block_cost * run.cost
+
+
+def _is_given_up(evidence: Evidence, models: Mapping[int, Evidence]) -> bool:
+    runs = sum(not score.scan for score in evidence.scores)
+    return len(models) > 1 and runs >= GIVEN_UP and not evidence.scored
+
+
+def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], settings: SearchSettings) -> None:
+    """Raise DataError where the first runs cost more than there is."""
+    if cost <= left:
+        return
+    full = sum(each.block_cost * settings.full_sweep(each.n_blocks) for each in models.values())
+    least, runs, sweeps, costs = "one run", "the first run", "a full sweep", "costs"
+    if len(models) > 1:
+        least, runs = "one run of each model", "the first run of each"
+        sweeps, costs = "the full sweeps of all", "cost together"
+    raise DataError(
+        f"expected a budget for at least {least}, got {left / full:.1%} of {sweeps}: {runs} {costs} {cost / full:.1%}, "
+        f"so give at least {math.ceil(1000 * cost / full) / 10}%"
+    )
+
+
+def _begun(models: Mapping[int, Evidence], pending: Sequence[PlannedRun]) -> list[Evidence]:
+    """Return the models with a score, or a pending run, which is taken to score what is the highest so far.
+
+    One score alone says nothing about differences between layers.
+    """
+    highest = max((s.value for each in models.values() for s in each.scores if s.value is not None), default=0.0)
+    begun = []
+    for number, each in models.items():
+        own = [run for run in pending if run.model == number]
+        if not each.scored and own:
+            layers = each.choices if own[0].scan else (own[0].layer,)
+            scores = (Score(layer=layer, seed=own[0].seed, value=highest, scan=own[0].scan) for layer in layers)
+            each = replace(each, scores=tuple(scores), item_covariance=())
+        if each.scored:
+            begun.append(each)
+    return begun
 
 
 def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int:
     """Return how many runs a layer has, or will have."""
-    return len(evidence.runs_at(layer)) + sum(run.layer == layer and not run.scan for run in pending)
+    own = (run for run in pending if run.model == evidence.model and not run.scan)
+    return len(evidence.runs_at(layer)) + sum(run.layer == layer for run in own)
 
 
-def _over(stop: StopReason, settings: SearchSettings) -> Decision:
-    return Decision(run=None, stop=stop, why=stop_reason(stop, settings))
+def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evidence]) -> Decision:
+    return Decision(run=None, stop=stop, why=stop_reason(stop, settings, several=len(models) > 1))
 
 
 def _fine_tune(evidence: Evidence, layer: int, why: str, pending: Sequence[PlannedRun]) -> Decision:
-    run = PlannedRun(layer=layer, seed=evidence.next_seed(layer, pending), scan=False, cost=layer + 1)
+    seed = evidence.next_seed(layer, pending)
+    run = PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1, model=evidence.model)
     return Decision(run=run, stop=None, why=why)
 
 
 def _scan(evidence: Evidence, why: str, pending: Sequence[PlannedRun]) -> Decision:
-    seed = evidence.next_seed(None, pending)
-    run = PlannedRun(layer=evidence.n_blocks, seed=seed, scan=True, cost=evidence.n_blocks + 1)
+    seed, last = evidence.next_seed(None, pending), evidence.n_blocks
+    run = PlannedRun(layer=last, seed=seed, scan=True, cost=last + 1, model=evidence.model)
     return Decision(run=run, stop=None, why=why)
 
 

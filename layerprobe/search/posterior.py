@@ -18,7 +18,7 @@ Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), e
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Self
@@ -89,30 +89,30 @@ class Posterior:
     """Of the next seed's scan."""
     endless: Outlook
     """Of runs without end at every layer, on all items that there are."""
-    run_variance: float
-    """Of a new score, over seeds."""
+    run_variance: Array
+    """(layers,): of a new score, over seeds."""
     items: Array
     """(layers, layers): errors of the endless runs over items, before any score is known."""
-    first_layer: int = 0
-    """The first layer that can be chosen; no earlier one is the best, or within a tolerance of it."""
+    choices: NDArray[np.intp]
+    """(choices,): the layers that can be chosen, ascending; no other is the best, or within a tolerance of it."""
 
     @property
     def best_layer(self) -> int:
         """The layer with the highest mean, the earlier one of equals: it is expected to lose least."""
-        return self.first_layer + best_of(self.means[self.first_layer :].tolist())
+        return int(self.choices[best_of(self.means[self.choices].tolist())])
 
     @property
     def chances(self) -> Array:
         """(layers,): of each to be the best; they sum to 1."""
-        best = self.first_layer + self.draws[:, self.first_layer :].argmax(axis=1)
+        best = self.choices[self.draws[:, self.choices].argmax(axis=1)]
         shares: Array = np.bincount(best, minlength=len(self.means)) / len(self.draws)
         return shares
 
     def chances_within(self, tolerance: float) -> Array:
         """Return (layers,): of each to be no worse than the best by more than the tolerance, in points."""
-        highest = self.draws[:, self.first_layer :].max(axis=1, keepdims=True)
-        shares: Array = (self.draws >= highest - tolerance).mean(axis=0)
-        shares[: self.first_layer] = 0
+        highest = self.draws[:, self.choices].max(axis=1, keepdims=True)
+        shares = np.zeros(len(self.means))
+        shares[self.choices] = (self.draws[:, self.choices] >= highest - tolerance).mean(axis=0)
         return shares
 
     def candidates(self, level: float) -> tuple[int, ...]:
@@ -124,18 +124,16 @@ class Posterior:
 
         Both are true together with at least the level, and no layer is in both.
         """
-        chosen = self.draws[:, self.first_layer :]
+        chosen = self.draws[:, self.choices]
         below = self.draws < chosen.max(axis=1, keepdims=True) - tolerance
         true = np.ones(len(self.draws), dtype=bool)
         worse = []
-        for layer in sorted(
-            range(self.first_layer, len(self.means)), key=lambda layer: (-below[:, layer].sum(), layer)
-        ):
+        for layer in sorted(self.choices.tolist(), key=lambda layer: (-below[:, layer].sum(), layer)):
             if (true & below[:, layer]).mean() < 1 - WORSE_SHARE * (1 - level):
                 break
             true &= below[:, layer]
             worse.append(layer)
-        best = self.first_layer + chosen[true].argmax(axis=1)
+        best = self.choices[chosen[true].argmax(axis=1)]
         return _fewest(np.bincount(best, minlength=len(self.means)) / len(self.draws), level), tuple(sorted(worse))
 
 
@@ -207,9 +205,43 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING) -> Posterior:
         run=_outlook(covariance, 1, n),
         scan=_outlook(covariance, 2, n),
         endless=_outlook(covariance, 3, n),
-        run_variance=own + float(weights @ grid[:, 3] ** 2),
+        run_variance=np.full(n, own + float(weights @ grid[:, 3] ** 2)),
         items=errors[-n:, -n:],
-        first_layer=evidence.first_layer,
+        choices=np.array(evidence.choices),
+    )
+
+
+def side_by_side(parts: Sequence[Posterior]) -> Posterior:
+    """Return what is known of several models as of one, whose layers are theirs, one model behind the other.
+
+    The errors of different models are taken for independent. Those over items are not: all models score the same
+    items, by which their errors rise and fall together. So differences between models are known better than is said
+    here, which is on the careful side: more layers stay in the set, and more runs are made before one is settled.
+    """
+    if len(parts) == 1:
+        return parts[0]
+
+    from scipy.linalg import block_diag
+
+    def joined(of: Callable[[Posterior], Array]) -> Array:
+        return np.asarray(block_diag(*map(of, parts)))
+
+    def outlook(of: Callable[[Posterior], Outlook]) -> Outlook:
+        return Outlook(cross=joined(lambda each: of(each).cross), seen=joined(lambda each: of(each).seen))
+
+    starts = np.cumsum([0, *(len(each.means) for each in parts[:-1])])
+    # all are drawn from the same numbers, which another order makes independent
+    orders = [np.random.default_rng(i).permutation(len(each.draws)) for i, each in enumerate(parts)]
+    return Posterior(
+        means=np.concatenate([each.means for each in parts]),
+        covariance=joined(lambda each: each.covariance),
+        draws=np.hstack([each.draws[order] for each, order in zip(parts, orders, strict=True)]),
+        run=outlook(lambda each: each.run),
+        scan=outlook(lambda each: each.scan),
+        endless=outlook(lambda each: each.endless),
+        run_variance=np.concatenate([each.run_variance for each in parts]),
+        items=joined(lambda each: each.items),
+        choices=np.concatenate([start + each.choices for start, each in zip(starts, parts, strict=True)]),
     )
 
 

@@ -9,10 +9,11 @@ from layerprobe.progress import duration
 from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 
 
-def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
-    """Return why a search is over."""
+def stop_reason(stop: StopReason, settings: SearchSettings, *, several: bool = False) -> str:
+    """Return why a search is over, of one model or of several."""
+    of_any = " of any model" if several else ""
     reasons: dict[StopReason, str] = {
-        "settled": f"no other layer is likely to be more than {points(settings.tolerance)} better",
+        "settled": f"no other layer{of_any} is likely to be more than {points(settings.tolerance)} better",
         "gain": "more seeds would not improve the choice",
         "seeds": f"every layer that may be the best has all {settings.seeds} seeds",
         "budget": "the next run would exceed the budget",

@@ -61,8 +61,14 @@ class Evidence:
     """Parts of the items: seed k validates on part k modulo this. 1: all seeds validate on the same items."""
     first_layer: int = 0
     """The first layer that can be chosen; those before it are left out."""
+    model: int = 0
+    """Which of several models that share a budget."""
+    block_cost: float = 1.0
+    """Of a block-step of this model, compared with one of the others."""
 
     def __post_init__(self) -> None:
+        if not 0 < self.block_cost < math.inf:
+            raise DataError(f"expected a cost of a block above 0, got {self.block_cost}")
         if self.n_folds < 1:
             raise DataError(f"expected at least one fold, got {self.n_folds}")
         if self.n_blocks < 1:
@@ -112,9 +118,14 @@ class Evidence:
     def next_seed(self, layer: int | None, pending: "Sequence[PlannedRun]" = ()) -> int:
         """Return the first seed that a layer has no run of, or will have; None: that there is no scan of."""
         known = {(score.seed, score.layer, score.scan) for score in self.scores}
-        known |= {(run.seed, run.layer, run.scan) for run in pending}
+        known |= {(run.seed, run.layer, run.scan) for run in pending if run.model == self.model}
         used = {seed for seed, of, scan in known if (scan if layer is None else not scan and of == layer)}
         return next(seed for seed in itertools.count() if seed not in used)
+
+    @property
+    def scored(self) -> bool:
+        """Whether a score is finite."""
+        return any(score.value is not None for score in self.scores)
 
     def runs_at(self, layer: int) -> tuple[Score, ...]:
         """Return the scores of the fine-tuning runs at a layer."""
@@ -168,6 +179,8 @@ class PlannedRun:
     """Whether it trains all layers at once."""
     cost: int
     """In block-steps."""
+    model: int = field(default=0, metadata=RARE)
+    """Which of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from layerprobe.checks import Seeds, check_count, check_keywords
 from layerprobe.context import current, report
 from layerprobe.context import settings as with_settings
-from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
@@ -28,7 +28,7 @@ from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
-from layerprobe.finetuning.runs import Run, RunJob, RunWorker, is_marked, runs_plan
+from layerprobe.finetuning.runs import Run, RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
@@ -40,13 +40,24 @@ from layerprobe.metrics.crossed import crossed, item_covariance, least_variance
 from layerprobe.metrics.names import bounded
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.scoring.models import check_different
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer
-from layerprobe.search.plan import Schedule
-from layerprobe.search.posterior import layer_steps
+from layerprobe.search.plan import Schedule, next_run
+from layerprobe.search.posterior import layer_steps, posterior, side_by_side
 from layerprobe.search.sentence import search_sentence
-from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchAnswer, SearchSettings
+from layerprobe.search.values import (
+    SEEDS,
+    TOLERANCE,
+    Decision,
+    Evidence,
+    PlannedRun,
+    Score,
+    SearchAnswer,
+    SearchSettings,
+)
 from layerprobe.store.store import Store
+from layerprobe.study.models import FoundModels
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
@@ -77,8 +88,23 @@ class RareSettings(TypedDict, total=False):
     ray: str | None
 
 
+class FindSettings(RareSettings, total=False):
+    """All others."""
+
+    tolerance: float
+    budget: float | None
+    seeds: Seeds
+    against_last: int
+    protocol: Protocol | None
+    save_models: bool
+
+
+@overload
+def find(model: ModelLike, task: Task, **settings: Unpack[FindSettings]) -> Finding: ...
+@overload
+def find(model: list[Any], task: Task, **settings: Unpack[FindSettings]) -> FoundModels: ...
 def find(
-    model: ModelLike,
+    model: ModelLike | list[Any],
     task: Task,
     *,
     tolerance: float = TOLERANCE,
@@ -88,7 +114,7 @@ def find(
     protocol: Protocol | None = None,
     save_models: bool = False,
     **rare: Unpack[RareSettings],
-) -> Finding:
+) -> Finding | FoundModels:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
     InfoNCE of the pretrained model says where to look first, and CKA between its layers how far apart they are. Models
@@ -101,15 +127,19 @@ def find(
     training and validation examples are pooled, a different part of them validates each seed's runs, and the rest
     trains. The test split scores what was chosen.
 
+    Several models share the budget, a share of what their full sweeps cost together: each has its first run, and what
+    follows goes where it can still change which layer of which model is the best. A block-step counts by the parameters
+    of a block. A model without any score after three runs is left out, and named in the `failures`.
+
     Args:
-        model: A name, a folder, or a `Model`.
+        model: A name, a folder, or a `Model`; or a list of different models, which are searched together.
         task: What to learn.
         tolerance: Points of the primary metric x 100 that you accept to lose for a smaller model.
         budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
             for models of up to 4 blocks.
         seeds: At a layer at most, and of the full sweep.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split
-            in the end; that is beyond the budget.
+            in the end; that is beyond the budget. Of several models, the layers of the chosen one.
         protocol: How to fine-tune; the paper's by default.
         save_models: Keep the checkpoint of every run.
         rare: cross_validation: whether each seed has a fold of its own, by default where there are fewer than 1,000
@@ -120,7 +150,8 @@ def find(
             ray: the address of a Ray cluster on which they are made.
 
     Raises:
-        DataError: If it is no task, the budget is too small for one run, or a setting is not what it should be.
+        DataError: If it is no task, the budget is too small for one run of each model, models are the same, or a
+            setting is not what it should be.
         TrainingError: If no run gives a score.
         LayerProbeError: If the model cannot be loaded, or a result not be written.
     """
@@ -131,16 +162,28 @@ def find(
     settings = SearchSettings(
         tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
     )
-    protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
-    at_a_time, options, ray = jobs_at_a_time(rare.get("jobs", 1), checkpoint), checkpoint.options, rare.get("ray")
-    local = "here" if at_a_time == 1 else "processes"
-    machines = workers_of(options, Store(options.cache_dir).root, count=at_a_time, ray=ray, local=local)
-    shared = SharedModel(checkpoint, items=task.readable, workers=machines)
-    folds = search_folds(task, seeds, rare.get("cross_validation"))
-    search = _Search(shared, folds, task, protocol, start=rare.get("start"), save_models=save_models, workers=machines)
-    with search.crew, contextlib.closing(search.outcomes), search.progress(settings, against_last):
-        search.run(Schedule(settings, at_a_time), against_last=against_last)
-        return search.finding(settings, against_last=against_last)
+    several = isinstance(model, list)
+    given = [resolve_checkpoint(each, items=task.readable) for each in (model if isinstance(model, list) else [model])]
+    if several:
+        check_together(given, scan=settings.scan)
+    asked = [agreed(protocol, each) for each in given]
+    at_a_time = min(jobs_at_a_time(rare.get("jobs", 1), each) for _, each in asked)
+    folders, local = (
+        {Store(each.options.cache_dir).root for _, each in asked},
+        "here" if at_a_time == 1 else "processes",
+    )
+    machines = workers_of(asked[0][1].options, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
+    runs, folds = _Runs(machines), search_folds(task, seeds, rare.get("cross_validation"))
+    of_search: dict[str, Any] = {"start": rare.get("start"), "save_models": save_models, "runs": runs}
+    searches = [
+        _Search(SharedModel(each, items=task.readable, workers=machines), folds, task, own, cost=cost, **of_search)
+        for (own, each), cost in zip(asked, block_costs([each for _, each in asked]), strict=True)
+    ]
+    with runs, _progress(searches, settings, against_last):
+        _make_runs(searches, runs, Schedule(settings, at_a_time), against_last=against_last)
+        if several:
+            return _found_models(searches, settings, against_last=against_last)
+        return searches[0].finding(settings, against_last=against_last)
 
 
 def jobs_at_a_time(jobs: int | None, checkpoint: Checkpoint) -> int:
@@ -171,8 +214,84 @@ def _readings(task: Task) -> list[str]:
     return [SELF_CKA, *([INFONCE] if embeds else [])]
 
 
+def check_together(checkpoints: Sequence[Checkpoint], *, scan: bool) -> None:
+    """Raise DataError if models cannot be searched together: one alone, the same ones, or with scans."""
+    check_different(checkpoints)
+    if scan:
+        raise DataError("expected no scan with several models: leave it out")
+
+
+def block_costs(checkpoints: Sequence[Checkpoint]) -> list[float]:
+    """Return what a block-step of each model costs, by the parameters of a block, of that of the largest.
+
+    Where all blocks share their weights, all of the model's count.
+    """
+    own = []
+    for each in checkpoints if len(checkpoints) > 1 else ():
+        sizes = count_parameters(each.config, trust_remote_code=each.pinned["trust_remote_code"])
+        own.append((sizes[-1] - sizes[0]) / (len(sizes) - 1) or float(sizes[-1]))
+    return [size / max(own) for size in own] or [1.0]
+
+
+class _Runs:
+    """The runs of one model, or of several that are searched together, made by one crew."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+        self.sets: list[RunSet] = []
+        self.asked: dict[RunJob, float] = {}
+        """What runs cost; further ones are added while they are made."""
+        self.made: dict[RunJob, Run | LayerProbeError] = {}
+
+    def __enter__(self) -> None:
+        self.crew = crew_of(RunWorker, tuple(self.sets), self.workers, most=self.workers.count or 1)
+        self.outcomes = self._outcomes()
+
+    def __exit__(self, *_: object) -> None:
+        self.outcomes.close()
+        self.crew.close()
+
+    def _outcomes(self) -> Generator[tuple[RunJob, Run | LayerProbeError], None, None]:
+        yield from execute(runs_plan(self.sets, self.asked), self.crew)
+
+    def outcome(self, job: RunJob) -> Run | LayerProbeError:
+        """Return what came of a run, or why it failed, once it is made or read."""
+        while job not in self.made:
+            done, outcome = next(self.outcomes)
+            if isinstance(outcome, LayerProbeError) and not is_marked(outcome):
+                raise outcome
+            self.made[done] = outcome
+        return self.made[job]
+
+
+def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *, against_last: int) -> None:
+    """Make the runs that are decided on, and where there is room those of the last layer, to compare with."""
+    one = searches[0]
+    proof = (one.job(one.n_blocks, seed) for seed in range(against_last if len(searches) == 1 else 0))
+    while True:
+        for run in schedule.begin([each.evidence for each in searches]):
+            searches[run.model].ask(run)
+        for job in itertools.islice(proof, schedule.free if schedule.pending else 0):
+            runs.asked.setdefault(job, one.n_blocks + 1)
+        ended = schedule.end()
+        if ended is None:
+            return
+        searches[ended.model].make([ended])
+
+
+@contextlib.contextmanager
+def _progress(searches: Sequence["_Search"], settings: SearchSettings, against_last: int) -> Iterator[None]:
+    """Let runs count as parts of the budget and of what the comparison with the last layer costs at most."""
+    whole = sum(each.evidence.block_cost * settings.block_steps(each.n_blocks) for each in searches)
+    whole += 2 * against_last * max(each.evidence.block_cost * (each.n_blocks + 1) for each in searches)
+    outer = current().progress
+    with with_settings(progress=lambda task, done, _: outer(task, min(done, whole), whole)):
+        yield
+        report("runs", whole, whole)
+
+
 class _Search:
-    """The runs of one search in their order, and what they say so far."""
+    """The runs of one model in their order, and what they say so far."""
 
     def __init__(
         self,
@@ -183,20 +302,19 @@ class _Search:
         *,
         start: int | None,
         save_models: bool,
-        workers: Workers,
+        runs: _Runs,
+        cost: float,
     ) -> None:
         checkpoint, options = model.checkpoint, model.options
         self.n_blocks = count_blocks(checkpoint.config)
         self.model, self.task, self.protocol, self.save_models = model, task, protocol, save_models
+        self.label = checkpoint.label
         self.sets = [
             run_set(model, fold, protocol, weighting=SCAN_WEIGHTING, save_models=save_models) for fold in folds
         ]
-        self.folds = [runs.task for runs in self.sets]
-        self.crew = crew_of(RunWorker, tuple(self.sets), workers, most=workers.count or 1)
-        self.asked: dict[RunJob, float] = {}
-        """What runs cost; further ones are added while they are made."""
-        self.outcomes = self._outcomes()
-        self.made: dict[RunJob, Run | LayerProbeError] = {}
+        self.folds = [each.task for each in self.sets]
+        self.every, self.first = runs, len(runs.sets)
+        runs.sets += self.sets
         self.own_folder = run_folder(checkpoint, task, protocol)
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
         read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
@@ -213,52 +331,29 @@ class _Search:
             n_items=sum(len(fold.validation) for fold in folds),
             n_folds=len(folds),
             first_layer=max(cka.first_layer - 1, 0),  # such a curve begins a layer later
+            model=self.first // len(folds),
+            block_cost=cost,
         )
         if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
             self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
         if self.evidence.first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 
-    @contextlib.contextmanager
-    def progress(self, settings: SearchSettings, against_last: int) -> Iterator[None]:
-        """Let runs count as parts of the budget and of what the comparison with the last layer costs at most."""
-        whole, outer = settings.block_steps(self.n_blocks) + 2 * against_last * (self.n_blocks + 1), current().progress
-        with with_settings(progress=lambda task, done, _: outer(task, min(done, whole), whole)):
-            yield
-            report("runs", whole, whole)
+    def job(self, layer: int, seed: int, *, scan: bool = False) -> RunJob:
+        """Return a run as a job of all."""
+        return RunJob(layer, seed, self.first + seed % len(self.sets), scan=scan)
 
-    def run(self, schedule: Schedule, *, against_last: int) -> None:
-        """Make the runs that a search asks for, and where it leaves room those of the last layer, to compare with."""
-        proof = (RunJob(self.n_blocks, seed, seed % len(self.sets)) for seed in range(against_last))
-        while True:
-            for run in schedule.begin(self.evidence):
-                self._ask(run)
-            for job in itertools.islice(proof, schedule.free if schedule.pending else 0):
-                self.asked.setdefault(job, self.n_blocks + 1)
-            ended = schedule.end()
-            if ended is None:
-                return
-            self.make([ended])
+    def ask(self, run: PlannedRun) -> RunJob:
+        """Have a run made, if it was not yet asked for."""
+        job = self.job(run.layer, run.seed, scan=run.scan)
+        self.every.asked.setdefault(job, self.evidence.block_cost * run.cost)
+        return job
 
     def make(self, planned: Sequence[PlannedRun]) -> None:
         """Make runs, or read them, and add what they score to the evidence."""
-        jobs = [self._ask(run) for run in planned]
-        for job in jobs:
-            while job not in self.made:
-                done, outcome = next(self.outcomes)
-                if isinstance(outcome, LayerProbeError) and not is_marked(outcome):
-                    raise outcome
-                self.made[done] = outcome
-            self._add(job, self.made[job])
+        for job in [self.ask(run) for run in planned]:
+            self._add(job, self.every.outcome(job))
         self._join_evidence()
-
-    def _outcomes(self) -> Generator[tuple[RunJob, Run | LayerProbeError], None, None]:
-        yield from execute(runs_plan(self.sets, self.asked), self.crew)
-
-    def _ask(self, run: PlannedRun) -> RunJob:
-        job = RunJob(run.layer, run.seed, run.seed % len(self.sets), scan=run.scan)
-        self.asked.setdefault(job, float(run.cost))
-        return job
 
     def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
         """Add what a run scores, or that it failed, at the layers that it is of."""
@@ -275,16 +370,16 @@ class _Search:
             ]
 
     def _score(self, job: RunJob, layer: int, run: FineTuningRun | None) -> None:
-        influences = None
+        influences, fold = None, job.of - self.first
         if run is not None:
-            items = run_items(self.folds[job.of], [(run, self.sets[job.of].directory(job))])
+            items = run_items(self.folds[fold], [(run, self.sets[fold].directory(job))])
             influences = items.influences["validation"].get((layer, job.seed))
-            self.runs.append(MadeRun(scan=job.scan, fold=job.of, run=run))
+            self.runs.append(MadeRun(scan=job.scan, fold=fold, run=run))
             if not job.scan:
                 self._tested.update(items.influences["test"])
         value = None if run is None else run.validation[run.primary]
         score = Score(layer=layer, seed=job.seed, value=value, scan=job.scan)
-        self._scores.append((job.of, score, influences))
+        self._scores.append((fold, score, influences))
 
     def _join_evidence(self) -> None:
         covariance = _covariance([(fold, influences) for fold, _, influences in self._scores], self.folds)
@@ -294,19 +389,19 @@ class _Search:
             item_covariance=tuple(map(tuple, covariance.tolist())),
         )
 
-    def finding(self, settings: SearchSettings, *, against_last: int) -> Finding:
+    def finding(self, settings: SearchSettings, *, against_last: int, decision: Decision | None = None) -> Finding:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
-        answered = searched = answer(self.evidence, settings)
+        answered = searched = answer(self.evidence, settings, decision)
         proof = None
         while against_last and not spoilt_items(self.task) and answered.best_layer != self.n_blocks:
             best, missing = answered.best_layer, self._missing(answered.best_layer, against_last)
             self.make(missing)
-            answered = answer(self.evidence, settings)
+            answered = answer(self.evidence, settings, searched.decision)
             if answered.best_layer == best:
                 proof = self._against_last(best, settings)
                 break
         # what the proof's runs say counts, but they do not reopen the search
-        answered = _stated(replace(answered, decision=searched.decision), self.task)
+        answered = _stated(answered, self.task)
         smallest = answered.smallest_sufficient
         kept = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
         encoder = self.model.encoder
@@ -367,6 +462,52 @@ class _Search:
         return RunItems(
             unit=KINDS[task.kind].unit, influences={"test": self._tested}, links={"test": links_of(task.test)}
         )
+
+
+def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, against_last: int) -> FoundModels:
+    """Return what the runs of several models say together."""
+    decision = next_run([each.evidence for each in searches], settings)
+    scored = [each for each in searches if each.evidence.scored] or searches
+    best = scored[_among_all(scored, settings)[0]]
+    findings = []
+    for each in scored:
+        seeds = against_last if each is best else 0
+        findings.append(each.finding(settings, against_last=seeds, decision=decision))
+        each.model.forget()
+    best_model, chances, within, candidates = _among_all(scored, settings)
+    evidence = [each.evidence for each in searches]
+    whole = sum(each.block_cost * settings.full_sweep(each.n_blocks) for each in evidence)
+    lost = [f"{each.label} is left out: {each.failures[-1]}" for each in searches if each not in scored]
+    return FoundModels(
+        models=tuple(each.label for each in scored),
+        task=searches[0].task.name,
+        findings=tuple(findings),
+        best_model=best_model,
+        chances=chances,
+        within=within,
+        candidates=candidates,
+        share=sum(each.block_cost * each.spent for each in evidence) / whole,
+        failures=(*lost, *(f"{each.label}: {said}" for each in scored for said in each.failures)),
+    )
+
+
+Shares = tuple[tuple[float, ...], ...]
+
+
+def _among_all(
+    searches: Sequence[_Search], settings: SearchSettings
+) -> tuple[int, Shares, Shares, tuple[tuple[int, int], ...]]:
+    """Return the model with the best layer, and chances by model and layer and candidates as `FoundModels` has them."""
+    known = side_by_side([posterior(each.evidence) for each in searches])
+    places = [(i, layer) for i, each in enumerate(searches) for layer in range(each.n_blocks + 1)]
+    shares, near = known.chances, known.chances_within(settings.tolerance)
+    likely, _ = known.statement(settings.tolerance, settings.level)
+    if spoilt_items(searches[0].task):  # nothing is claimed
+        likely = tuple(known.choices.tolist())
+        shares, near = np.isin(np.arange(len(places)), likely) / len(likely), np.full(len(places), 0.5)
+    ends = np.cumsum([each.n_blocks + 1 for each in searches])[:-1]
+    chances, within = (tuple(tuple(own.tolist()) for own in np.split(each, ends)) for each in (shares, near))
+    return places[known.best_layer][0], chances, within, tuple(places[i] for i in likely)
 
 
 def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:

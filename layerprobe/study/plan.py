@@ -1,13 +1,18 @@
 """What a search is about to cost. Knows its settings and the price of one run."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.finetuning.plan import TuningPlan, plan_tuning
 from layerprobe.finetuning.results import RESULT
 from layerprobe.finetuning.tuning import agreed, run_folder
 from layerprobe.finetuning.values import Protocol
+from layerprobe.progress import duration
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
-from layerprobe.study.find import search_folds
+from layerprobe.study.find import check_together, search_folds
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Task
 
@@ -29,6 +34,27 @@ def search_begun(
     fold = search_folds(task, seeds, cross_validation)[0]
     protocol, checkpoint = agreed(protocol, checkpoint)
     return any(run_folder(checkpoint, fold, protocol).path.glob(f"*/{RESULT}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelsPlan:
+    """What a search of several models takes, before its first run."""
+
+    plans: tuple[TuningPlan, ...]
+    """What each would take by itself, with the same share of a sweep."""
+
+    @property
+    def sentence(self) -> str:
+        """What is about to be done and how long that takes."""
+        together = duration(sum(each.seconds for each in self.plans))
+        return f"{' '.join(each.sentence for each in self.plans)} They share this budget, about {together} together."
+
+
+def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> ModelsPlan:
+    """Return what `find` of several models takes at most, see `plan_search`, or raise as it would."""
+    resolved = [resolve_checkpoint(model, items=task.readable) for model in models]
+    check_together(resolved, scan=settings.get("scan", False))
+    return ModelsPlan(plans=tuple(plan_search(model, task, **settings) for model in models))
 
 
 def plan_search(

@@ -3,6 +3,7 @@
 from layerprobe.errors import DataError
 from layerprobe.prediction.sentence import layer_span
 from layerprobe.search.sentence import keep_phrase, percents, points, without_runs
+from layerprobe.study.models import FoundModels
 from layerprobe.study.values import Finding, Study
 
 
@@ -89,6 +90,12 @@ def grounds(finding: Finding, study: Study | None = None) -> tuple[str, ...]:
         *(() if study is None else (expectation_sentence(study),)),
         " ".join(filter(None, (finding.spent, finding.doubt))),
     )
+
+
+def grounds_of_models(found: FoundModels) -> tuple[str, ...]:
+    """Return the proof, whether the model to keep drops, and the cost of the search of all: a line each."""
+    label = found.labels[found.best_model]
+    return *(f"{label}: {line}" for line in grounds(found.best)[:-1]), found.spent
 
 
 def _of_layer(finding: Finding, expected: int) -> str:

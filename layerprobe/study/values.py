@@ -277,8 +277,12 @@ class Finding(Shown):
     @property
     def spent(self) -> str:
         """What the runs cost, and why there are no more, as a sentence."""
-        seconds = sum(run.seconds for run in (*self.fine_tuned, *(scan[0] for scan in self.scans)))
-        return spent_sentence(self.answer, proof=self.proof_cost, seconds=seconds)
+        return spent_sentence(self.answer, proof=self.proof_cost, seconds=self.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Of training, all runs together."""
+        return sum(run.seconds for run in (*self.fine_tuned, *(scan[0] for scan in self.scans)))
 
     @property
     def doubt(self) -> str:

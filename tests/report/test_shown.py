@@ -36,6 +36,7 @@ from layerprobe.scoring.across import across_tasks
 from layerprobe.scoring.values import AcrossTasks, LayerOfModel, ScoresOfModels, TaskScores
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
+from layerprobe.study.models import FoundModels
 from layerprobe.study.values import Prediction
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny
 from tests.shown import assert_shows_itself
@@ -157,6 +158,23 @@ def models(hostile: str = "google/electra-base-discriminator") -> ScoresOfModels
     )
 
 
+def found_models(hostile: str = "google/electra-base-discriminator") -> FoundModels:
+    finding = STUDIES["found"]().finding
+    assert finding is not None
+    n = len(finding.parameters)
+    return FoundModels(
+        models=(hostile, "org/b"),
+        task=HOSTILE,
+        findings=(finding, finding),
+        best_model=1,
+        chances=((0.01,) * n, (*(0.01,) * (n - 1), 1 - 0.01 * (2 * n - 1))),
+        within=((0.2,) * n, (*(0.3,) * (n - 1), 0.97)),
+        candidates=((0, 3), (1, n - 1)),
+        share=0.12,
+        failures=(hostile,),
+    )
+
+
 def run() -> FineTuningRun:
     found = STUDIES["found"]().finding
     assert found is not None
@@ -201,6 +219,8 @@ CASES: dict[str, Callable[[], Shown]] = {
     "several tasks": across,
     "several models": models,
     "several models, hostile": lambda: models(HOSTILE),
+    "found of several models": found_models,
+    "found of several models, hostile": lambda: found_models(HOSTILE),
     "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
     "profile": profile,
     "profiles": lambda: side_by_side([profile(), profile("google-bert/bert-base-cased", speed=2.0)]),

@@ -35,7 +35,7 @@ CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
 def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
     known = posterior(Evidence(n_blocks=6, scores=(*scan_of(CURVE), *runs_of((3, 69.5)))))
     noise = np.random.default_rng(0).standard_normal(400_000)
-    scores = known.run_variance + known.run.seen[layer, layer]
+    scores = known.run_variance[layer] + known.run.seen[layer, layer]
     moved = known.means + (noise / np.sqrt(scores))[:, None] * known.run.cross[:, layer]
     assert gain_of_run(known, layer) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=5e-3)
 
@@ -315,7 +315,7 @@ def test_a_run_beside_others_promises_what_these_do_not() -> None:
     assert gain_of_run(known, 5, [5]) < gain_of_run(known, 5)
     noise = np.random.default_rng(0).standard_normal((200_000, 2))
     layers = [3, 7]
-    root = np.linalg.cholesky(known.run.seen[np.ix_(layers, layers)] + known.run_variance * np.eye(2))
+    root = np.linalg.cholesky(known.run.seen[np.ix_(layers, layers)] + known.run_variance[layers] * np.eye(2))
     moves = noise @ np.linalg.solve(root, known.run.cross[:, layers].T)
     both = (known.means + moves).max(axis=1).mean() - known.means.max()
     assert gain_of_run(known, 7, [3]) == pytest.approx(both - gain_of_run(known, 3), abs=0.05)

@@ -11,6 +11,7 @@ from layerprobe_cli.options import (
     Embedding,
     Level,
     Model,
+    Others,
     Report,
     Search,
     SearchTuning,
@@ -34,6 +35,7 @@ def find(
     search: Search,
     report: Report,
     output: Output,
+    others: Others = None,
     level: Level = LEVEL,
     against_last: AgainstLast = 0,
     dry_run: DryRun = False,
@@ -48,13 +50,16 @@ def find(
         ),
     ] = None,
 ) -> None:
-    """Find the layer to keep, for a small share of a full sweep.
+    """Find the layer to keep, of one model or several, for a small share of a full sweep.
 
     InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
     are fine-tuned. It reports the best layer with its confidence, those statistically tied with it, the smallest layer
-    that will do, what was spent, and what more it would take. Finished runs are not repeated.
+    that will do, what was spent, and what more it would take. Finished runs are not repeated. Several models share the
+    budget: runs go where they can still change which layer of which model is the best.
 
     Example:  [bold]layerprobe find google/electra-base-discriminator -t stsb --tolerance 0.5 --budget 15%[/bold]
+
+    Example:  [bold]layerprobe find all-MiniLM-L6-v2 all-mpnet-base-v2 -t stsb --budget 15%[/bold]
     """
     seeds = tuning.n_seeds()
     settings = search.settings()
@@ -64,35 +69,41 @@ def find(
     from layerprobe.study.commands import export_commands
     from layerprobe.study.find import find as find_layer
 
-    checkpoint, further = embedding.resolve(model), 0
+    models = [model, *(others or ())]
+    if others and other_blocks is not None:
+        raise typer.BadParameter("expected one model with --other-blocks, got several")
+    checkpoints, further = embedding.resolve_each(models), 0
+    checkpoint = checkpoints[0]
     if other_blocks is not None:
         from layerprobe.encoders.architecture import count_blocks
         from layerprobe.shrinking.equal import candidates, equal_size
 
         size: Any = 1 if other_blocks == FOUND else other_blocks
-        others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
-        further = seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else others)
+        n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
+        further = seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
     searching: dict[str, Any] = {
         **settings,
         "seeds": seeds,
         "against_last": min(against_last, seeds),
         "protocol": tuning.protocol(embedding),
     }
-    warnings = output.data(checkpoint, task, max_length=searching["protocol"].max_length) or task.warnings
-    say_cost(output, checkpoint, task, searching, dry_run=dry_run, further=further)
+    warnings = output.data(checkpoints, task, max_length=searching["protocol"].max_length) or task.warnings
+    say_cost(output, checkpoints, task, searching, dry_run=dry_run, further=further)
     with output.progress(level):
-        finding = find_layer(checkpoint, task, **searching, save_models=save_models)
-    output.notes((), finding.failures)
-    commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
-    parts, as_json = finding_parts(finding, commands), None
-    if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
-        output.notes((f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number",), ())
+        found: Any = find_layer(checkpoints if others else checkpoint, task, **searching, save_models=save_models)
+    output.notes((), found.failures)
+    label = found.models[found.best_model] if others else checkpoint.label
+    model = models[[each.label for each in checkpoints].index(label)]
+    commands = export_commands(found.best if others else found, label, finetune_command(context, model))
+    parts, as_json = finding_parts(found, commands), None
+    if other_blocks == FOUND and found.best_layer in (0, count_blocks(checkpoint.config)):
+        output.notes((f"the best layer keeps {found.best_layer} blocks, and there are no others of that number",), ())
     elif other_blocks is not None:
-        size = finding.best_layer if other_blocks == FOUND else other_blocks
+        size = found.best_layer if other_blocks == FOUND else other_blocks
         with output.progress(level):
             equal = equal_size(checkpoint, task, size, seeds=seeds, protocol=searching["protocol"])
         parts = *parts[:-1], "", equal.table, equal.sentence, parts[-1]
-        as_json = {"finding": finding, "other_blocks": equal}
-    output.result(finding, *parts, as_json=as_json)
-    about: dict[str, Any] = {"model": checkpoint.label, "task": task.name}
-    report.write(output, finding, warnings=warnings, commands=commands, **about)
+        as_json = {"finding": found, "other_blocks": equal}
+    output.result(found, *parts, as_json=as_json)
+    about: dict[str, Any] = {} if others else {"model": label, "task": task.name}
+    report.write(output, found, warnings=warnings, commands=commands, **about)

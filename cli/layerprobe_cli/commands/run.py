@@ -114,7 +114,7 @@ def run(
         make_output_folder(out)
     if fine_tuning:
         beside = seeds * sum(layer + 1 for layer in (*tuned_layers, *reference_tuned))
-        say_cost(output, checkpoint, task, tuned_by, dry_run=dry_run, further=beside)
+        say_cost(output, [checkpoint], task, tuned_by, dry_run=dry_run, further=beside)
     with output.progress(level):
         study = run_study(
             checkpoint,

@@ -16,6 +16,7 @@ from layerprobe_cli.options import (
     FailBelow,
     Level,
     Model,
+    Others,
     Report,
     TaskSource,
     TaskSources,
@@ -27,7 +28,6 @@ from layerprobe_cli.output import Output
 from layerprobe_cli.tables import check_threshold
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.loading import Checkpoint
     from layerprobe.kinds.retrieval.items import RetrievalTask
     from layerprobe.metrics.names import Split
     from layerprobe.results.table import Table
@@ -45,10 +45,7 @@ def score(
     extraction: Extraction,
     report: Report,
     output: Output,
-    others: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL2]...", help="Further models on the same task, compared layer by layer."),
-    ] = None,
+    others: Others = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -230,7 +227,7 @@ class _Scoring:
         from layerprobe.scoring.models import score_models
 
         with self.output.progress(self.level):
-            checkpoints, scored = self._resolved(), split or task.scored
+            checkpoints, scored = self.extraction.resolve_each(self.models), split or task.scored
             read = [said for each in checkpoints for said in data_quality(each, task, scored=scored).warnings]
             told = tuple(dict.fromkeys((*task.warnings, *read)))
             self.output.notes(task.notes, told)
@@ -241,14 +238,10 @@ class _Scoring:
         self.report.write(self.output, result, warnings=told, commands=[command("find", best, "-t", task.name)])
         return result.of_model(0)[-1].score
 
-    def _resolved(self) -> list[Checkpoint]:
-        loadings = [self.extraction, *([self.extraction.without_name()] * (len(self.models) - 1))]
-        return [loading.resolve(name) for loading, name in zip(loadings, self.models, strict=True)]
-
     def retrieval(self, task: RetrievalTask, source: TaskSources, ranking: Literal["cosine", "dot"]) -> float:
         from layerprobe.kinds.retrieval.untrained import retrieve
 
-        checkpoints = self._resolved()
+        checkpoints = self.extraction.resolve_each(self.models)
         prompts = {"query_prompt": source.query_prompt, "document_prompt": source.document_prompt}
         with self.output.progress(self.level):
             scores = [retrieve(checkpoint, task, ranking=ranking, **prompts) for checkpoint in checkpoints]

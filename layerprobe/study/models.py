@@ -1,0 +1,199 @@
+"""Which layer of which model to keep, by one search of several models. Knows findings; computes no chances."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from layerprobe.metrics.seeds import pareto_front
+from layerprobe.names import distinct_names, listed
+from layerprobe.progress import duration
+from layerprobe.results.shown import Shown
+from layerprobe.results.table import Column, Table, millions, stacked
+from layerprobe.scoring.values import LayerOfModel
+from layerprobe.search.sentence import either, percents, points
+from layerprobe.search.values import SearchSettings
+from layerprobe.study.values import Finding
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FoundModels(Shown):
+    """Which layer of which model to keep, and what one search of all models says of each."""
+
+    models: tuple[str, ...]
+    """Their names."""
+    task: str
+    """As the user gave it."""
+    findings: tuple[Finding, ...]
+    """One a model, whose layers are compared with each other."""
+    best_model: int
+    """Which of the models, from 0, has the highest expected score."""
+    chances: tuple[tuple[float, ...], ...]
+    """By model and layer: to be the best of all layers of all models."""
+    within: tuple[tuple[float, ...], ...]
+    """By model and layer: to be no worse than the best of all by more than the tolerance."""
+    candidates: tuple[tuple[int, int], ...]
+    """The smallest set of layers, each with its model, that holds the best of all with at least the level."""
+    share: float
+    """Cost as a share of what the full sweeps of all models cost together, by the parameters of their blocks."""
+    failures: tuple[str, ...] = ()
+    """Runs, layers and models that gave no score, and why."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the models are called in tables and plots."""
+        return tuple(distinct_names(self.models))
+
+    @property
+    def best(self) -> Finding:
+        """Of the model to keep."""
+        return self.findings[self.best_model]
+
+    @property
+    def settings(self) -> SearchSettings:
+        """What was requested."""
+        return self.best.answer.settings
+
+    @property
+    def primary(self) -> str:
+        """The metric of all scores."""
+        return self.best.primary
+
+    @property
+    def layers(self) -> tuple[LayerOfModel, ...]:
+        """By model and layer, without those that are left out, with the expected score."""
+        return tuple(
+            LayerOfModel(
+                model=i,
+                layer=known.layer,
+                score=known.mean,
+                interval=known.interval,
+                letters="",
+                parameters=finding.parameters[known.layer],
+            )
+            for i, finding in enumerate(self.findings)
+            for known in finding.answer.layers[finding.answer.first_layer :]
+        )
+
+    def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
+        """Return the layers of a model."""
+        return tuple(each for each in self.layers if each.model == model)
+
+    def front(self, cost: Literal["parameters", "milliseconds"] = "parameters") -> tuple[LayerOfModel, ...]:
+        """Return the layers that no other beats in both expected score and parameters; by milliseconds, none."""
+        if cost == "milliseconds":
+            return ()
+        return pareto_front(self.layers, lambda each: each.parameters, lambda each: each.score)
+
+    @property
+    def smallest_sufficient(self) -> LayerOfModel | None:
+        """The smallest that is within the tolerance of the best of all, at the level; None where there is none."""
+        enough = (each for each in self.layers if self.within[each.model][each.layer] >= self.settings.level)
+        return None if self.best.answer.spoilt else min(enough, key=lambda each: each.parameters, default=None)
+
+    def name(self, each: LayerOfModel) -> str:
+        """Return what a layer is called in a sentence."""
+        return f"{self.labels[each.model]} at layer {each.layer}"
+
+    def flag(self, each: LayerOfModel) -> str:
+        """Return what follows for a layer: keep, will do, may be best or best of its model; empty for the others."""
+        best_of_its_model = each.layer == self.findings[each.model].best_layer
+        if best_of_its_model and each.model == self.best_model:
+            return "" if self.best.answer.spoilt else "keep"
+        if each == self.smallest_sufficient:
+            return "will do"
+        if (each.model, each.layer) in self.candidates and not self.best.answer.spoilt:
+            return "may be best"
+        return "best of its model" if best_of_its_model else ""
+
+    @property
+    def kept(self) -> str:
+        """Which layer of which model to keep, what it scores and what it saves."""
+        n_blocks, layer, label = len(self.best.parameters) - 1, self.best.best_layer, self.labels[self.best_model]
+        if self.best.answer.spoilt:
+            return f"{label} at layer {layer} of {n_blocks} scores highest: {self.best.promise}."
+        what = f"all {n_blocks} layers of {label}" if layer == n_blocks else f"{label} at layer {layer} of {n_blocks}"
+        return f"Keep {what}: {self.best.promise}."
+
+    @property
+    def certainty(self) -> str:
+        """Which layers may be the best, which model has it with what chance, and which small one will do."""
+        if self.best.answer.spoilt:
+            return self.best.certainty
+        labels, level = self.labels, self.settings.level
+        by_model = [[layer for model, layer in self.candidates if model == i] for i in range(len(labels))]
+        may_be = [f"{labels[i]} at {_any_of(layers)}" for i, layers in enumerate(by_model) if layers]
+        bare = sum(not self.findings[i].answer.layers[layer].runs for i, layer in self.candidates)
+        unseen = f" ({bare} of these {len(self.candidates)} not run, but inferred from the others)" if bare else ""
+        chances = [f"{percents(sum(own))} {label}" for label, own in zip(labels, self.chances, strict=True)]
+        near, smallest = points(self.settings.tolerance), self.smallest_sufficient
+        enough = f"No layer is {level:.0%} sure to be within {near} of the best."
+        if smallest is not None:
+            size = millions(smallest.parameters)
+            enough = (
+                f"The smallest that is within {near} of the best, {level:.0%} sure: {self.name(smallest)} ({size})."
+            )
+        return (
+            f"{level:.0%} sure that the best is {', or '.join(may_be)}{unseen}. "
+            f"The chance that a model has the best layer: {listed(chances)}. {enough}"
+        )
+
+    @property
+    def spent(self) -> str:
+        """What the runs cost, and why there are no more, as a sentence."""
+        training, why = duration(sum(each.seconds for each in self.findings)), self.best.answer.decision.why
+        cost = f"{self.share:.1%} of the full sweeps of all models (every layer with {self.settings.seeds} seeds)"
+        runs = listed([f"{len(each.fine_tuned) + len(each.scans)} {name}" for each, name in self._named()])
+        return f"Cost: {cost}, {training} of training. Runs: {runs}. The search stopped because {why}."
+
+    def _named(self) -> Sequence[tuple[Finding, str]]:
+        return tuple(zip(self.findings, self.labels, strict=True))
+
+    @property
+    def sentence(self) -> str:
+        """The answer in plain words."""
+        return f"{self.summary} {self.spent}"
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.kept} {self.certainty}"
+
+    @property
+    def table(self) -> Table:
+        """A row a model and layer: what each model's search knows, with chances among the layers of all models."""
+        tables, settings = [each.table.named(model=name) for each, name in self._named()], self.settings
+        together = stacked(tables)
+        rows, front = {(each.model, each.layer): each for each in self.layers}, self.front()
+        places = [(i, layer) for i, each in enumerate(self.findings) for layer in range(len(each.parameters))]
+        best = (self.best_model, self.best.best_layer)
+
+        def among_all(by_model: Sequence[Sequence[T]]) -> list[T | None]:
+            claimed = not self.best.answer.spoilt
+            return [by_model[i][layer] if claimed and (i, layer) in rows else None for i, layer in places]
+
+        values: dict[str, list[object]] = {
+            "chance_best": [*among_all(self.chances)],
+            "chance_within": [*among_all(self.within)],
+            "candidate": [place in self.candidates for place in places],
+            "kept": [place == best for place in places],
+            "flag": [self.flag(rows[place]) or None if place in rows else None for place in places],
+        }
+        columns = [replace(each, values=values.get(each.name, each.values)) for each in together.columns]
+        on_front = ["size" if rows.get(place) in front else None for place in places]
+        columns.insert(-1, Column("front", on_front, meaning="No other is both smaller and better."))
+        return Table(
+            columns=tuple(columns),
+            title="Table of models and layers",
+            notes=(
+                *together.notes,
+                f"chance best and within {settings.tolerance:g} are among all layers of all models.",
+            ),
+            marks=tuple("chosen" if place == best else None for place in places),
+        )
+
+
+def _any_of(layers: Sequence[int]) -> str:
+    named = either(layers)
+    return named.replace("one of", "one of layers") if named.startswith("one of") else f"layer {named}"

@@ -1,0 +1,88 @@
+"""`layerprobe find` of several models: one answer, the same files, and what is wrong in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.files.serialisation import from_json
+from layerprobe.study.models import FoundModels
+
+from .conftest import QUICK, Layerprobe
+
+
+def test_it_names_model_and_layer_and_what_comes_next(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "found.html"
+    command = ("find", *pair, "-t", pairs_file, "--name", "ours", *QUICK)
+    done = layerprobe(*command, "--report", page)
+    assert done.code == 0, done.err
+    assert done.err.count("They share this budget") == 1
+    result = from_json(FoundModels, layerprobe(*command, "--json").out)
+    assert result.models == ("ours", str(pair[1]))
+    lines = done.out.splitlines()
+    assert lines[0].startswith(result.kept.split(":")[0])
+    assert lines[0].endswith(f" {result.certainty}")
+    assert lines[2].split()[:3] == ["model", "layer", "parameters"]
+    n_rows = sum(len(each.parameters) for each in result.findings)
+    assert len([line for line in lines[4 : 4 + n_rows] if line.split()[0] in result.labels]) == n_rows
+    assert result.spent in lines
+    chosen = str(pair[result.best_model])
+    (finetune,) = [line for line in lines if line.startswith("  layerprobe finetune ")]
+    assert finetune.split()[2] == chosen
+    assert ("--name" in finetune) == (result.best_model == 0)
+    text = page.read_text(encoding="utf-8")
+    assert "Which layer of which model" in text
+    assert "Expected score versus size" in text
+
+
+def test_the_runs_are_those_of_each_model_by_itself(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    both = from_json(FoundModels, layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--json").out)
+    alone = layerprobe("find", pair[0], "-t", pairs_file, *QUICK, "--json").json
+    by_name = {(made["run"]["layer"], made["run"]["seed"]): made["run"] for made in alone["runs"]}
+    shared = [made.run for made in both.findings[0].runs if (made.run.layer, made.run.seed) in by_name]
+    assert shared
+    assert all(run.seconds == by_name[run.layer, run.seed]["seconds"] for run in shared), "expected no run made twice"
+    entries = {path.parent.parent.name for path in (tmp_path / "cache" / "runs").glob("*/*/result.json")}
+    assert len(entries) >= 2
+
+
+def test_a_dry_run_says_the_cost_of_all(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    done = layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--dry-run")
+    assert done.code == 0, done.err
+    assert done.out.count("takes at most about") == 2
+    plans = layerprobe("find", *pair, "-t", pairs_file, *QUICK, "--dry-run", "--json").json["plans"]
+    assert [plan["model"] for plan in plans] == [str(path) for path in pair]
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=str)
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (("ELECTRA",), "which are the same"),
+        (("BERT", "nowhere"), "nowhere"),
+        (("BERT", "--scan"), "expected no scan with several models"),
+        (("BERT", "--other-blocks", "1"), "expected one model with --other-blocks, got several"),
+        (("PAIRS",), "give data with --task"),
+    ],
+    ids=["twice", "missing", "scan", "other blocks", "a file"],
+)
+def test_what_cannot_be_is_one_line(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    pairs_file: Path,
+    others: tuple[str, ...],
+    said: str,
+    flags: tuple[str, ...],
+    tmp_path: Path,
+) -> None:
+    places = {"ELECTRA": pair[0], "BERT": pair[1], "PAIRS": pairs_file, "nowhere": tmp_path / "nowhere"}
+    words = [places.get(word, word) for word in others]
+    done = layerprobe("find", pair[0], *words, "-t", pairs_file, *QUICK, *flags)
+    assert done.code in (1, 2)
+    assert said in done.error if done.code == 1 else said in " ".join(done.err.split())
+    assert not (tmp_path / "cache" / "runs").exists()

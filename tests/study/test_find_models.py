@@ -1,0 +1,241 @@
+"""Finding which layer of which model to keep: one budget, runs kept by model, and what is wrong in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.architecture import count_parameters
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.model import Options
+from layerprobe.errors import DataError, ModelError, TrainingError
+from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.finetuning import runs
+from layerprobe.finetuning.values import Protocol
+from layerprobe.study.find import block_costs, find
+from layerprobe.study.models import FoundModels
+from layerprobe.study.plan import plan_models, plan_search
+from layerprobe.tasks.values import Task
+from tests.models import given, save_tiny
+from tests.toy_task import toy_task_of
+
+QUICK = Protocol(learning_rate=3e-3, epochs=1, batch_size=16)
+TASK = toy_task_of("sts", train=48, validation=32, test=64)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Tiny models of six and of two blocks."""
+    folder = tmp_path_factory.mktemp("two")
+    return [
+        save_tiny("bert", folder / "six", num_hidden_layers=6),
+        save_tiny("electra", folder / "two", num_hidden_layers=2),
+    ]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def found(models: list[Path], cache: Path, task: Task = TASK, **settings: Any) -> FoundModels:
+    options = Options(device="cpu", cache_dir=cache)
+    return find([given(str(model), options) for model in models], task, protocol=QUICK, **settings)
+
+
+@pytest.fixture(scope="module")
+def result(two: list[Path], cache: Path) -> FoundModels:
+    return found(two, cache, budget=0.2, against_last=1)
+
+
+def numbers(result: FoundModels) -> FoundModels:
+    """A result without what differs from time to time."""
+    still = []
+    for each in result.findings:
+        made = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in each.runs]
+        still.append(dataclasses.replace(each, runs=tuple(made), seconds_by_layer=(None,), weights=None))
+    return dataclasses.replace(result, findings=tuple(still))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, int]]:
+    """Blocks of the model, layer and seed of the runs that are really made."""
+    begun: list[tuple[int, int, int]] = []
+    alone = runs.fine_tune
+
+    def counting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Any:
+        begun.append((encoder.n_layers - 1, layer, seed))
+        return alone(encoder, layer, *arguments, seed=seed, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", counting)
+    return begun
+
+
+def test_it_says_which_layer_of_which_model(result: FoundModels, two: list[Path]) -> None:
+    assert result.models == tuple(map(str, two))
+    best = result.findings[result.best_model]
+    means = [each.answer.layers[each.best_layer].mean for each in result.findings]
+    assert result.best_model == int(np.argmax(means))
+    assert (result.best_model, best.best_layer) in result.candidates
+    assert sum(sum(own) for own in result.chances) == pytest.approx(1)
+    assert [len(own) for own in result.chances] == [len(each.parameters) for each in result.findings]
+    n_blocks, label = len(best.parameters) - 1, result.labels[result.best_model]
+    kept = {n_blocks: f"all {n_blocks} layers of {label}"}
+    said = kept.get(best.best_layer, f"{label} at layer {best.best_layer} of {n_blocks}")
+    assert result.sentence.startswith(f"Keep {said}: ")
+    assert all(label in result.certainty for label in result.labels)
+    proofs = [each.proof_cost for i, each in enumerate(result.findings) if i != result.best_model]
+    assert proofs == [0], "expected a comparison with the last layer of the model to keep alone"
+    sizes = [each.parameters for each in result.front()]
+    assert sizes == sorted(sizes)
+    assert result.front()[-1].score == pytest.approx(max(means))
+
+
+def test_the_table_has_a_row_a_model_and_layer(result: FoundModels) -> None:
+    rows = result.table.records()
+    assert [(row["model"], row["layer"]) for row in rows] == [
+        (label, layer)
+        for label, each in zip(result.labels, result.findings, strict=True)
+        for layer in range(len(each.parameters))
+    ]
+    (kept,) = [row for row in rows if row["kept"]]
+    assert (kept["flag"], kept["chance_best"]) == ("keep", result.chances[result.best_model][result.best.best_layer])
+    assert {row["flag"] for row in rows} <= {"keep", "will do", "may be best", "best of its model", None}
+    assert sum(row["candidate"] for row in rows) == len(result.candidates)
+
+
+def test_the_budget_is_shared_by_what_a_block_has_of_parameters(result: FoundModels, two: list[Path]) -> None:
+    checkpoints = [resolve_checkpoint(str(model)) for model in two]
+    costs = block_costs(checkpoints)
+    sizes = [count_parameters(each.config) for each in checkpoints]
+    blocks = [(own[-1] - own[0]) / (len(own) - 1) for own in sizes]
+    np.testing.assert_allclose(costs, np.array(blocks) / max(blocks))
+    assert block_costs(checkpoints[:1]) == [1.0]
+    whole = sum(cost * each.answer.full_sweep for cost, each in zip(costs, result.findings, strict=True))
+    spent = [cost * (each.answer.spent - each.proof_cost) for cost, each in zip(costs, result.findings, strict=True)]
+    assert 0 < sum(spent) <= 0.2 * whole
+    of_all = sum(cost * each.answer.spent for cost, each in zip(costs, result.findings, strict=True))
+    assert result.share == pytest.approx(of_all / whole)
+
+
+def test_blocks_that_share_their_weights_cost_something(tmp_path: Path) -> None:
+    albert = resolve_checkpoint(str(save_tiny("albert", tmp_path / "albert")))
+    (cost, _) = block_costs([albert, resolve_checkpoint(str(save_tiny("bert", tmp_path / "bert")))])
+    assert cost > 0
+
+
+def test_it_survives_the_disk(result: FoundModels) -> None:
+    assert from_json(FoundModels, to_json(result)) == result
+
+
+def test_what_is_done_is_not_done_again(
+    two: list[Path], cache: Path, result: FoundModels, made: list[tuple[int, int, int]]
+) -> None:
+    again = found(two, cache, budget=0.2, against_last=1)
+    assert numbers(again) == numbers(result)
+    assert made == []
+
+
+def test_a_killed_search_goes_on_to_the_same_result(
+    two: list[Path],
+    tmp_path: Path,
+    result: FoundModels,
+    made: list[tuple[int, int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = runs.save_finished
+
+    def killed(*arguments: Any) -> None:
+        if len(made) == 4:
+            raise KeyboardInterrupt
+        write(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "save_finished", killed)
+        with pytest.raises(KeyboardInterrupt):
+            found(two, tmp_path, budget=0.2, against_last=1)
+    assert numbers(found(two, tmp_path, budget=0.2, against_last=1)) == numbers(result)
+    assert len(made) == len(set(made)) + 1
+
+
+def test_several_at_a_time_are_the_same_search_whoever_is_faster(two: list[Path], tmp_path: Path) -> None:
+    first = found(two, tmp_path, budget=0.15, jobs=2)
+    again = found(two, tmp_path, budget=0.15, jobs=2)
+    assert numbers(again) == numbers(first)
+    assert all(each.runs for each in first.findings)
+
+
+def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
+    options = Options(device="cpu", cache_dir=cache)
+    models = [given(str(model), options) for model in two]
+    plan = plan_models(models, TASK, budget=0.2, protocol=QUICK)
+    alone = [plan_search(model, TASK, budget=0.2, protocol=QUICK) for model in models]
+    assert [each.block_steps for each in plan.plans] == [each.block_steps for each in alone]
+    assert plan.sentence.count("takes at most about") == 2
+    assert plan.sentence.endswith(" together.")
+    with pytest.raises(DataError, match="expected different models"):
+        plan_models([models[0], models[0]], TASK)
+
+
+# ---- what goes wrong ------------------------------------------------------------------------------------
+
+
+def test_a_model_that_fails_is_left_out_and_the_others_are_not_lost(
+    two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, tried = runs.fine_tune, []
+
+    def failing(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
+        if encoder.n_layers == 3:
+            tried.append(layer)
+            raise TrainingError("the loss became nan", step=5)
+        return alone(encoder, layer, *arguments, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", failing)
+    result = found(two, tmp_path, budget=0.25)
+    assert result.models == (str(two[0]),)
+    assert len(tried) == 3
+    assert result.failures[0].startswith(f"{two[1]} is left out: layer ")
+    assert result.failures[0].endswith("failed: the loss became nan")
+    assert result.chances[0][result.best.best_layer] > 0
+
+
+@pytest.mark.parametrize(
+    ("places", "settings", "error", "said"),
+    [
+        ((0, 0), {}, DataError, "expected different models, got .*six and .*six, which are the same"),
+        ((0,), {}, DataError, "expected at least two models to compare, got 1"),
+        ((), {}, DataError, "expected at least two models to compare, got 0"),
+        ((0, 1), {"scan": True}, DataError, "expected no scan with several models: leave it out"),
+        ((0, 1), {"budget": 0.01}, DataError, r"a budget for at least one run of each model, got 1\.0%"),
+        ((0, 2), {}, ModelError, "nothing here"),
+    ],
+    ids=["twice", "one", "none", "scan", "budget", "missing"],
+)
+def test_what_cannot_be_is_refused_before_anything_is_trained(
+    two: list[Path],
+    tmp_path: Path,
+    made: list[tuple[int, int, int]],
+    places: tuple[int, ...],
+    settings: dict[str, Any],
+    error: type[Exception],
+    said: str,
+) -> None:
+    models = [*two, tmp_path / "nothing here"]
+    with pytest.raises(error, match=said):
+        found([models[i] for i in places], tmp_path / "cache", **settings)
+    assert made == []
+    assert not (tmp_path / "cache" / "runs").exists()
+
+
+def test_nothing_is_claimed_of_spoilt_examples(two: list[Path], cache: Path) -> None:
+    leaky = TASK.train.join(TASK.test.take(range(4)))
+    result = found(two, cache, dataclasses.replace(TASK, train=leaky, keep_overlaps=True), budget=0.2)
+    assert result.best.answer.spoilt
+    assert len({share for own in result.chances for share in own}) == 1
+    assert "nothing is claimed" in result.certainty
