@@ -164,10 +164,6 @@ def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, P
         (("profile", "MODEL", "--layers", "0-4"), "from 0 to 3"),
         (("export", "MODEL", "new", "--layer", "9"), "from 0 to 3"),
         (("export", "MODEL", "FULL", "--layer", "1"), "is not empty"),
-        (
-            ("export", "MODEL", "new", "--layer", "1", "--int8", "onx"),
-            "expected 8 bits for onnx or openvino, got 'onx'",
-        ),
         (("lab", "adapt", "MODEL", "--texts", "DATA", "--out", "FULL"), "is not empty"),
         (("finetune", "MODEL", "-t", "DATA", "--layers", "1..3"), "give 1-3"),
         (("finetune", "MODEL", "-t", "DATA", "--lora", "9999"), "1024"),

@@ -44,6 +44,8 @@ def test_export_in_8_bits(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_p
     again = layerprobe("export", pair[0], tmp_path / "other", "--layer", "0", "--int8", "onnx")
     assert again.code == 1
     assert "has no product with weights to be computed in 8 bits" in again.error
+    misspelt = layerprobe("export", pair[0], tmp_path / "other", "--layer", "1", "--int8", "onx")
+    assert "expected 8 bits for onnx or openvino, got 'onx'; did you mean 'onnx'?" in misspelt.error
     assert not (tmp_path / "other").exists()
 
 

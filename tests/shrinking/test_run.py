@@ -28,6 +28,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.across import score
+from layerprobe.shrinking import order
 from layerprobe.shrinking import run as shrinking
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
@@ -272,7 +273,7 @@ def test_blocks_that_are_named_are_kept(folder: str) -> None:
 
 def test_blocks_are_chosen_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = shrunk(folder, size=1)
-    monkeypatch.setattr(shrinking, "removal_order", lambda _: pytest.fail("expected the order from the store"))
+    monkeypatch.setattr(order, "removal_order", lambda _: pytest.fail("expected the order from the store"))
     assert shrunk(folder, size=1).removals == first.removals
 
 
