@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from layerprobe.encoders.backends.int8 import FLOATS
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.export.layout import Layout
 from layerprobe.export.values import Int8File
@@ -298,8 +299,7 @@ def _in_8_bits(files: Sequence[Int8File], *, padding_invariant: bool) -> str:
     lines = []
     for each in files:
         folder, _, name = each.file.partition("/")
-        own = ', "ov_config": {"INFERENCE_PRECISION_HINT": "f32"}' if each.backend == "openvino" else ""
-        how = f'backend="{folder}", model_kwargs={{"file_name": "{name}"{own}}}'
+        how = f'backend="{folder}", model_kwargs={{"file_name": "{name}"{FLOATS.get(each.backend, "")}}}'
         lines += ["", f"# {each.said}", f'model = SentenceTransformer("{PLACE}", {how})']
     return "\n\n".join(
         (

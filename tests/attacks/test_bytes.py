@@ -17,8 +17,10 @@ from tests.attacks.bytes import Kind, Tally, Told, attack, build
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Kind]]:
     """One of everything; entries of several shards."""
     rows = store.MIN_SHARD_ROWS, store.MAX_SHARD_ROWS
-    yield build(tmp_path_factory.mktemp("kept").resolve())
-    store.MIN_SHARD_ROWS, store.MAX_SHARD_ROWS = rows
+    try:
+        yield build(tmp_path_factory.mktemp("kept").resolve())
+    finally:
+        store.MIN_SHARD_ROWS, store.MAX_SHARD_ROWS = rows
 
 
 def test_no_damage_is_read_in_silence(kinds: list[Kind], tmp_path: Path) -> None:

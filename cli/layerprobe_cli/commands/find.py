@@ -50,7 +50,7 @@ def find(
         ),
     ] = None,
 ) -> None:
-    """Find the layer to keep, of one model or several, for a small share of a full sweep.
+    """Find the layer to keep of one model or several, at a small cost.
 
     InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
     are fine-tuned. It reports the best layer with its confidence, those statistically tied with it, the smallest layer

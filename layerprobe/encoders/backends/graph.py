@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -32,15 +33,20 @@ class Graph:
     """A padded batch -> (layer, text, feature) float32."""
 
 
+Tokens = Literal["tokens"]
+TOKENS: Tokens = "tokens"
+"""In the place of a pooling: none."""
+
+
 class PooledLayers(nn.Module):
     """An encoder with its pooling, so that only one embedding a text and layer leaves it.
 
     Args:
         encoder: In float32; its norm decides what layers are, as in `Encoder.layer_states`.
-        pooling: mean, cls, max or last; None for the states of tokens, at the last layer alone.
+        pooling: mean, cls, max or last; `TOKENS` for the states of tokens, at the last layer alone.
     """
 
-    def __init__(self, encoder: Encoder, pooling: Pooling | None) -> None:
+    def __init__(self, encoder: Encoder, pooling: Pooling | Tokens) -> None:
         super().__init__()
         self.model = encoder.model
         self.encoder = encoder
@@ -50,12 +56,12 @@ class PooledLayers(nn.Module):
         """Return (layer, text, feature), or (text, token, feature), float32 for (text, token) ids, padded on a side."""
         values = (input_ids, attention_mask, token_type_ids)
         batch = {name: value for name, value in zip(FEATURES, values, strict=True) if value is not None}
-        if self.pooling is None:
+        if self.pooling == TOKENS:
             return list(self.encoder.layer_states(batch))[-1]
         return torch.stack([pool(states, attention_mask, self.pooling) for states in self.encoder.layer_states(batch)])
 
 
-def exported(encoder: Encoder, pooling: Pooling | None, *, plain: bool = False) -> torch.export.ExportedProgram:
+def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False) -> torch.export.ExportedProgram:
     """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
 
     Args:

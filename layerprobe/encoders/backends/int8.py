@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from layerprobe.encoders.backends.graph import Graph, exported, quiet_export
+from layerprobe.encoders.backends.graph import TOKENS, Graph, Tokens, exported, quiet_export
 from layerprobe.encoders.backends.onnx import ONNX, compile_onnx
 from layerprobe.encoders.backends.openvino import OPENVINO, compile_graph
 from layerprobe.encoders.encoder import Encoder
@@ -26,6 +26,8 @@ FILES = {
     "openvino": Path("openvino", "openvino_model_qint8_quantized.xml"),
 }
 """The files that hold a graph with `BOTH`, by backend, where sentence-transformers looks for them."""
+FLOATS = {"openvino": ', "ov_config": {"INFERENCE_PRECISION_HINT": "f32"}'}
+"""What sentence-transformers is given besides the file, so that all else is computed in float32."""
 _GROUP, _ROUNDS = 64, "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 """Activations that OpenVINO rounds together, and what it calls that."""
 
@@ -71,7 +73,7 @@ def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
         ModelError: If the encoder cannot be quantised, or has no product with weights.
         OSError: If a file cannot be written.
     """
-    with _rounded(encoder, None) as (weights, both):
+    with _rounded(encoder, TOKENS) as (weights, both):
         import onnx
 
         products = sum(node.op_type == "MatMulInteger" for node in onnx.load(both, load_external_data=False).graph.node)
@@ -104,7 +106,7 @@ def read_int8(folder: Path, backend: str) -> Graph:
 
 
 @contextlib.contextmanager
-def _rounded(encoder: Encoder, pooling: Pooling | None) -> Iterator[tuple[Path, Path]]:
+def _rounded(encoder: Encoder, pooling: Pooling | Tokens) -> Iterator[tuple[Path, Path]]:
     """Give the files of the graph of an encoder with `WEIGHTS` and with `BOTH`; errors meanwhile are one line."""
     ONNX.check(encoder.device.type, "float32")
     from onnx import load
