@@ -300,7 +300,7 @@ def test_a_step_of_fine_tuning_takes_more_than_the_moments_of_all_weights(tmp_pa
         measured = profile(given(tmp_path, Options(device="cpu")), layers=[N_BLOCKS], settings=how)
         assert from_json(Profile, to_json(measured)) == measured
         taken[rank], weights = measured.layers[0].costs[0].training_memory, 4 * measured.layers[0].parameters
-    assert (taken[0] or 0) > 3.5 * weights  # weights, gradients, two moments
+    assert (taken[0] or 0) > 2.7 * weights  # weights, gradients, two moments, less what heap is used again
     assert (taken[1] or 0) < 2.5 * weights
 
 
