@@ -137,7 +137,9 @@ def test_sentence_transformers_finds_it(exported: ExportResult, monkeypatch: pyt
     assert cosine_scores(ours, theirs).mean() == pytest.approx(exported.int8[0].cosine, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "backends"), [("gpt2", BOTH), ("t5", BOTH), ("fnet", ("onnx",))])
+@pytest.mark.parametrize(
+    ("name", "backends"), [("gpt2", BOTH), pytest.param("t5", BOTH, marks=pytest.mark.slow), ("fnet", ("onnx",))]
+)
 def test_other_architectures(name: str, backends: tuple[str, ...], tmp_path: Path) -> None:
     done = export_model(save_tiny(name, tmp_path / "model"), tmp_path / "out", layer=2, int8=backends)
     assert [(each.backend, each.lowest > 0.98) for each in done.int8] == [(name, True) for name in backends]

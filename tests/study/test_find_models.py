@@ -163,6 +163,7 @@ def test_a_killed_search_goes_on_to_the_same_result(
     assert len(made) == len(set(made)) + 1
 
 
+@pytest.mark.slow
 def test_several_at_a_time_are_the_same_search_whoever_is_faster(two: list[Path], tmp_path: Path) -> None:
     first = found(two, tmp_path, budget=0.15, jobs=2)
     again = found(two, tmp_path, budget=0.15, jobs=2)
