@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from layerprobe.checks import Seeds, as_layers, check_seeds
+from layerprobe.checks import Seeds, as_layers, check_seeds, settings_or_default
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
@@ -187,11 +187,12 @@ def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol,
     Where neither says how, a protocol being left at the mean, the model's configuration does: see `Checkpoint.settled`.
 
     Raises:
-        DataError: If they say different things, or the model is to compute in float16.
+        DataError: If they say different things, it is no protocol, or the model is to compute in float16.
     """
+    chosen = settings_or_default(protocol, Protocol)
     check_precision(checkpoint.options)
     checkpoint = pooled_by(protocol, checkpoint)
-    return replace(protocol or Protocol(), pooling=checkpoint.settled.pooling), checkpoint
+    return replace(chosen, pooling=checkpoint.settled.pooling), checkpoint
 
 
 def pooled_by(protocol: Protocol | None, checkpoint: Checkpoint) -> Checkpoint:

@@ -162,6 +162,7 @@ def test_what_cannot_be_rounded(bert: Path, tmp_path: Path) -> None:
     refused(
         bert, out, int8="onx", match="expected 8 bits for onnx or openvino, got 'onx'; did you mean", error=DataError
     )
+    refused(bert, out, int8=True, match="expected 8 bits for onnx or openvino, got True", error=DataError)
     vision = save_vision("vit", tmp_path / "vision")
     refused(vision, out, match="expected a model of texts to write in 8 bits, got one of images", error=DataError)
 

@@ -130,6 +130,8 @@ def test_sizes_without_others(folder: str, size: Any) -> None:
 def test_what_cannot_be(folder: str) -> None:
     with pytest.raises(ModelError, match="ascending, from 1 to 4, got 2, 9"):
         equal_size(folder, TASK, (2, 9), protocol=PROTOCOL)
+    with pytest.raises(DataError, match=r"expected settings as Protocol\(...\), got \{'epochs': 1\}"):
+        equal_size(folder, TASK, 2, protocol={"epochs": 1})  # type: ignore[arg-type]
     cut = resolve_checkpoint(Model(folder, blocks=(1, 2, 4)))
     with pytest.raises(DataError, match="blocks of a whole model to compare"):
         equal_size(cut, TASK, 2, protocol=PROTOCOL)

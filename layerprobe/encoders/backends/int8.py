@@ -39,6 +39,8 @@ def check_int8(backends: str | Sequence[str]) -> tuple[str, ...]:
         DataError: If one has no such graphs.
         MissingPackageError: If a package of one is not installed.
     """
+    if not isinstance(backends, Sequence):
+        raise DataError(f"expected 8 bits for {' or '.join(FILES)}, got {backends!r}")
     names = tuple(dict.fromkeys([backends] if isinstance(backends, str) else backends))
     for name in names:
         if name not in FILES:
