@@ -25,6 +25,7 @@ PAGES = {
     "Profiles": "layerprobe.profiling.page:profile_page",
     "Probing": "layerprobe.probing.page:probing_page",
     "Shrunk": "layerprobe.shrinking.page:shrunk_page",
+    "EqualSize": "layerprobe.shrinking.page:equal_page",
     "SweepResult": "layerprobe.sweeps.page:sweep_page",
 }
 """By the name of a result's class, or of what is not one result."""

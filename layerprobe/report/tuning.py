@@ -23,6 +23,7 @@ from layerprobe.report.sections.search import search_terms
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
 from layerprobe.results.parts import folded, section, table_of
+from layerprobe.results.shown import Shown, make_page
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
@@ -33,8 +34,8 @@ from layerprobe.study.values import Finding
 # ---- a search -------------------------------------------------------------------------------------------
 
 
-def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
-    """Return the page of which layer to keep, with what is known of whose layer it is."""
+def finding_page(finding: Finding, *further: Shown, model: str = "", task: str = "") -> Page:
+    """Return the page of which layer to keep, with what is known of whose layer it is, and the sections of others."""
     kept = kept_phrase(finding.answer)
     proof = finding.against_last
     badge = "– not tested" if proof is None else BADGES[proof.verdict]
@@ -57,6 +58,7 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
             section("search", "Which layer to keep", figure, found_drop_sentence(finding), finding.doubt or None, runs),
             section("layers", "Table of layers", table_of(finding.table), kind="dense"),
             *((_outcomes(finding.outcomes, finding.answer.settings.level),) if finding.outcomes else ()),
+            *(each for result in further for each in make_page(result).sections),
         ),
         terms=(*search_terms(finding), "Layer", "TMFT"),
         result=finding,

@@ -15,6 +15,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
 from layerprobe.shrinking.losses import Scored, difference, tuned
 from layerprobe.shrinking.order import evenly_spaced, kept_order
@@ -44,8 +45,8 @@ class Candidate:
         return (-math.inf, math.inf) if self.difference is None else self.difference.interval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EqualSize:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class EqualSize(Shown):
     """The first blocks of a model, and others of the same number, each fine-tuned on a task."""
 
     metric: str
@@ -62,7 +63,7 @@ class EqualSize:
         return max(better, key=lambda each: fmean(each.scores), default=self.candidates[0])
 
     @property
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """What it says, for a user."""
         first, *others = self.candidates
         said = []

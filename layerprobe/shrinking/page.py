@@ -1,6 +1,7 @@
 """A smaller model as a page: which blocks go, what each costs, and what the smaller model loses. Knows its results."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import plotly.graph_objects as go
 
@@ -10,8 +11,9 @@ from layerprobe.report.charts import bars, front_line, line
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
 from layerprobe.results.parts import section, table_of
-from layerprobe.results.style import CHOSEN, COLOURS, FURTHER, MODEL, REFERENCE, SYMBOLS, styled
+from layerprobe.results.style import CHOSEN, COLOURS, FAINT, FURTHER, MODEL, REFERENCE, SYMBOLS, styled
 from layerprobe.results.values import Card, Figure, Page
+from layerprobe.shrinking.equal import EqualSize
 from layerprobe.shrinking.values import Removal, Served, Shrunk, Smaller
 
 
@@ -52,6 +54,46 @@ def shrunk_page(result: Shrunk) -> Page:
         terms=("TMFT", "Zero-shot"),
         result=result,
         stem="smaller",
+    )
+
+
+def equal_page(result: EqualSize) -> Page:
+    """Return the page of the first blocks and others of the same number, fine-tuned alike."""
+    first, kept, title = result.candidates[0], result.keep, metric_title(result.metric)
+    figure = go.Figure()
+    for each in result.candidates:
+        name = ", ".join(map(str, each.blocks))
+        mean, (low, high) = fmean(each.scores), each.difference.interval if each.difference else (0.0, 0.0)
+        colour = CHOSEN if each is kept else MODEL
+        base = fmean(first.scores)
+        points = go.Scatter(
+            x=[name],
+            y=[mean],
+            name=", ".join(each.chosen_by),
+            mode="markers",
+            marker={"size": 9, "color": colour},
+            error_y=bars([(mean, base + low, base + high)], colour) if each.difference else None,
+        )
+        seeds = go.Scatter(x=[name] * len(each.scores), y=each.scores, mode="markers", showlegend=False)
+        figure.add_traces([points, seeds.update(marker={"size": 5, "color": FAINT}, hoverinfo="y")])
+    figure.add_hline(y=fmean(first.scores), line={"dash": "dot", "color": REFERENCE})
+    figure.update_xaxes(title="Blocks kept", type="category")
+    figure.update_yaxes(title=f"Test {title} × 100")
+    reading = (
+        f"Small points are seeds. Bars are intervals of the difference from the first blocks, over items and seeds, "
+        f"which all hold at once with {result.level:.0%}; where one leaves out the dotted line, the blocks differ."
+    )
+    drawn = Figure("equal-size", styled(figure), result.summary, reading)
+    name = f"{len(first.blocks)} blocks: the first, or others"
+    return Page(
+        title=name,
+        overline="layerprobe · blocks of equal size",
+        heading=name,
+        lead=(result.summary,),
+        sections=(section("equal-size", name, drawn, table_of(result.table)),),
+        terms=("TMFT",),
+        result=result,
+        stem="equal-size",
     )
 
 

@@ -161,12 +161,15 @@ def test_find_compares_other_blocks(
     command = ("find", pair[0], "-t", pairs_file, *QUICK)
     refused = layerprobe(*command, "--other-blocks", "1,9")
     assert "ascending, from 1 to 3, got 1, 9" in refused.error
-    assert "got half" in layerprobe(*command, "--other-blocks", "half").error.replace("'", "")
+    half = layerprobe(*command, "--other-blocks", "half").err
+    assert "expected --other-blocks found, 3 or 1,3,5, got 'half'" in half
     assert not (tmp_path / "cache" / "runs").exists(), "expected it to be refused before it trains"
     plain, planned = (layerprobe(*command, "--dry-run", *more).out for more in ((), ("--other-blocks", "1,2")))
     assert plain != planned
-    done = layerprobe(*command, "--other-blocks", "1,3")
+    page = tmp_path / "found.html"
+    done = layerprobe(*command, "--other-blocks", "1,3", "--report", page)
     assert done.code == 0, done.err
+    assert "2 blocks: the first, or others" in page.read_text(encoding="utf-8")
     lines = done.out.splitlines()
     (heading,) = [i for i, line in enumerate(lines) if line.startswith("blocks ")]
     assert lines[heading + 2].startswith("   1 2  first")

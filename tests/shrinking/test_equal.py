@@ -15,6 +15,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
+from layerprobe.results.shown import make_page
 from layerprobe.shrinking.equal import Candidate, EqualSize, candidates, equal_size
 from tests.models import save_tiny
 from tests.shown import assert_one_table
@@ -105,20 +106,30 @@ def of(result: EqualSize, *ends: tuple[float, float]) -> EqualSize:
 
 def test_what_is_said(result: EqualSize) -> None:
     tied = of(result, (-0.5, 1.1))
-    assert tied.sentence == (
+    assert tied.summary == (
         "Blocks 1, 3 are statistically tied with the first 2: +0.3 points of Spearman (-0.5 to +1.1). "
         "Blocks 1, 2 are the ones to keep."
     )
     some = of(result, (-3.0, -1.0), (0.5, 1.5), (2.0, 4.0))
-    assert "Blocks 1, 3 are worse than the first 2: -2.0 points" in some.sentence
-    assert "Blocks 1, 4 are better than the first 2: +1.0 points of Spearman (+0.5 to +1.5)." in some.sentence
-    assert some.sentence.endswith("Blocks 1, 5 are the ones to keep.")
+    assert "Blocks 1, 3 are worse than the first 2: -2.0 points" in some.summary
+    assert "Blocks 1, 4 are better than the first 2: +1.0 points of Spearman (+0.5 to +1.5)." in some.summary
+    assert some.summary.endswith("Blocks 1, 5 are the ones to keep.")
     assert some.table.marks == (None, None, None, "chosen")
 
 
 def test_it_is_a_table_and_is_read_back(result: EqualSize, tmp_path: Path) -> None:
     assert_one_table(result.table, tmp_path)
     assert from_json(EqualSize, to_json(result)) == result
+
+
+def test_its_page_draws_every_choice(result: EqualSize) -> None:
+    worse = of(result, (-3.0, -1.0), (0.5, 1.5))
+    drawn = worse.plot()
+    means = [each for each in drawn.data if each.showlegend is None]
+    assert [(each.x[0], each.y[0]) for each in means] == [("1, 2", 61.0), ("1, 3", 59.0), ("1, 4", 62.0)]
+    assert [(each.error_y.arrayminus, each.error_y.array) for each in means[1:]] == [((1.0,), (1.0,)), ((0.5,), (0.5,))]
+    assert list(drawn.data[1].y) == [60.0, 62.0], "the seeds of the first blocks"
+    assert make_page(worse).lead == (worse.summary,)
 
 
 @pytest.mark.parametrize("size", [0, 4, "50%", "2x", ()])

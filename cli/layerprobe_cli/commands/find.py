@@ -1,5 +1,6 @@
 """layerprobe find."""
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -72,6 +73,8 @@ def find(
     models = [model, *(others or ())]
     if others and other_blocks is not None:
         raise typer.BadParameter("expected one model with --other-blocks, got several")
+    if not re.fullmatch(rf"{FOUND}|\d+(,\s*\d+)*", FOUND if other_blocks is None else other_blocks):
+        raise typer.BadParameter(f"expected --other-blocks {FOUND}, 3 or 1,3,5, got {other_blocks!r}")
     checkpoints, further = embedding.resolve_each(models), 0
     checkpoint = checkpoints[0]
     if other_blocks is not None:
@@ -95,15 +98,14 @@ def find(
     label = found.models[found.best_model] if others else checkpoint.label
     model = models[[each.label for each in checkpoints].index(label)]
     commands = export_commands(found.best if others else found, label, finetune_command(context, model))
-    parts, as_json = finding_parts(found, commands), None
+    parts, beside = finding_parts(found, commands), list[Any]()
     if other_blocks == FOUND and found.best_layer in (0, count_blocks(checkpoint.config)):
         output.notes((f"the best layer keeps {found.best_layer} blocks, and there are no others of that number",), ())
     elif other_blocks is not None:
         size = found.best_layer if other_blocks == FOUND else other_blocks
         with output.progress(level):
-            equal = equal_size(checkpoint, task, size, seeds=seeds, protocol=searching["protocol"])
-        parts = *parts[:-1], "", equal.table, equal.sentence, parts[-1]
-        as_json = {"finding": found, "other_blocks": equal}
-    output.result(found, *parts, as_json=as_json)
+            beside += [equal_size(checkpoint, task, size, seeds=seeds, protocol=searching["protocol"])]
+        parts = *parts[:-1], "", beside[0].table, beside[0].summary, parts[-1]
+    output.result(found, *parts, as_json={"finding": found, "other_blocks": beside[0]} if beside else None)
     about: dict[str, Any] = {} if others else {"model": label, "task": task.name}
-    report.write(output, found, warnings=warnings, commands=commands, **about)
+    report.write(output, found, *beside, warnings=warnings, commands=commands, **about)
