@@ -26,7 +26,7 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 
 docs: $(READY)
 	$(BIN)/python docs/commands.py

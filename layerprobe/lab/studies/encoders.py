@@ -27,6 +27,7 @@ from layerprobe.lab.studies.toml import taken_lab_task
 from layerprobe.lab.studies.values import LabTask
 from layerprobe.names import short_name
 from layerprobe.readings.registry import RIVALS
+from layerprobe.results.numbers import counted
 from layerprobe.results.table import Table, columns_of
 from layerprobe.tasks.toml import model_reader
 from layerprobe.versions import __version__, versions
@@ -122,7 +123,7 @@ class ContestPlan:
             f"{name}: epochs {how.epochs}, learning rate {how.learning_rate:g}, batches of {how.batch_size}"
             for name, how in contest.budgets.items()
         )
-        scans = sum(map(len, contest.scans.values()))
+        seeds, scans = len(contest.finetuning_seeds), sum(map(len, contest.scans.values()))
         train, validation, test = contest.task.examples or (0, 0, 0)
         return Table(
             columns=(
@@ -134,10 +135,10 @@ class ContestPlan:
                 column("steps", form=","),
                 column("gpu_hours", title="GPU hours", form=".2f"),
             ),
-            title=f"{contest.name}: {len(self.encoders)} encoders, {contest.task.settings.source}",
+            title=f"{contest.name}: {counted(len(self.encoders), 'encoder')}, {contest.task.settings.source}",
             notes=(
                 f"\n{train} training, {validation} validation and {test} test examples, {contest.tokens} tokens a text",
-                f"every layer with {len(contest.finetuning_seeds)} seeds, and {scans} scans, under each budget; "
+                f"every layer with {counted(seeds, 'seed')}, and {counted(scans, 'scan')}, under each budget; "
                 + "; ".join(budgets),
                 f"about {self.gpu_hours:.1f} GPU hours at {FLOPS_A_SECOND / 1e12:.0f} TFLOP/s (estimated)",
             ),
