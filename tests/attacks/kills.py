@@ -76,6 +76,8 @@ def attacks(*, rounds: int, kills: int, seed: int, only: str = "") -> Iterator[O
                 if beside is not None:
                     beside.send_signal(signal.SIGKILL)
                     beside.communicate()
+                    if isinstance(found, str) and "error: another process" in found:  # one folder, one pretraining
+                        found = printed(command, folder, store)
                 yield Outcome(command=name, kills=met, problem=problem(expected, found))
 
 
