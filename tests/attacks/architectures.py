@@ -309,7 +309,7 @@ def attack_one(kind: str) -> tuple[str, str]:
         tokenizer = AutoTokenizer.from_pretrained(folder)  # some architectures have a class of their own
         model = factory(model.config).from_pretrained(folder, dtype=torch.float32).eval()
         expected = [oracle(model, tokenizer(text, return_tensors="pt")["input_ids"]) for text in TEXTS]
-        options = Options(device="cpu", cache_dir=Path(place) / "store")
+        options = Options(device="cpu", cache_dir=Path(place) / "store", pooling="mean")  # as the oracle's
         os.environ["LAYERPROBE_CACHE"] = str(Path(place) / "store")
         refusals, wrong = [], []
         for stage in (check_doctor, check_extract, check_export):
