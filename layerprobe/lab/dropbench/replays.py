@@ -38,8 +38,6 @@ class Replay:
     """How far each layer lies from the one before, see `Evidence`."""
     infonce: tuple[float, ...] | None = None
     """By layer, see `Evidence`."""
-    start: int | None = None
-    """The layer that readings promise most of."""
 
     @property
     def scans(self) -> bool:
@@ -108,6 +106,5 @@ class Replay:
             item_covariance=tuple(map(tuple, errors.covariance(runs).tolist())),
             steps=self.steps,
             infonce=self.infonce,
-            start=self.start,
             n_items=round(errors.units),
         )

@@ -41,7 +41,7 @@ class Recorded:
         steps = layer_steps(entry.metrics[SELF_CKA].values[1:]) if SELF_CKA in entry.metrics else None
         known = tuned.validation_errors is not None
         infonce = entry.metrics[INFONCE].values if INFONCE in entry.metrics else None
-        replay = Replay(tuned=tuned, steps=steps, infonce=infonce, start=start) if known else None
+        replay = Replay(tuned=tuned, steps=steps, infonce=infonce) if known else None
         return cls(entry=entry, tuned=tuned, start=start, replay=replay)
 
     @property
