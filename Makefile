@@ -26,7 +26,7 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 docs: $(READY)
 	$(BIN)/python docs/commands.py

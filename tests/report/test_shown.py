@@ -34,6 +34,7 @@ from layerprobe.results.shown import PAGES, Shown, make_page
 from layerprobe.results.table import Table
 from layerprobe.scoring.across import across_tasks
 from layerprobe.scoring.values import AcrossTasks, LayerOfModel, ScoresOfModels, TaskScores
+from layerprobe.shrinking.equal import EqualSize
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.study.models import FoundModels
@@ -227,6 +228,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "sweep": lambda: RESULT,
 }
 ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "LayerMeans", "Probing", "Shrunk", "SummaryScores"}
+ELSEWHERE |= {EqualSize.__name__}
 """Results that take training: tested where their tests train."""
 
 

@@ -18,7 +18,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.results.shown import make_page
 from layerprobe.shrinking.equal import Candidate, EqualSize, candidates, equal_size
 from tests.models import save_tiny
-from tests.shown import assert_one_table
+from tests.shown import assert_one_table, assert_shows_itself
 from tests.toy_task import toy_task_of
 
 PROTOCOL = Protocol(learning_rate=1e-3, epochs=1, batch_size=16)
@@ -130,6 +130,10 @@ def test_its_page_draws_every_choice(result: EqualSize) -> None:
     assert [(each.error_y.arrayminus, each.error_y.array) for each in means[1:]] == [((1.0,), (1.0,)), ((0.5,), (0.5,))]
     assert list(drawn.data[1].y) == [60.0, 62.0], "the seeds of the first blocks"
     assert make_page(worse).lead == (worse.summary,)
+
+
+def test_it_shows_itself(result: EqualSize, tmp_path: Path) -> None:
+    assert_shows_itself(result, tmp_path)
 
 
 @pytest.mark.parametrize("size", [0, 4, "50%", "2x", ()])
