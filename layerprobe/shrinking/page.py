@@ -59,24 +59,25 @@ def shrunk_page(result: Shrunk) -> Page:
 
 def equal_page(result: EqualSize) -> Page:
     """Return the page of the first blocks and others of the same number, fine-tuned alike."""
-    first, kept, title = result.candidates[0], result.keep, metric_title(result.metric)
+    first, title = result.candidates[0], metric_title(result.metric)
+    base = fmean(first.scores)
     figure = go.Figure()
     for each in result.candidates:
-        name = ", ".join(map(str, each.blocks))
-        mean, (low, high) = fmean(each.scores), each.difference.interval if each.difference else (0.0, 0.0)
-        colour = CHOSEN if each is kept else MODEL
-        base = fmean(first.scores)
+        name, mean = ", ".join(map(str, each.blocks)), fmean(each.scores)
+        colour = CHOSEN if each is result.keep else MODEL
         points = go.Scatter(
             x=[name],
             y=[mean],
             name=", ".join(each.chosen_by),
             mode="markers",
             marker={"size": 9, "color": colour},
-            error_y=bars([(mean, base + low, base + high)], colour) if each.difference else None,
         )
+        if each.difference is not None:
+            low, high = each.difference.interval
+            points.error_y = bars([(mean, base + low, base + high)], colour)
         seeds = go.Scatter(x=[name] * len(each.scores), y=each.scores, mode="markers", showlegend=False)
         figure.add_traces([points, seeds.update(marker={"size": 5, "color": FAINT}, hoverinfo="y")])
-    figure.add_hline(y=fmean(first.scores), line={"dash": "dot", "color": REFERENCE})
+    figure.add_hline(y=base, line={"dash": "dot", "color": REFERENCE})
     figure.update_xaxes(title="Blocks kept", type="category")
     figure.update_yaxes(title=f"Test {title} × 100")
     reading = (

@@ -101,13 +101,13 @@ def summary(found: dict[Key, tuple[float, float]], pair: str, objective: str, si
     }
 
 
-def interval(values: list[float]) -> str:
+def interval(values: list[float], form: str = ".1f") -> str:
     """Return the mean, and its 95 % interval where there are three values or more."""
     mean = statistics.mean(values)
     if len(values) < 3:
-        return f"{mean:.1f}"
+        return f"{mean:{form}}"
     half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
-    return f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
+    return f"{mean:{form}} [{mean - half:{form}}, {mean + half:{form}}]"
 
 
 def report(scores: Path, size: int) -> Iterator[str]:

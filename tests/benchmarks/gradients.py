@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from blocks_or_depth import interval, rows
 from numpy.typing import NDArray
-from scipy.stats import spearmanr, t
+from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -74,14 +75,14 @@ def projected(encoder: Encoder, layer: int, train: Items, validation: Items) -> 
     for pair in pairs[0][:FIRST]:
         squares += gradient(pair)[1] ** 2 / FIRST
     scales = {"gradients": signs, "adam": signs / (squares.sqrt() + 1e-3 * squares.mean().sqrt())}
-    cosines, rows = list[float](), {way: list[Tensor]() for way in scales}
+    cosines, projections = list[float](), {way: list[Tensor]() for way in scales}
     for pair in [*pairs[0], *pairs[1]]:
         cosine, flat = gradient(pair)
         cosines.append(cosine)
         for way, scale in scales.items():
             row = (flat * scale).view(-1, WIDTH).sum(0)
-            rows[way].append(row / (row.norm() + 1e-9))  # of two equal texts it is 0
-    return np.array(cosines), {way: torch.stack(row) for way, row in rows.items()}
+            projections[way].append(row / (row.norm() + 1e-9))  # of two equal texts it is 0
+    return np.array(cosines), {way: torch.stack(each) for way, each in projections.items()}
 
 
 def estimates(encoder: Encoder, layer: int, train: Items, validation: Items) -> dict[str, float]:
@@ -90,8 +91,8 @@ def estimates(encoder: Encoder, layer: int, train: Items, validation: Items) -> 
     targets, n = np.concatenate([train.gold, validation.gold]).astype(np.float64), len(train)
     found = {"untrained": spearman(cosines, targets)}
     residual = torch.from_numpy(targets - cosines)[:n]
-    for way, rows in gradients.items():
-        kernel = (rows @ rows.T).double()
+    for way, projections in gradients.items():
+        kernel = (projections @ projections.T).double()
         values, vectors = torch.linalg.eigh(kernel[:n, :n])
         least = np.inf
         for ridge in RIDGES:
@@ -130,11 +131,6 @@ def measure(out: Path, entries: list[ZooEntry], task: Task, models: Path) -> Non
                 file.write(json.dumps(row | {"seconds": time.process_time() - began}) + "\n")
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
-    """Return what is in the file."""
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.is_file() else []
-
-
 def compared(entry: ZooEntry, found: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     """Return the rank correlation over layers, and the regret of the highest layer, of each way to predict."""
     test = np.array(entry.budgets["converged"].test)
@@ -150,15 +146,6 @@ def against(values: Array, truth: Array) -> tuple[float, float]:
     return spearman(values, truth) / 100, float(truth.max() - truth[values.argmax()])
 
 
-def interval(values: list[float]) -> str:
-    """Return a mean with its 95 % interval."""
-    mean = statistics.mean(values)
-    if len(values) < 3:
-        return f"{mean:.2f}"
-    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
-    return f"{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]"
-
-
 def report(entries: list[ZooEntry], found: list[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table."""
     by_model = {}
@@ -171,7 +158,7 @@ def report(entries: list[ZooEntry], found: list[dict[str, Any]]) -> Iterator[str
     for name, made in by_model.items():
         yield f"| {name} | {' | '.join(f'{rank:.2f}, {regret:.1f}' for rank, regret in made.values())} |"
     for number, what in enumerate(("mean rank correlation", "mean regret")):
-        means = (interval([made[way][number] for made in by_model.values()]) for way in ways)
+        means = (interval([made[way][number] for made in by_model.values()], ".2f") for way in ways)
         yield f"| {what} | {' | '.join(means)} |"
 
 
