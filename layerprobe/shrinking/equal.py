@@ -1,5 +1,6 @@
 """At equal size: the first blocks of an encoder, or others, after fine-tuning. Knows a model and a task."""
 
+import contextlib
 import math
 from dataclasses import dataclass
 from statistics import fmean
@@ -135,7 +136,9 @@ def equal_size(
 def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[str]]:
     """Return blocks of one number, the first ones first, and what chose them; raises as `equal_size` does."""
     checkpoint = resolve_checkpoint(model, items=task.readable)
-    n_blocks, name, asked = count_blocks(checkpoint.config), checkpoint.label, read_size(size)
+    n_blocks, name, asked = count_blocks(checkpoint.config), checkpoint.label, None
+    with contextlib.suppress(DataError):  # it names shares and speeds, which are no choice here
+        asked = read_size(size)
     given = tuple(each for each in asked if isinstance(each, int)) if isinstance(asked, tuple) else None
     count = asked if isinstance(asked, int) else len(given or ())
     if checkpoint.blocks is not None or not 1 <= count < n_blocks:

@@ -136,7 +136,7 @@ def test_it_shows_itself(result: EqualSize, tmp_path: Path) -> None:
     assert_shows_itself(result, tmp_path)
 
 
-@pytest.mark.parametrize("size", [0, 4, "50%", "2x", ()])
+@pytest.mark.parametrize("size", [0, 4, "50%", "2x", (), "found", 2.5, None])
 def test_sizes_without_others(folder: str, size: Any) -> None:
     with pytest.raises(DataError, match="expected 1 to 3 blocks of a whole model to compare, or which, got"):
         equal_size(folder, TASK, size, protocol=PROTOCOL)
