@@ -61,21 +61,17 @@ def equal_page(result: EqualSize) -> Page:
     """Return the page of the first blocks and others of the same number, fine-tuned alike."""
     first, title = result.candidates[0], metric_title(result.metric)
     base = fmean(first.scores)
-    figure = go.Figure()
+    figure, means = go.Figure(layout={"showlegend": False}), []
     for each in result.candidates:
-        name, mean = ", ".join(map(str, each.blocks)), fmean(each.scores)
+        blocks, chosen_by, mean = ", ".join(map(str, each.blocks)), ", ".join(each.chosen_by), fmean(each.scores)
+        means.append(f"blocks {blocks} ({chosen_by}) {mean:.1f}")
+        name = f"{blocks}<br>{chosen_by}"
         colour = CHOSEN if each is result.keep else MODEL
-        points = go.Scatter(
-            x=[name],
-            y=[mean],
-            name=", ".join(each.chosen_by),
-            mode="markers",
-            marker={"size": 9, "color": colour},
-        )
+        points = go.Scatter(x=[name], y=[mean], mode="markers", marker={"size": 9, "color": colour}, hoverinfo="y")
         if each.difference is not None:
             low, high = each.difference.interval
             points.error_y = bars([(mean, base + low, base + high)], colour)
-        seeds = go.Scatter(x=[name] * len(each.scores), y=each.scores, mode="markers", showlegend=False)
+        seeds = go.Scatter(x=[name] * len(each.scores), y=each.scores, mode="markers")
         figure.add_traces([points, seeds.update(marker={"size": 5, "color": FAINT}, hoverinfo="y")])
     figure.add_hline(y=base, line={"dash": "dot", "color": REFERENCE})
     figure.update_xaxes(title="Blocks kept", type="category")
@@ -84,7 +80,7 @@ def equal_page(result: EqualSize) -> Page:
         f"Small points are seeds. Bars are intervals of the difference from the first blocks, over items and seeds, "
         f"which all hold at once with {result.level:.0%}; where one leaves out the dotted line, the blocks differ."
     )
-    drawn = Figure("equal-size", styled(figure), result.summary, reading)
+    drawn = Figure("equal-size", styled(figure), f"Mean test {title} × 100: {'; '.join(means)}.", reading)
     name = f"{len(first.blocks)} blocks: the first, or others"
     return Page(
         title=name,
