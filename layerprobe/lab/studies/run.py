@@ -210,11 +210,6 @@ class _LabRun:
             return True
 
     def make(self, job: Job) -> None:
-        model, models = job[0], self.study.models
-        with labelled(f"model {models.index(model) + 1} of {len(models)}, {model.name}"):
-            self._make(job)
-
-    def _make(self, job: Job) -> None:
         (model, lab_task) = job
         task = self.tasks[lab_task]
         pretraining = self.pretrained(model)
@@ -226,28 +221,34 @@ class _LabRun:
         fingerprint = self.fingerprint(task, pretraining, twins)
         if self.stored(job, fingerprint) is not None:
             return
-        entry = zoo_entry(
-            Model.of(str(self.folder(model)), self.options),
-            {what: self.folder(other) for what, (other, _) in references.items()},
-            task,
-            self.study.budgets,
-            name=self.study.entry_name(*job),
-            family=model.family,
-            size=model.size,
-            seed=model.seed,
-            corpus=self.corpus.name,
-            seeds=self.study.finetuning_seeds,
-            scans=self.study.scans,
-        )
+        with self.labelled(model):
+            entry = zoo_entry(
+                Model.of(str(self.folder(model)), self.options),
+                {what: self.folder(other) for what, (other, _) in references.items()},
+                task,
+                self.study.budgets,
+                name=self.study.entry_name(*job),
+                family=model.family,
+                size=model.size,
+                seed=model.seed,
+                corpus=self.corpus.name,
+                seeds=self.study.finetuning_seeds,
+                scans=self.study.scans,
+            )
         made = LabEntry(fingerprint=fingerprint, model=model.name, pretraining=pretraining, entry=entry)
         write_kept(self.file(job), made, root=self.out)
         write_zoo(self.zoo([each.entry for each in self.all_stored()]), self.out / ZOO)
+
+    def labelled(self, model: LabModel) -> contextlib.AbstractContextManager[None]:
+        """Put a model's place and name before the names of tasks that are reported inside a `with` block."""
+        models = self.study.models
+        return labelled(f"model {models.index(model) + 1} of {len(models)}, {model.name}")
 
     def pretrained(self, model: LabModel) -> Pretraining:
         """Pretrain a model, or read what is there; another process that does so is waited for."""
         if model.name in self.failures:
             raise TrainingError(self.failures[model.name])
-        with self.lock(f"{model.name}-pretraining", wait=True):
+        with self.lock(f"{model.name}-pretraining", wait=True), self.labelled(model):
             try:
                 return pretrain(
                     self.folder(model),

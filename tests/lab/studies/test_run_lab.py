@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from layerprobe.context import settings
+from layerprobe.context import report, settings
 from layerprobe.embedded.pair import embedded_task
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files.serialisation import from_json
@@ -59,6 +59,25 @@ def test_sentences_answer_for_every_objective_and_budget(result: LabResult) -> N
     assert len(result.sentences) == 4
     assert result.sentences[0].startswith("rtd, gentle: ")
     assert "95% interval (2 pairs)." in result.sentences[0]
+
+
+def test_progress_names_the_model_that_is_pretrained(
+    result: LabResult, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is pretrained before its turn, as a reference of another."""
+    said, read = list[str](), module.pretrain
+
+    def pretrain(to: Path, *args: Any, **how: Any) -> Any:
+        report(to.name, 0, 1)
+        return read(to, *args, **how)
+
+    monkeypatch.setattr(module, "pretrain", pretrain)
+    with settings(progress=lambda task, done, total: said.append(task)):
+        run_lab(SMALL, folder, options=OPTIONS)
+    names = [model.name for model in SMALL.models]
+    assert set(said) == {
+        f"model {number} of {len(names)}, {name}: {name}" for number, name in enumerate(names, start=1)
+    }
 
 
 def test_a_second_time_nothing_is_made(result: LabResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
