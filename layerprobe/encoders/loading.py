@@ -38,7 +38,14 @@ from layerprobe.encoders.architecture import (
 )
 from layerprobe.encoders.batching import Prepared, collate
 from layerprobe.encoders.blocks import check_blocks, config_of_blocks, of_blocks
-from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
+from layerprobe.encoders.encoder import (
+    DEFAULT_MAX_LENGTH,
+    PROBE_TEXTS,
+    Encoder,
+    is_padding_invariant,
+    is_rewritten_by,
+    tokenize_for,
+)
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled, labelled
@@ -134,12 +141,14 @@ class Checkpoint:
 
     @property
     def settled(self) -> Settled:
-        """How it is loaded and run, in which the model says what the user does not: how to pool, and the prompts."""
+        """How it is loaded and run, in which the model says what the user does not: pooling, length and prompts."""
         if isinstance(self.options, Settled):
             return self.options
         recipe, options = self.recipe, self.options
         said: dict[str, Any] = {f.name: getattr(options, f.name) for f in fields(options)}
         said["pooling"] = recipe.pooling if options.pooling is None else options.pooling
+        fewer = recipe.max_length is not None and recipe.max_length < DEFAULT_MAX_LENGTH
+        said["max_length"] = recipe.max_length if fewer and options.max_length is None else options.max_length
         said["prompt"] = recipe.prompt if options.prompt is None else options.prompt
         configured = recipe.retrieval_prompts if options.prompt is None else None
         query, document = configured or (said["prompt"],) * 2
@@ -633,7 +642,7 @@ def _copy_loaded(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrained
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
-        torch.default_generator.manual_seed(checkpoint.random_init or 0)
+        torch.default_generator.manual_seed(int(checkpoint.random_init or 0))
         return empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
 
 

@@ -74,6 +74,8 @@ class Recipe:
 
     pooling: Pooling = "mean"
     """How token states become one embedding."""
+    max_length: int | None = None
+    """Tokens at which texts are cut."""
     prompt: str = ""
     """Put before every text."""
     prompts: dict[str, str] = field(default_factory=dict)
@@ -129,7 +131,7 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
         prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
         prompt = prompts.get(settings.get("default_prompt_name") or "", "")
         recipe = _recipe(source.kinds, _modes(said), said.get("include_prompt"), prompts, prompt)
-        return replace(recipe, source=source)
+        return replace(recipe, source=source, max_length=int(source.reading.get("max_seq_length") or 0) or None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"the sentence-transformers configuration of {name} cannot be read: "

@@ -46,11 +46,11 @@ def data_quality(
     )
     items = readable_as(texts)
     checkpoint = resolve_checkpoint(model, items=items)
-    options = checkpoint.options
     if checkpoint.modality == "image":
         return own
     texts = captions_of(texts)
-    limit = min(max_length or options.max_length or DEFAULT_MAX_LENGTH, checkpoint.tokenizer.model_max_length)
+    asked = max_length or checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
+    limit = min(asked, checkpoint.tokenizer.model_max_length)
     with model_errors(checkpoint.label, "tokenizing"):
         tokens = token_quality(checkpoint.tokenizer, texts, limit=limit, model=short_name(checkpoint.label))
     return replace(own, tokens=tokens)

@@ -17,7 +17,6 @@ from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
 from layerprobe.encoders.options import load
-from layerprobe.encoders.recipe import SentenceModel
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
@@ -257,9 +256,7 @@ class _Work:
         checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
         protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
         # the whole model, the smaller one and what is exported of it cut texts alike
-        source = checkpoint.recipe.source
-        own = source.reading.get("max_seq_length") if isinstance(source, SentenceModel) else None
-        length = checkpoint.settled.max_length or min(own or DEFAULT_MAX_LENGTH, DEFAULT_MAX_LENGTH)
+        length = checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
         protocol, checkpoint = replace(protocol, max_length=length), checkpoint.with_options(max_length=length)
         if count_blocks(checkpoint.config) < 2:
             raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")

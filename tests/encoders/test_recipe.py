@@ -1,5 +1,6 @@
 """How texts become embeddings where nobody says: by the model's own configuration, or by how it reads."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -206,6 +207,21 @@ def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:
     by_folder, by_user = (given(checkpoint, each).settled for each in (Options(), Options(pooling="mean", prompt="")))
     assert (by_folder.pooling, by_folder.prompt) == ("cls", "a ")
     assert (by_user.pooling, by_user.prompt) == ("mean", "")
+
+
+def test_texts_are_cut_where_the_folder_says(tmp_path: Path) -> None:
+    """As sentence-transformers cuts them, and as the model that is exported does; further on where the user says so."""
+    library = pytest.importorskip("sentence_transformers")
+    model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "mean")
+    (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6, "do_lower_case": False}))
+    text = "a b c d e f g h a b c d"
+    whole = library.SentenceTransformer(str(model), device="cpu")
+    store = Options(cache_dir=tmp_path / "store", device="cpu")
+    last = extract(given(model, store), [text]).layer(N_BLOCKS)[0]
+    np.testing.assert_allclose(last / np.linalg.norm(last), whole.encode(text), atol=1e-5)
+    np.testing.assert_allclose(last, extract(given(whole, store), [text]).layer(N_BLOCKS)[0], atol=1e-5)
+    further = extract(given(model, dataclasses.replace(store, max_length=14)), [text]).layer(N_BLOCKS)[0]
+    assert np.abs(further - last).max() > 1e-3
 
 
 def test_what_is_not_done_is_said(tmp_path: Path) -> None:
