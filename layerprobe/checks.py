@@ -3,7 +3,11 @@
 import importlib.util
 import typing
 from collections.abc import Collection, Iterable, Mapping
+from numbers import Real
 from operator import index
+from typing import Any
+
+from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, MissingPackageError
 from layerprobe.names import nearest
@@ -42,8 +46,23 @@ def check_level(level: float) -> None:
     Raises:
         DataError: If it does not.
     """
-    if not 0 < level < 1:
+    if not isinstance(level, Real) or not 0 < level < 1:
         raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
+
+
+def check_present(labels: NDArray[Any], *, name: str) -> None:
+    """Raise unless every row has a label: not None, NaN or what pandas has in their place.
+
+    Raises:
+        DataError: Naming the first row without one.
+    """
+    for row, label in enumerate(labels.tolist() if labels.dtype.kind in "Of" else ()):
+        try:
+            there = label is not None and bool(label == label)
+        except TypeError:  # what pandas' NA raises
+            there = False
+        if not there:
+            raise DataError(f"expected {name} for every row, got {label} in row {row}: give it one, or leave it out")
 
 
 EXTRAS = {

@@ -1,7 +1,7 @@
 """Embeddings of models -> their similarity, layer by layer."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
@@ -16,7 +16,7 @@ from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files.images import ImageItem, readable_as
 from layerprobe.files.serialisation import digest
 from layerprobe.similarity.cautions import cautions
-from layerprobe.similarity.checks import MIN_SAMPLES
+from layerprobe.similarity.checks import MIN_SAMPLES, as_array
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.estimates import Estimate, measure_layers
@@ -94,6 +94,7 @@ def compare(
         raise DataError("expected two models and texts, or the embeddings of two, got one of each: extract both")
     if texts is None:
         raise DataError("expected texts or a task to compare models on, as in compare(model, reference, texts)")
+    texts = tuple(texts) if isinstance(texts, Iterator) else texts
     models = [cast(ModelLike, model), cast(ModelLike, reference)]
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
     return compare_all(extract(first, texts), [extract(second, texts)], **how).comparisons[0]
@@ -111,7 +112,8 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
     if unused := how.keys() - {"measure", "intervals", "device"}:
         raise DataError(f"expected measure, intervals and device alone for arrays, got {sorted(unused)[0]}")
     measure, level = how.get("measure") or CKA(), current().level if how.get("intervals", True) else None
-    first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in (model, reference))
+    arrays = [as_array(each, name="the array") if hasattr(each, "shape") else each for each in (model, reference)]
+    first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in arrays)
     if not isinstance(measure, CKA):
         return measure_layers(first, second, measure, level=level).map
     device = str(resolve_device(how.get("device", "auto")))

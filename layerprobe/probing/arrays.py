@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.similarity.checks import check_finite, check_shape
+from layerprobe.similarity.checks import as_array, check_finite, check_shape
 
 Rows = slice | NDArray[np.intp]
 NUMBERS = 2**22
@@ -91,16 +91,26 @@ def as_layers(embeddings: object) -> tuple[Layer, ...]:
 
 def _matrix(name: str, array: Any) -> Layer:
     """Return one (n, features) array, without copying it."""
-    array = array if hasattr(array, "shape") and hasattr(array, "__getitem__") else np.asarray(array)
+    array = _rows_first(array)
+    if isinstance(array, np.ma.MaskedArray):
+        array = as_array(array, name=name)
     shape = tuple(array.shape)
     if len(shape) != 2 or shape[1] == 0:
         raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector a sample")
     return Layer(name=name, shape=shape, read=lambda rows: array[rows])
 
 
+def _rows_first(array: Any) -> Any:
+    """Return what `array[rows]` takes rows of: frames, whose columns that would be, as arrays."""
+    if hasattr(array, "to_numpy"):
+        return array.to_numpy()
+    return array if hasattr(array, "shape") and hasattr(array, "__getitem__") else np.asarray(array)
+
+
 def _of_array(array: Any, name: str) -> list[Layer]:
     if not hasattr(array, "shape"):
         raise DataError(f"expected embeddings as an array, a list of arrays or a file, got a {type(array).__name__}")
+    array = _rows_first(array)
     if len(array.shape) == 2:
         return [_matrix("layer 0", array)]
     if len(array.shape) != 3:
@@ -142,12 +152,18 @@ def _of_file(path: Path) -> list[Layer]:
     if path.suffix == ".npz":
         with _opened(path) as file:
             shapes = {name: file[name].shape for name in sorted(file.files, key=_natural)}
-        return _named(path, shapes, lambda name, rows: _unpacked(path, name)[rows])
+
+        @functools.lru_cache(maxsize=1)  # no row of an .npz can be read alone; the last layer is kept
+        def unpacked(name: str) -> NDArray[Any]:
+            array: NDArray[Any] = _opened(path)[name]
+            return array
+
+        return _named(path, shapes, lambda name, rows: unpacked(name)[rows])
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError, safe_open
 
         try:
-            tensors: Any = safe_open(path, framework="np")
+            tensors: Any = safe_open(path, framework="pt")
             shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in sorted(tensors.keys(), key=_natural)}
         except SafetensorError as error:
             raise DataError(f"{path} is no whole safetensors file: {error}") from error
@@ -160,13 +176,6 @@ def _opened(path: Path) -> Any:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise DataError(f"{path} is no whole array of numbers: {' '.join(str(error).split())[:120]}") from error
-
-
-@functools.lru_cache(maxsize=1)
-def _unpacked(path: Path, name: str) -> NDArray[Any]:
-    """Return an array of an .npz, of which no row can be read alone; the last one is kept."""
-    array: NDArray[Any] = _opened(path)[name]
-    return array
 
 
 def _named(path: Path, shapes: dict[str, tuple[int, ...]], read: Callable[[str, Any], NDArray[Any]]) -> list[Layer]:
@@ -199,14 +208,17 @@ def _named(path: Path, shapes: dict[str, tuple[int, ...]], read: Callable[[str, 
 
 def _sliced(tensor: Any, where: Any) -> NDArray[Any]:
     """Return rows of a tensor in a file, from the lowest to the highest that is wanted."""
+    import torch
+
     rows, *layer = where if isinstance(where, tuple) else (where,)
     if not isinstance(rows, slice):
         low = int(rows.min()) if len(rows) else 0
         part = slice(low, int(rows.max()) + 1 if len(rows) else 0)
         read: NDArray[Any] = _sliced(tensor, (part, *layer))[rows - low]
         return read
-    whole: NDArray[Any] = tensor[(rows, *layer)]
-    return whole
+    whole: torch.Tensor = tensor[(rows, *layer)]
+    numbers: NDArray[Any] = (whole.float() if whole.dtype == torch.bfloat16 else whole).numpy()
+    return numbers
 
 
 def _of_parquet(path: Path) -> list[Layer]:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from layerprobe.checks import check_choice
+from layerprobe.checks import check_choice, check_present
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.inputs import text_lines
 from layerprobe.metrics.links import Links
 from layerprobe.names import nearest, some
 from layerprobe.probing.values import ProbeSettings, TargetKind
+from layerprobe.similarity.checks import as_array
 from layerprobe.tasks.tables import read_table
 
 CLASSES = 20
@@ -132,7 +133,7 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
         values, found = _read(Path(given), column)
         kind = kind or found
     else:
-        values = np.asarray(given)
+        values = as_array(given, name="targets")  # type: ignore[arg-type]
     if values.size == 0:
         raise DataError("expected targets, got none")
     if kind in ("pairs", "queries"):
@@ -141,7 +142,11 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
         raise MisalignedSamplesError(
             f"expected a target for each of the {n:,} rows of embeddings, got {len(values):,}: give both in one order"
         )
-    if values.ndim == 2 and values.shape[1] == 1:
+    if values.dtype == object:
+        check_present(values[:, 0] if values.ndim == 2 else values, name="a target")
+    if kind == "labels" and values.ndim == 1:
+        values = values[:, None]
+    elif kind != "labels" and values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 2:
         if kind not in (None, "labels") or not np.isin(values, (0, 1)).all():
@@ -182,9 +187,10 @@ def as_groups(given: object, n: int) -> Folds | None:
         whole = Path(given).exists() or not path
         values, _ = _read(Path(given), None, "group") if whole else _read(Path(path), column)
     else:
-        values = np.asarray(given)
+        values = as_array(given, name="groups")  # type: ignore[arg-type]
     if values.ndim != 1 or len(values) != n:
         raise MisalignedSamplesError(f"expected a group for each of the {n:,} rows, got {values.shape}")
+    check_present(values, name="a group")
     numbers: Folds = np.unique(values, return_inverse=True)[1]
     return numbers
 

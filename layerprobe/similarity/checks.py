@@ -25,6 +25,13 @@ def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
         )
 
 
+def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
+    """Return what was given as an array; raise DataError if it has a mask, which would be lost."""
+    if np.ma.is_masked(X):
+        raise DataError(f"expected no masked values, got some in {name}: leave these rows out, everywhere alike")
+    return np.asarray(X)
+
+
 def finite_matrix(X: ArrayLike, *, name: str) -> Array:
     """Return a (n, d) layer in float64.
 
@@ -32,7 +39,7 @@ def finite_matrix(X: ArrayLike, *, name: str) -> Array:
         DataError: If it is no matrix of real numbers.
         DegenerateLayerError: If a value is NaN or infinite.
     """
-    array = np.asarray(X)
+    array = as_array(X, name=name)
     check_shape(array.shape, array.dtype, name=name)
     matrix = array.astype(np.float64)
     check_finite([matrix], name=name)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
-from layerprobe.similarity.checks import Array
+from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
 from layerprobe.similarity.engine.sums import cka_values, influence, norm_influence, pair_variance
@@ -139,6 +139,7 @@ def cka_interval(
         raise DataError(
             f"expected the debiased estimator for an interval, got {measure.title}: biased values have none"
         )
+    check_level(level)
     estimate = _estimate(X, Y, measure, level=level, clusters=clusters)
     value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
     lower, upper = interval(value, error, level=level)
@@ -203,7 +204,7 @@ def _estimate(
 ) -> CKAEstimate:
     # With a level whether it is requested or not: sums by sample are added up in another order, and two functions would
     # differ in the last digits.
-    layers: list[NamedLayers] = [[("X", np.asarray(X))], [("Y", np.asarray(Y))]]
+    layers: list[NamedLayers] = [[("X", as_array(X, name="X"))], [("Y", as_array(Y, name="Y"))]]
     (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, clusters=clusters)
     return estimate
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL, check_level, check_present
 from layerprobe.errors import DataError
-from layerprobe.similarity.checks import Array, check_same_samples
+from layerprobe.similarity.checks import Array, as_array, check_same_samples
 from layerprobe.similarity.values import CurveUncertainty, Difference, as_matrix
 
 DRAWS = 20_000
@@ -318,8 +318,9 @@ def difference_label(here: tuple[int, int], there: tuple[int, int]) -> str:
 
 def cluster_numbers(clusters: ArrayLike, n: int) -> NDArray[np.intp]:
     """Return the number of each sample's cluster, counted from 0; raise DataError unless all n have a label."""
-    labels = np.asarray(clusters)
+    labels = as_array(clusters, name="clusters")
     if labels.shape != (n,):
         raise DataError(f"expected a cluster for each of {n} samples, got an array of shape {labels.shape}")
+    check_present(labels, name="a cluster")
     numbers: NDArray[np.intp] = np.unique(labels, return_inverse=True)[1]
     return numbers

@@ -5,17 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_torch
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.probing.arrays import as_layers
 
 RNG = np.random.default_rng(0)
 E = RNG.standard_normal((23, 12, 5)).astype(np.float32)
+
+
+def test_frames_are_rows(tmp_path: Path) -> None:
+    """`frame[rows]` would be columns."""
+    rows = np.array([3, 0, 7])
+    for given in (pd.DataFrame(E[:, 0]), [pd.DataFrame(E[:, 0])]):
+        (layer,) = as_layers(given)
+        np.testing.assert_array_equal(layer.rows(rows), E[rows, 0])
+
+
+def test_a_file_that_was_written_again_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "e.npz"
+    for values in (E[:, 0], E[:, 1]):
+        np.savez(path, layer=values)
+        (layer,) = as_layers(path)
+        np.testing.assert_array_equal(layer.rows(slice(0, 23)), values)
+
+
+def test_masked_rows_are_not_read() -> None:
+    masked = np.ma.masked_array(E[:, 0].copy(), mask=np.repeat(np.arange(23)[:, None] == 3, 5, axis=1))
+    with pytest.raises(DataError, match="no masked values, got some in layer 0"):
+        as_layers(masked)
+
+
+def test_bfloat16_is_read(tmp_path: Path) -> None:
+    save_torch({"e": torch.tensor(E[:, 0]).bfloat16()}, tmp_path / "e.safetensors")
+    (layer,) = as_layers(tmp_path / "e.safetensors")
+    np.testing.assert_allclose(layer.rows(slice(0, 23)), E[:, 0], rtol=2**-8)
 
 
 def write(folder: Path, kind: str) -> Path:

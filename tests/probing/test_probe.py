@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -216,6 +217,12 @@ def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.M
         (np.array([[0, 1, 0.0]]), {"kind": "queries"}, "gains above 0, got 0"),
         (np.array([[0, 1], [1, 2]]), {"kind": "queries"}, "documents that are no queries"),
         (["x"] * N, {"kind": "scores"}, "expected scores as numbers, got 'x'"),
+        ([*"ab" * (N // 2 - 1), "a", None], {}, "a target for every row, got None in row 239"),
+        (pd.Series(["a", "b"] * (N // 2)).mask(np.arange(N) == 5), {}, "a target for every row, got nan in row 5"),
+        (pd.array(["a", pd.NA] * (N // 2), "string"), {}, "a target for every row, got <NA> in row 1"),
+        (np.arange(N) % 3, {"kind": "labels"}, r"a matrix of 0 and 1, a column a label, got \(240, 1\)"),
+        (np.ma.masked_less(np.arange(N) / 2, 3), {}, "no masked values, got some in targets"),
+        (TARGETS["scores"], {"groups": [None, *range(N - 1)]}, "a group for every row, got None in row 0"),
         (np.zeros(N), {"kind": "ranks"}, "kind is 'ranks', expected one of 'scores'"),
         (TARGETS["scores"], {"groups": np.zeros(N)}, "at least as many groups as folds, got 1 for 5"),
         (TARGETS["scores"], {"groups": np.zeros(3)}, "a group for each of the 240 rows"),
@@ -225,6 +232,13 @@ def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.M
 def test_what_is_no_target_is_one_line(targets: Any, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
         probe(EMBEDDINGS, targets, **settings)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_one_label_is_a_label(axes: int) -> None:
+    label = (SIGNAL[:, 0] > 1).astype(int)
+    given = as_targets(label if axes == 1 else label[:, None], N, kind="labels")
+    assert (given.kind, given.values.tolist()) == ("labels", label[:, None].tolist())
 
 
 def test_targets_of_another_number_are_misaligned() -> None:
