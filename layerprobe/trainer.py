@@ -8,8 +8,10 @@ import contextlib
 import copy
 import logging
 import math
+import re
 from collections.abc import Iterator
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -105,11 +107,13 @@ class LayerEvaluator(BaseEvaluator):
             raise DataError(f"expected the validation or the test split, as a probe is fitted on train, got {split}")
         if readable_as(self.task.split(self.split).texts) != "text":
             raise DataError("expected a task of texts, got one of images")
-        if truncate_dim is not None and (type(truncate_dim) is not int or truncate_dim < 1):
+        whole = isinstance(truncate_dim, Integral) and not isinstance(truncate_dim, bool)
+        if truncate_dim is not None and (not whole or truncate_dim < 1):
             raise DataError(f"expected truncate_dim as a whole number from 1, got {truncate_dim!r}")
         self.name, self.batch_size, self.heads, self.truncate_dim = name, batch_size, heads, truncate_dim
         self.primary = primary if isinstance(primary, str) else one_layer(primary)
-        self.write_csv, self.csv_file = write_csv, f"layer_evaluation{'_' * bool(name)}{name}_results.csv"
+        in_file = re.sub(r"[\\/:]+", "-", name)  # names of the Hub have a slash
+        self.write_csv, self.csv_file = write_csv, f"layer_evaluation{'_' * bool(name)}{in_file}_results.csv"
         self._links = links_of(self.task.split(self.split))
         self._known: tuple[Any, Stack] | None = None
         self._warned: set[int] = set()

@@ -531,12 +531,17 @@ def test_a_file_of_other_columns_is_left_alone(
         ({"primary": 1.0}, "expected layers as whole numbers"),
         ({"heads": "all"}, "heads is 'all', expected one of 'last', 'every'"),
         ({"truncate_dim": 0}, "expected truncate_dim as a whole number from 1, got 0"),
+        ({"truncate_dim": True}, "expected truncate_dim as a whole number from 1, got True"),
         ({"truncate_dim": "8"}, "expected truncate_dim as a whole number from 1, got '8'"),
     ],
 )
 def test_wrong_options(options: Any, words: str, task: Task) -> None:
     with pytest.raises(DataError, match=words):
         LayerEvaluator(task, **options)
+
+
+def test_a_name_of_the_hub_names_a_file(task: Task) -> None:
+    assert LayerEvaluator(task, name="mteb/stsb").csv_file == "layer_evaluation_mteb-stsb_results.csv"
 
 
 def test_wrong_tasks(tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ import csv
 import io
 import shutil
 from pathlib import Path
+from typing import Literal
 
+from layerprobe.checks import check_choice
 from layerprobe.embedded.language import Language
+from layerprobe.errors import DataError
 from layerprobe.files.atomic import replace_file
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Examples, Task
@@ -27,13 +30,23 @@ DEMO_PROTOCOL = Protocol(learning_rate=3e-4, epochs=1, batch_size=16)
 N_BLOCKS = 8
 
 
+Objective = Literal["mlm", "rtd"]
+
+
 def embedded_model(objective: str) -> Path:
-    """Return the folder of the shipped encoder that was pretrained by `objective`: mlm or rtd."""
+    """Return the folder of the shipped encoder that was pretrained by `objective`: mlm or rtd; DataError for others."""
+    check_choice(objective, Objective, name="objective")
     return Path(__file__).parent / "weights" / objective
 
 
 def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1], test: int = TASK_SIZES[2]) -> Task:
-    """Return sentence pairs of the synthetic language whose gold similarity is that of the scenes told."""
+    """Return sentence pairs of the synthetic language whose gold similarity is that of the scenes told.
+
+    Raises:
+        DataError: If a split would be empty.
+    """
+    if min(train, validation, test) < 1:
+        raise DataError(f"expected at least one pair a split, got {train}, {validation} and {test}")
     language = Language(seed=LANGUAGE_SEED)
 
     def split(n: int, seed: int) -> Examples:

@@ -1,5 +1,6 @@
 """Models that somebody has loaded: their parts, what their numbers depend on, and copies. Knows no files."""
 
+import copy
 import hashlib
 import json
 from typing import Any, Protocol, TypeGuard
@@ -63,7 +64,8 @@ def content_digest(model: PreTrainedModel) -> str:
     config = {name: value for name, value in model.config.to_dict().items() if name not in _UNSAID}
     total = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     with torch.device("meta"):
-        used = empty_model(model.config, trust_remote_code=has_own_code(model.config)).state_dict().keys()
+        its_own = has_own_code(model.config)
+        used = empty_model(copy.deepcopy(model.config), trust_remote_code=its_own).state_dict().keys()
     for name, weight in sorted(model.state_dict().items()):
         if name not in used:
             continue
@@ -83,10 +85,13 @@ def has_own_code(config: PreTrainedConfig) -> bool:
 def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:
     """Return the bare encoder of `config` in float32 with the weights of a loaded model, which stays as it is.
 
+    What hooks of the loaded model do to its states is not done.
+
     Raises:
-        ModelError: If these are not all there.
+        ModelError: If these are not all there, or a module is of another class than the configuration says.
     """
-    fresh = empty_model(config, trust_remote_code=trust_remote_code)
+    with torch.random.fork_rng(devices=[]):  # weights that are drawn, and then replaced
+        fresh = empty_model(config, trust_remote_code=trust_remote_code)
     try:
         missing = fresh.load_state_dict(model.state_dict(), strict=False).missing_keys
     except RuntimeError as error:
@@ -96,6 +101,13 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
             f"the loaded model {name} lacks {len(lacking)} of its weights (such as {', '.join(lacking[:3])}): expected "
             "a whole encoder without adapters; merge them, or save it and give the folder"
         )
+    own = {path: type(module).__name__ for path, module in model.named_modules()}
+    for path, module in fresh.named_modules():
+        if path and own.get(path, type(module).__name__) != type(module).__name__:
+            raise ModelError(
+                f"the loaded model {name} has a {own[path]} as {path}, expected the {type(module).__name__} that its "
+                "configuration says: change the configuration, not the module"
+            )
     return fresh
 
 

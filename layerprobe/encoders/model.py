@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.encoders.values import Pooling, check_attn
 from layerprobe.errors import DataError, ModelError
@@ -80,7 +82,8 @@ class Options:
     """mean, cls, max or last: how token states become one embedding. By default as a configuration of
     sentence-transformers next to the model says; else last for a model that reads from left to right, and mean."""
     max_length: int | None = None
-    """Tokens a text at most; the model's own limit, at most 512, by default."""
+    """Tokens a text at most; by default as a configuration of sentence-transformers next to the model says, else the
+    model's own limit; at most 512."""
     prompt: str | None = None
     """Put before every text; by default that of a configuration of sentence-transformers next to the model, else
     none."""
@@ -157,13 +160,13 @@ class Model(Options, ModelSpec):
         if isinstance(self.name, str | os.PathLike):
             ModelSpec.__post_init__(self)
         elif taken := [
-            name for name in ("revision", "random_init", "display_name", "end_token") if getattr(self, name)
+            name for name in ("revision", "random_init", "display_name", "end_token") if getattr(self, name) is not None
         ]:
             raise ModelError(
                 f"expected no {taken[0]} for a model that is given loaded, got {getattr(self, taken[0])!r}"
             )
         if self.blocks is not None:
-            object.__setattr__(self, "blocks", tuple(self.blocks))
+            object.__setattr__(self, "blocks", tuple(np.asarray(self.blocks).tolist()))
         Options.__post_init__(self)
 
     @classmethod

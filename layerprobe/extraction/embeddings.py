@@ -155,8 +155,9 @@ class Read(NamedTuple):
         fewer = (_taken(self.texts, order[:before]),) if before else ()
         if n >= len(self.texts):
             return self._replace(known=fewer)
-        bare = self.bare if self.bare is self.texts else _taken(self.bare, order[:n])
-        return self._replace(texts=_taken(self.texts, order[:n]), bare=bare, known=(self.texts, *fewer))
+        texts = _taken(self.texts, order[:n])
+        bare = texts if self.bare is self.texts else _taken(self.bare, order[:n])
+        return self._replace(texts=texts, bare=bare, known=(self.texts, *fewer))
 
 
 def extract(
@@ -416,6 +417,8 @@ def texts_in(data: Any) -> Any:
         return texts_in(data[names[0]])
     if not isinstance(data, Iterable):
         raise DataError(f"expected a list of texts, got {data!r}")
+    if isinstance(data, Iterator):
+        return tuple(data)
     return data.to_pylist() if hasattr(data, "to_pylist") else data
 
 

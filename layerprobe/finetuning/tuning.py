@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from layerprobe.checks import Seeds, as_layers, check_seeds, settings_or_default
+from layerprobe.checks import Seeds, as_layers, check_choice, check_seeds, settings_or_default
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
@@ -87,6 +87,7 @@ def scan(
         LayerProbeError: As `finetune`.
     """
     task = checked_task(task)
+    check_choice(weighting, Weighting, name="weighting")
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     options = checkpoint.options
     machines = workers_of(options, Store(options.cache_dir).root, count=workers, ray=ray)

@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from statistics import fmean
 from typing import Literal
 
@@ -82,7 +83,7 @@ class ShrinkSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.within, int | float) or not 0 < self.within < math.inf:
             raise DataError(f"expected points above 0 that the smaller model may be worse by, got {self.within!r}")
-        if self.dimensions is not None and not isinstance(self.dimensions, int):
+        if self.dimensions is not None and not isinstance(self.dimensions, Integral):
             raise DataError(f"expected a number of dimensions to keep, got {self.dimensions!r}")
 
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
+from layerprobe.checks import LEVEL, Seeds, as_layers, check_level, check_seeds
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
@@ -113,7 +113,7 @@ def confirm(
     runs = finetune(
         checkpoint,
         task,
-        sorted({*layers, *layers_to_confirm(claim, n_blocks)}),
+        sorted({*as_layers(layers), *layers_to_confirm(claim, n_blocks)}),
         seeds=seeds,
         protocol=protocol,
         enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",

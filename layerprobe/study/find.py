@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import replace
+from numbers import Integral
 from statistics import median
 from typing import Any, TypedDict, Unpack, overload
 
@@ -159,6 +160,8 @@ def find(
     task = checked_task(task)
     check_keywords(rare, RareSettings.__annotations__, function="find")
     seeds = check_count(seeds)
+    if against_last < 0:
+        raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last}")
     settings = SearchSettings(
         tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
     )
@@ -193,7 +196,7 @@ def jobs_at_a_time(jobs: int | None, checkpoint: Checkpoint) -> int:
     given loaded stays in this process.
     """
     if jobs is not None:
-        if not isinstance(jobs, int) or jobs < 1:
+        if not isinstance(jobs, Integral) or jobs < 1:
             raise DataError(f"expected how many runs are made at a time, such as 2, got {jobs!r}")
         return jobs
     if checkpoint.loaded is not None:

@@ -7,8 +7,10 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Literal
 
+from layerprobe.checks import check_choice
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.in_memory import is_loaded
@@ -89,6 +91,7 @@ def predict(
         LayerProbeError: If the model cannot be loaded, or its layers not be compared.
     """
     task, data = (data, data) if isinstance(data, Task) else (None, texts_in(data))
+    check_choice(split, TextSplit, name="split")
     items = data.split(split) if isinstance(data, Task) else distinct_texts(data)
     texts = items.texts if isinstance(items, Items) else items
     references = as_models(reference)
@@ -148,7 +151,7 @@ def numbers_of_texts(rule: str, requested: NumberOfTexts, there: int) -> tuple[i
         return (there,)
     if requested is None:
         return (*itertools.takewhile(lambda n: n < there, (FEW_TEXTS * 2**i for i in itertools.count())), there)
-    if not isinstance(requested, int) or requested < MIN_SAMPLES:
+    if not isinstance(requested, Integral) or requested < MIN_SAMPLES:
         raise DataError(f"expected a number of texts, {MIN_SAMPLES} or more, or 'all', got {requested!r}")
     return (min(requested, there),)
 

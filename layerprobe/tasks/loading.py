@@ -131,6 +131,8 @@ def load_task(
         **rare,
     )
     check_ratios(given.split_ratios)
+    if len(given.split_ratios) != len(SPLITS):
+        raise TaskError(f"expected a ratio for each of {', '.join(SPLITS)}, got {len(given.split_ratios)}")
     kind = kind or _recognised(source)
     if (given.query_prompt or given.document_prompt) and (kind is None or not KINDS[kind].prompts):
         kinds = ", ".join(name for name, each in KINDS.usable().items() if each.prompts)

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any, TypeVar
 
 from layerprobe.errors import DataError, TaskError
@@ -33,7 +34,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, ...]], ratios: Sequence[float], *,
     for i, pair in enumerate(pairs):
         groups.setdefault(frozenset(map(plain, pair)), []).append(i)
     shuffled = list(groups.values())
-    random.Random(seed).shuffle(shuffled)
+    random.Random(index(seed)).shuffle(shuffled)
     splits: list[list[int]] = [[] for _ in ratios]
     sizes = [round(len(pairs) * ratio / sum(ratios)) for ratio in ratios]
     split = 0

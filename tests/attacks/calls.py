@@ -48,6 +48,9 @@ class Made:
         """A model and its tokenizer in memory."""
         return AutoModel.from_pretrained(self.r), AutoTokenizer.from_pretrained(self.r)
 
+    texts = cached_property(lambda self: list(dict.fromkeys(self.task.train.texts)))
+    frame = cached_property(lambda self: pd.DataFrame(np.random.default_rng(0).normal(size=(12, 3))))
+    masked = cached_property(lambda self: np.ma.masked_less(self.frame.to_numpy(), 0))
     task = cached_property(lambda self: toy_task(train=32, validation=16, test=16))
     other = cached_property(lambda self: dataclasses.replace(self.labels, name="labels"))
     labels = cached_property(lambda self: toy_task_of("classification", train=32))
@@ -74,6 +77,22 @@ class Made:
 Call = Callable[[Made], Any]
 
 RIGHT: dict[str, Call] = {
+    "predict(texts from a generator)": lambda x: lp.predict(x.m, (text for text in x.task.train.texts)).sentence,
+    "compare(texts from a generator)": lambda x: lp.compare(x.m, x.r, (text for text in TEXTS)).summary,
+    "predict(documents of some of the texts)": lambda x: lp.predict(
+        x.m, x.texts, n_texts=16, documents={text: i // 3 for i, text in enumerate(x.texts)}
+    ),
+    "compare(frames)": lambda x: lp.compare(x.frame, x.frame),
+    "finetune(NumPy's numbers)": lambda x: lp.finetune(
+        x.m, x.task, np.array([1]), seeds=1, protocol=lp.Protocol(epochs=np.int64(1), batch_size=np.int64(16))
+    ),
+    "extract(NumPy's numbers)": lambda x: lp.extract(
+        lp.Model(x.r, max_length=np.int64(9), random_init=np.int64(3), blocks=np.array([1, 2])), TEXTS
+    ),
+    "predict(NumPy's numbers)": lambda x: lp.predict(x.m, x.task, n_texts=np.int64(16)),
+    "load_task(NumPy's seed)": lambda x: lp.load_task(
+        pd.concat([x.pairs.assign(first=x.pairs["first"] + f" {i}") for i in range(8)]), seed=np.int64(4)
+    ),
     "extract(model, texts)": lambda x: lp.extract(x.m, TEXTS),
     "extract(model, task)": lambda x: lp.extract(x.m, x.task),
     "extract(model, one column)": lambda x: lp.extract(x.m, x.pairs[["first"]]),
@@ -146,6 +165,19 @@ def _at_level(x: Made) -> str:
 
 
 WRONG: dict[str, tuple[Call, str]] = {
+    "compare(masked arrays)": (lambda x: lp.compare(x.masked, x.masked), "no masked values, got some in the array"),
+    "linear_cka(masked array)": (lambda x: lp.linear_cka(x.masked, x.masked), "no masked values, got some in X"),
+    "cka_interval(no level)": (lambda x: lp.cka_interval(x.frame, x.frame, level=None), "a confidence level between"),
+    "cka_interval(missing documents)": (
+        lambda x: lp.cka_interval(x.frame, x.frame, clusters=[None, *range(11)]),
+        "a cluster for every row, got None in row 0",
+    ),
+    "predict(split)": (lambda x: lp.predict(x.m, x.task, split="tset"), "split is 'tset', expected one of"),
+    "scan(weighting)": (lambda x: lp.scan(x.m, x.task, weighting="equall"), "weighting is 'equall', expected one of"),
+    "find(against_last)": (lambda x: lp.find(x.m, x.task, against_last=-1), "0 or more, got -1"),
+    "load_task(two ratios)": (lambda x: lp.load_task(x.pairs, split_ratios=(0.8, 0.2)), "a ratio for each of train"),
+    "embedded_model(objective)": (lambda x: lp.embedded_model("foo"), "objective is 'foo', expected one of"),
+    "embedded_task(no pairs)": (lambda x: lp.embedded_task(train=0), "at least one pair a split, got 0, 500 and 1000"),
     "extract(model, frame)": (lambda x: lp.extract(x.m, x.pairs), "columns first, second, score"),
     "predict(model, frame)": (lambda x: lp.predict(x.m, x.pairs), "columns first, second, score"),
     "extract(model, one text)": (lambda x: lp.extract(x.m, "a b"), "list of texts, got the single text"),

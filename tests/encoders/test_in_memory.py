@@ -43,6 +43,27 @@ def test_as_from_its_folder(folder: Path, tmp_path: Path) -> None:
     assert all(torch.equal(before[name], weight) for name, weight in model[0].state_dict().items())
 
 
+def test_it_changes_neither_configuration_nor_random_numbers(folder: Path, tmp_path: Path) -> None:
+    model, tokenizer = AutoModel.from_pretrained(folder, dtype=torch.float16), AutoTokenizer.from_pretrained(folder)
+    before, state = model.config.to_dict(), torch.get_rng_state()
+    layers((model, tokenizer), tmp_path)
+    assert model.config.to_dict() == before
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_another_module_than_the_configuration_says_is_one_line(tmp_path: Path) -> None:
+    model, tokenizer = loaded(Path(save_tiny("bert", tmp_path / "model")))
+    model.encoder.layer[0].intermediate.intermediate_act_fn = torch.nn.ReLU()
+    with pytest.raises(ModelError, match=r"has a ReLU as encoder.layer.0.* expected the GELUActivation"):
+        layers((model, tokenizer), tmp_path)
+
+
+@pytest.mark.parametrize("option", [{"random_init": 0}, {"end_token": False}])
+def test_what_a_loaded_model_cannot_be_is_one_line(option: dict[str, object]) -> None:
+    with pytest.raises(ModelError, match=f"expected no {next(iter(option))} for a model that is given loaded"):
+        lp.Model((None, None), **option)  # type: ignore[arg-type]
+
+
 def test_what_is_kept_is_found_again_by_content(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = layers(loaded(folder), tmp_path)
     changed = loaded(folder)
