@@ -112,7 +112,8 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
     if unused := how.keys() - {"measure", "intervals", "device"}:
         raise DataError(f"expected measure, intervals and device alone for arrays, got {sorted(unused)[0]}")
     measure, level = how.get("measure") or CKA(), current().level if how.get("intervals", True) else None
-    arrays = [as_array(each, name="the array") if hasattr(each, "shape") else each for each in (model, reference)]
+    given = (model, reference)
+    arrays: list[Any] = [as_array(each, name="the array") if hasattr(each, "shape") else each for each in given]
     first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in arrays)
     if not isinstance(measure, CKA):
         return measure_layers(first, second, measure, level=level).map
