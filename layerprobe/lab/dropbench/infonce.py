@@ -33,7 +33,7 @@ def worth_of_infonce(zoo: Zoo, fitted_to: FittedTo) -> InfonceWorth:
     """
     choices = list(product(map(float, SLOPES), map(float, DEVIATIONS)))
     curves = [(entry, entry.budgets[budget]) for entry in zoo.entries for budget in fitted_to.budgets]
-    likelihoods = np.sum([log_likelihoods(_evidence(*curve), choices) for curve in curves], axis=0)
+    likelihoods = np.sum([log_likelihoods(evidence(*curve), choices) for curve in curves], axis=0)
     best = int(likelihoods.argmax())
     slope, slope_sd = choices[best]
     gain = float(likelihoods[best] - likelihoods[choices.index((0.0, 0.0))])
@@ -66,7 +66,7 @@ def log_likelihoods(evidence: Evidence, choices: list[tuple[float, float]]) -> A
     return np.array([log_likelihood(*choice) for choice in choices])
 
 
-def _evidence(entry: ZooEntry, tuned: TunedLayers) -> Evidence:
+def evidence(entry: ZooEntry, tuned: TunedLayers) -> Evidence:
     """Return the test scores of a model's runs, as a search would have them."""
     return Evidence(
         n_blocks=entry.n_blocks,
