@@ -754,14 +754,14 @@ def test_the_best_layer_is_the_earlier_one_of_equals() -> None:
 
 
 BAD_PROTOCOLS: list[tuple[dict[str, Any], str]] = [
-    ({"learning_rate": 0.0}, "a learning rate above 0"),
-    ({"learning_rate": math.nan}, "a learning rate above 0"),
-    ({"learning_rate": math.inf}, "a learning rate above 0"),
-    ({"weight_decay": -0.1}, "a weight decay of 0 or more"),
+    ({"learning_rate": 0.0}, "a finite learning rate above 0"),
+    ({"learning_rate": math.nan}, "a finite learning rate above 0"),
+    ({"learning_rate": math.inf}, "a finite learning rate above 0"),
+    ({"weight_decay": -0.1}, "a finite weight decay of 0 or more"),
     ({"epochs": 0}, "at least one epoch"),
     ({"batch_size": 0}, "at least one example a batch"),
     ({"warmup": 1.5}, "a warm-up from 0 to 1"),
-    ({"max_grad_norm": 0.0}, "a gradient norm above 0"),
+    ({"max_grad_norm": 0.0}, "a finite gradient norm above 0"),
     ({"max_length": 1}, "room for at least two tokens"),
     ({"pooling": "median"}, "pooling by one of"),
 ]

@@ -112,7 +112,18 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     typer.Option(help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
 ]
-FailBelow = Annotated[float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.")]
+
+
+def finite(value: float | None) -> float | None:
+    """Return a threshold; refuse NaN, below which nothing is, and infinity."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a finite number, got {value:g}")
+    return value
+
+
+FailBelow = Annotated[
+    float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.", callback=finite)
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
 ]

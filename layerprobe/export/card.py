@@ -366,11 +366,14 @@ def _evidence(study: Study, layer: int) -> str:
     before = [study.prediction.sentence]
     if finding is not None:
         before = [f"{finding.kept} {finding.certainty}", proof_sentence(finding), expectation_sentence(study)]
+    other_layer = finding is not None and finding.answer.best_layer != layer
+    if finding is not None and other_layer:
+        before.insert(0, f"Layer {layer} was asked for; the study keeps layer {finding.answer.best_layer}.")
     columns = _evidence_columns(study, layer)
     rows = ((str(number), *cells) for number, cells in enumerate(zip(*columns.values(), strict=True)))
     return "\n\n".join(
         (
-            "## Why this layer",
+            "## What the study says" if other_layer else "## Why this layer",
             *map(escaped, before),
             f"Similarity with {other} on {study.provenance.n_texts:,} texts of "
             f"{escaped(shown_name(study.provenance.task))}, {comparison.pooling} pooling:",

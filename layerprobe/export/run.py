@@ -107,7 +107,9 @@ def export_model(
         if dense is not None:
             raise DataError("expected the directory of a run with a map to fewer dimensions, got a model")
         if layer is None:
-            raise DataError("expected a layer to truncate at, 0 for the embeddings alone")
+            raise DataError(
+                f"expected a layer to truncate at, 0 for the embeddings alone, or a run's folder, got {model}"
+            )
         checkpoint = _resolved(model, out)
         check_target(out, overwrite=free, source=source)
         encoder = load(checkpoint)

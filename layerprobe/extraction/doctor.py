@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from layerprobe.encoders.backends.choice import USUAL_TEXTS, survey
@@ -137,7 +138,7 @@ def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Che
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
     wrong = [layer for layer, error in errors.items() if not error <= TRUNCATION_TOLERANCE]  # NaN is wrong, too
-    worst = f"largest relative difference {max(errors.values()):.1e}"
+    worst = f"largest relative difference {np.max([*errors.values()]):.1e}"  # NaN where there is one
     finding = f"truncated models equal the hidden states at every layer ({worst})"
     if wrong:
         differ = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"

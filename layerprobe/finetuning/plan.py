@@ -70,8 +70,8 @@ class TuningPlan:
         return (
             f"Fine-tuning {short_name(self.model)} ({self.n_blocks} blocks) takes at most about "
             f"{duration(self.seconds)} on {self.computed_on}, {share:.0%} of a full sweep (every layer with "
-            f"{self.seeds} seeds, about {duration(self.sweep_seconds)}). Each run is {epochs} of {train:,} examples "
-            f"({validation:,} for validation, {test:,} for the test)."
+            f"{self.seeds} seed{'s' * (self.seeds != 1)}, about {duration(self.sweep_seconds)}). "
+            f"Each run is {epochs} of {train:,} examples ({validation:,} for validation, {test:,} for the test)."
         )
 
 

@@ -47,6 +47,8 @@ def differing(
 
     check_level(level)
     scores, psi = np.asarray(values, dtype=np.float64), np.atleast_2d(np.asarray(influences, dtype=np.float64))
+    order = np.lexsort((psi[:, 0], scores))  # draws are those of a score wherever it stands
+    scores, psi = scores[order], psi[order]
     covariance, n = item_covariance(psi, links), psi.shape[1]
     own = np.diag(covariance)
     variances = own[:, None] + own - 2 * covariance
@@ -64,8 +66,9 @@ def differing(
         np.quantile(largest, level), stats.t.isf((1 - level) / 2, freedom)
     )  # of one pair where errors are least
     apart = np.abs(scores[:, None] - scores)
+    places = np.argsort(order)
     result: NDArray[np.bool_] = apart > width * np.sqrt(errors**2 + apart**2 / (freedom + 1))
-    return result
+    return result[np.ix_(places, places)]
 
 
 def compact_letters(different: ArrayLike, values: Sequence[float]) -> tuple[str, ...]:

@@ -102,7 +102,8 @@ def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
 
 def spent_sentence(answer: SearchAnswer, *, proof: int = 0, seconds: float = 0.0) -> str:
     """Return what was spent, how much of it on a comparison with the last layer, and why no more was."""
-    spent = f"{answer.share:.1%} of a full sweep (every layer with {answer.settings.seeds} seeds)"
+    n = answer.settings.seeds
+    spent = f"{answer.share:.1%} of a full sweep (every layer with {n} seed{'s' * (n != 1)})"
     if proof:
         spent += f", {part(proof / answer.spent)} of it to compare with the last layer"
     if seconds:

@@ -73,7 +73,8 @@ class EqualSize(Shown):
             how = "better than" if low > 0 else "worse than" if high < 0 else "statistically tied with"
             points = f"{value:+.1f} points of {metric_title(self.metric)} ({low:+.1f} to {high:+.1f})"
             said.append(f"{_named(each)} {how} the first {len(first.blocks)}: {points}.")
-        return " ".join([*said, f"{_named(self.keep)} the ones to keep."])
+        choices = "block" if len(first.blocks) == 1 else f"{len(first.blocks)} blocks"
+        return " ".join([*said, f"Of {choices}, keep {', '.join(map(str, self.keep.blocks))}."])
 
     @property
     def table(self) -> Table:

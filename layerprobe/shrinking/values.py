@@ -142,6 +142,9 @@ class Loss:
         title, gone = metric_title(self.metric), abs(self.value)
         where = "below" if self.value >= 0 else "above"
         most = "" if self.error is None else f" (95 % at most {self.most:.1f})"
+        if most and where == "above":
+            bound = f"at most {self.most:.1f} below" if self.most > 0 else f"at least {-self.most:.1f} above"
+            most = f" (95 % {bound})"
         return f"{gone:.1f} points of {title} {where} the whole model{most}"
 
     @property

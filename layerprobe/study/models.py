@@ -143,7 +143,8 @@ class FoundModels(Shown):
     def spent(self) -> str:
         """What the runs cost, and why there are no more, as a sentence."""
         training, why = duration(sum(each.seconds for each in self.findings)), self.best.answer.decision.why
-        cost = f"{self.share:.1%} of the full sweeps of all models (every layer with {self.settings.seeds} seeds)"
+        n = self.settings.seeds
+        cost = f"{self.share:.1%} of the full sweeps of all models (every layer with {n} seed{'s' * (n != 1)})"
         runs = listed([f"{len(each.fine_tuned) + len(each.scans)} {name}" for each, name in self._named()])
         return f"Cost: {cost}, {training} of training. Runs: {runs}. The search stopped because {why}."
 

@@ -277,6 +277,12 @@ def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> Drop
     )
 
 
+def unreadable(prediction: Prediction) -> bool:
+    """Return whether nothing was predicted, as the model cannot read the texts."""
+    tokens = prediction.data.tokens if prediction.data else None
+    return tokens is not None and not tokens.readable
+
+
 # ---- what speaks against it ------------------------------------------------------------------------------
 
 

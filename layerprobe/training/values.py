@@ -31,11 +31,11 @@ def check_protocol(protocol: Any, own: Mapping[str, bool], *, example: str) -> N
     What they have in common has the same names; `own` says what is expected of further fields, and whether it holds.
     """
     expected = {
-        "a learning rate above 0": 0 < protocol.learning_rate < math.inf,
-        "a weight decay of 0 or more": 0 <= protocol.weight_decay < math.inf,
+        "a finite learning rate above 0": 0 < protocol.learning_rate < math.inf,
+        "a finite weight decay of 0 or more": 0 <= protocol.weight_decay < math.inf,
         f"at least one {example} a batch": protocol.batch_size >= 1,
         "a warm-up from 0 to 1": 0 <= protocol.warmup <= 1,
-        "a gradient norm above 0": 0 < protocol.max_grad_norm < math.inf,
+        "a finite gradient norm above 0": 0 < protocol.max_grad_norm < math.inf,
         **own,
     }
     if wrong := [what for what, holds in expected.items() if not holds]:

@@ -65,6 +65,11 @@ def test_other_commands_check_too(layerprobe: Layerprobe, pair: tuple[Path, Path
     said = f"failed: the least similarity, at layer {curve.index(min(curve))}, is {min(curve):.4f}, below"
     assert (failed.code, said in failed.err) == (3, True), failed.err
 
+    for wrong in ("nan", "inf"):
+        for command in (("score", model), ("compare", model, reference)):
+            refused = layerprobe(*command, "-t", pairs_file, "--fail-below", wrong)
+            assert (refused.code, f"expected a finite number, got {wrong}" in refused.err) == (2, True), refused.err
+
     given = ("predict", model, "-t", pairs_file)
     drops = layerprobe(*given, "--json").json[0]["prediction"]["drop_layers"]
     checked = layerprobe(*given, "--fail-on-drop")

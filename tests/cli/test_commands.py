@@ -469,6 +469,8 @@ def test_what_is_odd_about_data_is_said_before_the_work(
     assert done.err.count("cannot read these texts") == 1
     assert "Nothing can be predicted: electra cannot read these texts" in done.out
     assert "On DropBench" not in done.out
+    checked = layerprobe("predict", pair[0], "-t", path, "--fail-on-drop")
+    assert (checked.code, "failed: nothing can be predicted" in checked.err) == (3, True)
 
 
 def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:

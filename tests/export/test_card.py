@@ -170,7 +170,8 @@ def test_evidence_of_a_search_says_which_layer_it_keeps_and_what_was_expected() 
     text = card(described(), 2, LAYOUT, study=study)
     assert study.finding
     order = [
-        "## Why this layer",
+        "## What the study says",
+        "Layer 2 was asked for; the study keeps layer 1.",
         f"{study.finding.kept} {study.finding.certainty}",
         "Layer 1 was not compared with the last layer, 3, on the test split.",
         "Predicted before training: layer 2, and a drop at layer 3. Training ",

@@ -109,6 +109,20 @@ def test_pairs_are_compared_and_not_single_scores() -> None:
     assert different.tolist() == [[False, True, False], [True, False, False], [False, False, False]]
 
 
+def test_the_order_of_scores_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws belong to a score wherever it stands, so that a pair at the edge is not on either side of it."""
+    monkeypatch.setattr("layerprobe.metrics.letters.DRAWS", 100)  # the fewer, the more pairs are at the edge
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        scores, order = 10 * rng.random((6, 1)) + 30 * rng.standard_normal((6, 80)), rng.permutation(6)
+        for level in np.linspace(0.05, 0.95, 19):
+            whole, turned = (
+                differing(each.mean(axis=1).tolist(), [mean_influences(row) for row in each], level=level)
+                for each in (scores, scores[order])
+            )
+            np.testing.assert_array_equal(turned, whole[np.ix_(order, order)])
+
+
 def test_nothing_differs_by_less_than_an_item() -> None:
     same = [mean_influences([0.0, 100.0] * 10)] * 2
     assert not differing([50.0, 54.0], same).any()

@@ -108,12 +108,12 @@ def test_what_is_said(result: EqualSize) -> None:
     tied = of(result, (-0.5, 1.1))
     assert tied.summary == (
         "Blocks 1, 3 are statistically tied with the first 2: +0.3 points of Spearman (-0.5 to +1.1). "
-        "Blocks 1, 2 are the ones to keep."
+        "Of 2 blocks, keep 1, 2."
     )
     some = of(result, (-3.0, -1.0), (0.5, 1.5), (2.0, 4.0))
     assert "Blocks 1, 3 are worse than the first 2: -2.0 points" in some.summary
     assert "Blocks 1, 4 are better than the first 2: +1.0 points of Spearman (+0.5 to +1.5)." in some.summary
-    assert some.summary.endswith("Blocks 1, 5 are the ones to keep.")
+    assert some.summary.endswith("Of 2 blocks, keep 1, 5.")
     assert some.table.marks == (None, None, None, "chosen")
 
 

@@ -19,6 +19,7 @@ from layerprobe_cli.options import (
     Report,
     TextSource,
     command,
+    finite,
     option,
 )
 from layerprobe_cli.output import Output
@@ -58,7 +59,7 @@ def compare(
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Also write every pair of layers to this Parquet file.")] = None,
     fail_below: Annotated[
-        float | None, typer.Option(help="Exit with code 3 if a layer is less similar than this.")
+        float | None, typer.Option(help="Exit with code 3 if a layer is less similar than this.", callback=finite)
     ] = None,
 ) -> None:
     """Compare models layer by layer, by CKA or another measure.

@@ -53,6 +53,7 @@ def predict(
 
     # only now: an error in the data needs no torch
     from layerprobe.study.predict import predict as predict_drop
+    from layerprobe.study.predict import unreadable
 
     checkpoint = extraction.resolve(model)
     told = output.data(checkpoint, data, split=source.split)
@@ -74,6 +75,8 @@ def predict(
     ]
     output.result(prediction, *_parts(prediction), as_json=listed)
     report.write(output, prediction)
+    if fail_on_drop and unreadable(prediction):
+        fail_check("nothing can be predicted of a model that cannot read the texts")
     if fail_on_drop and prediction.drop.drops:
         fail_check(f"a drop is predicted from layer {prediction.drop.onset} on")
 
