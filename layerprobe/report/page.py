@@ -124,6 +124,8 @@ def _verdict(study: Study) -> Markup:
 
 def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
     answer, model, best = finding.answer, study.comparison.model, finding.best_layer
+    if answer.spoilt:
+        return (Card("Expected score", "—", "not claimed: examples stand in two splits"),)
     known, level = answer.layers[best], numbers.percent(answer.settings.level)
     rivals = "" if len(answer.candidates) == 1 else f": {numbers.layer_range(answer.candidates)}"
     sure = (

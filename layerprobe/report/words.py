@@ -20,7 +20,7 @@ from layerprobe.results.numbers import (
     redrawn_share,
 )
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.sentence import either
+from layerprobe.search.sentence import either, spoilt_sentence
 from layerprobe.similarity.values import SimilarityMap
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
@@ -168,6 +168,8 @@ def score_method(scores: LayerScores, kind: str) -> str:
 def search_finding(finding: Finding) -> str:
     """Return what the search shows."""
     answer = finding.answer
+    if answer.spoilt:
+        return spoilt_sentence(answer.spoilt)
     best, level = answer.layers[answer.best_layer], percent(answer.settings.level)
     best_is = "it" if len(answer.candidates) == 1 else either(answer.candidates)
     scan = {known.layer: score for known in answer.layers if (score := finding.scanned(known.layer)) is not None}
@@ -222,7 +224,8 @@ def tmft_finding(study: Study) -> str:
     kept = [outcome for outcome in study.outcomes if outcome.layer == study.kept_layer]
     if study.finding is not None and kept:
         best = kept[0]
-        said = f"On the test split, which had no part in the choice, layer {best.layer} scores"
+        apart = "" if study.finding.answer.spoilt else ", which had no part in the choice"
+        said = f"On the test split{apart}, layer {best.layer} scores"
         said += f" {mean_and_std(best.tested)}."
     others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in study.outcomes if o is not best)
     rest = f" Other layers that were run: {others}." if others else " No other layer was run."

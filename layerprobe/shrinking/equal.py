@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from layerprobe.checks import Seeds, check_seeds
@@ -12,16 +12,18 @@ from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts
+from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
+from layerprobe.search.sentence import spoilt_sentence
 from layerprobe.shrinking.losses import Scored, difference, tuned
 from layerprobe.shrinking.order import evenly_spaced, kept_order
 from layerprobe.shrinking.values import Size, read_size
-from layerprobe.tasks.overlaps import checked_task
+from layerprobe.tasks.overlaps import checked_task, spoilt_items
 from layerprobe.tasks.values import Task
 
 Blocks = tuple[int, ...]
@@ -56,6 +58,8 @@ class EqualSize(Shown):
     """At which all intervals hold at once (Bonferroni)."""
     candidates: tuple[Candidate, ...]
     """The first blocks first."""
+    spoilt: int = field(default=0, metadata=RARE)
+    """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
 
     @property
     def keep(self) -> Candidate:
@@ -66,6 +70,8 @@ class EqualSize(Shown):
     @property
     def summary(self) -> str:
         """What it says, for a user."""
+        if self.spoilt:
+            return spoilt_sentence(self.spoilt)
         first, *others = self.candidates
         said = []
         for each in others:
@@ -120,6 +126,7 @@ def equal_size(
         TrainingError: If a run fails.
     """
     task, seeds, level = checked_task(task), check_seeds(seeds), current().level
+    spoilt = spoilt_items(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     found, made = candidates(checkpoint, task, size), list[Candidate]()
     base: list[Scored] = []
@@ -128,10 +135,10 @@ def equal_size(
         runs = [tuned(cut, task, len(blocks), seed, protocol, "test") for seed in seeds]
         base = base or runs
         at = 1 - (1 - level) / max(1, len(found) - 1)
-        error = None if runs is base else difference(runs, base, task, "test", level=at)
+        error = None if runs is base or spoilt else difference(runs, base, task, "test", level=at)
         scores = tuple(evaluation.metrics[task.primary] for evaluation, _ in runs)
         made.append(Candidate(blocks=blocks, chosen_by=tuple(how), scores=scores, difference=error))
-    return EqualSize(metric=task.primary, level=level, candidates=tuple(made))
+    return EqualSize(metric=task.primary, level=level, candidates=tuple(made), spoilt=spoilt)
 
 
 def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[str]]:

@@ -117,6 +117,12 @@ def test_what_is_said(result: EqualSize) -> None:
     assert some.table.marks == (None, None, None, "chosen")
 
 
+def test_nothing_is_claimed_of_spoilt_scores(result: EqualSize) -> None:
+    said = dataclasses.replace(result, spoilt=3)
+    assert said.summary.startswith("Scores are spoilt by 3 examples that stand in two splits, so nothing is claimed")
+    assert from_json(EqualSize, to_json(said)) == said
+
+
 def test_it_is_a_table_and_is_read_back(result: EqualSize, tmp_path: Path) -> None:
     assert_one_table(result.table, tmp_path)
     assert from_json(EqualSize, to_json(result)) == result

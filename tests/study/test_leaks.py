@@ -11,6 +11,7 @@ import pytest
 from layerprobe.encoders.model import Options
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
+from layerprobe.report.words import search_finding
 from layerprobe.study import find as find_module
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
@@ -71,7 +72,9 @@ def test_a_search_learns_from_no_test_pair_although_validation_is_the_test_split
     assert (again.answer.spoilt, seen) == (0, [set()] * 8)
 
     said = "Scores are spoilt by 40 examples that stand in two splits, so nothing is claimed"
-    words = " ".join((spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *grounds(spoilt)))
+    words = " ".join(
+        (search_finding(spoilt), spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *grounds(spoilt))
+    )
     assert said in spoilt.sentence
     assert said in spoilt.answer.sentence
     for claim in ("sure", "Keep", "chance", "drop", "95%", "no other layer"):
