@@ -7,8 +7,6 @@ from numbers import Real
 from operator import index
 from typing import Any
 
-from numpy.typing import NDArray
-
 from layerprobe.errors import DataError, MissingPackageError
 from layerprobe.names import nearest
 
@@ -50,8 +48,8 @@ def check_level(level: float) -> None:
         raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
 
 
-def check_present(labels: NDArray[Any], *, name: str) -> None:
-    """Raise unless every row has a label: not None, NaN or what pandas has in their place.
+def check_present(labels: Any, *, name: str) -> None:
+    """Raise unless every row of a NumPy array has a label: not None, NaN or what pandas has in their place.
 
     Raises:
         DataError: Naming the first row without one.

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
-
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.encoders.values import Pooling, check_attn
 from layerprobe.errors import DataError, ModelError
@@ -166,7 +164,8 @@ class Model(Options, ModelSpec):
                 f"expected no {taken[0]} for a model that is given loaded, got {getattr(self, taken[0])!r}"
             )
         if self.blocks is not None:
-            object.__setattr__(self, "blocks", tuple(np.asarray(self.blocks).tolist()))
+            given: Any = self.blocks
+            object.__setattr__(self, "blocks", tuple(given.tolist() if hasattr(given, "tolist") else given))
         Options.__post_init__(self)
 
     @classmethod

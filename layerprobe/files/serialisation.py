@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-
 from layerprobe.errors import DataError
 from layerprobe.names import nearest
 
@@ -58,7 +56,8 @@ def to_dict(value: Any) -> Any:
         return {name: to_dict(getattr(value, name)) for name in names}
     if value is None or isinstance(value, (str, bytes, int, float)):
         return value
-    if isinstance(value, np.generic):
+    numpy = sys.modules.get("numpy")  # which the command line's --help does not load
+    if numpy is not None and isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, Sequence):
         return [to_dict(item) for item in value]

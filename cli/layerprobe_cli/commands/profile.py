@@ -89,4 +89,5 @@ def profile(
     shown = side_by_side(profiles, studies)
     output.result(shown, shown.table, as_json={"profiles": profiles})
     last = profiles[0].layers[-1].layer
-    report.write(output, shown, commands=[command("export", model, f"truncated-{last}", "--layer", str(last))])
+    export = [command("export", model, f"truncated-{last}", "--layer", str(last))]
+    report.write(output, shown, commands=export if last < profiles[0].model.n_blocks else [])

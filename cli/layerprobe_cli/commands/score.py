@@ -50,7 +50,7 @@ def score(
         str | None,
         typer.Option(
             help="What is scored: validation, test or all; of a retrieval task also other judgements.",
-            show_default="test; all of data without a predefined split where nothing is fitted",
+            show_default="test; of one task without --mteb, all of data that has no split where nothing is fitted",
         ),
     ] = None,
     layer_means: Annotated[
