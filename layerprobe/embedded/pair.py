@@ -9,6 +9,7 @@ The recipe stands with the other pretraining in the lab.
 import csv
 import io
 import shutil
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -45,7 +46,7 @@ def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1]
     Raises:
         DataError: If a split would be empty.
     """
-    if min(train, validation, test) < 1:
+    if not all(isinstance(size, Integral) and size >= 1 for size in (train, validation, test)):
         raise DataError(f"expected at least one pair a split, got {train}, {validation} and {test}")
     language = Language(seed=LANGUAGE_SEED)
 

@@ -108,7 +108,7 @@ def export_model(
             raise DataError("expected the directory of a run with a map to fewer dimensions, got a model")
         if layer is None:
             raise DataError(
-                f"expected a layer to truncate at, 0 for the embeddings alone, or a run's folder, got {model}"
+                "expected a layer to truncate at, 0 for the embeddings alone; the folder of a run needs none"
             )
         checkpoint = _resolved(model, out)
         check_target(out, overwrite=free, source=source)

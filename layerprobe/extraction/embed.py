@@ -145,7 +145,7 @@ def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
     return batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
 
 
-def finer(encoder: Encoder) -> str:
+def dtype_and_advice(encoder: Encoder) -> str:
     """Return the dtype that states are not finite in, and what to do."""
     dtype = encoder.description.dtype
     return f"{dtype}; " + ("are its weights whole?" if dtype == "float32" else "try --dtype float32")
@@ -157,7 +157,7 @@ def check_finite(encoder: Encoder, layer: int, values: NDArray[np.float32]) -> N
     if bad:
         raise DegenerateLayerError(
             f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
-            f"expected finite states, got NaN or infinity in {finer(encoder)}"
+            f"expected finite states, got NaN or infinity in {dtype_and_advice(encoder)}"
         )
 
 

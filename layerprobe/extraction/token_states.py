@@ -17,7 +17,7 @@ from layerprobe.context import report
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction.embed import budget_of, finer, in_halves
+from layerprobe.extraction.embed import budget_of, dtype_and_advice, in_halves
 from layerprobe.names import short_name
 
 
@@ -61,7 +61,7 @@ def token_states(
             if not np.isfinite(values).all():
                 raise DegenerateLayerError(
                     f"layer {layer} of {encoder.description.name} is not finite: expected finite token states, got NaN "
-                    f"or infinity in {finer(encoder)}"
+                    f"or infinity in {dtype_and_advice(encoder)}"
                 )
         yield numbers, states
         done += sum(lengths[i] for i in chosen)

@@ -134,7 +134,7 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
         kind = kind or found
     else:
         values = as_array(given, name="targets")  # type: ignore[arg-type]
-    if values.size == 0:
+    if values.ndim == 0 or values.size == 0:
         raise DataError("expected targets, got none")
     if kind in ("pairs", "queries"):
         return _pairs(values, n) if kind == "pairs" else _queries(values, n)

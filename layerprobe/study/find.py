@@ -160,8 +160,8 @@ def find(
     task = checked_task(task)
     check_keywords(rare, RareSettings.__annotations__, function="find")
     seeds = check_count(seeds)
-    if against_last < 0:
-        raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last}")
+    if not isinstance(against_last, Integral) or against_last < 0:
+        raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last!r}")
     settings = SearchSettings(
         tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
     )
