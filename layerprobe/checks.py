@@ -1,5 +1,6 @@
 """What arguments must be, checked at the public boundary. Knows no stage."""
 
+import dataclasses
 import importlib.util
 import typing
 from collections.abc import Collection, Iterable, Mapping
@@ -36,6 +37,24 @@ def settings_or_default(given: S | None, kind: type[S]) -> S:
     if given is not None and not isinstance(given, kind):
         raise DataError(f"expected settings as {kind.__name__}(...), got {given!r}")
     return kind() if given is None else given
+
+
+def check_fields(value: Any, expected: Mapping[str, object]) -> None:
+    """Raise DataError unless all that is expected of a dataclass holds; names what does not, and the fields given.
+
+    Examples:
+        >>> from layerprobe.finetuning.values import Protocol
+        >>> check_fields(Protocol(lora=8), {"no adapters": False})
+        Traceback (most recent call last):
+        layerprobe.errors.DataError: expected no adapters, got Protocol(lora=8)
+    """
+    if wrong := [what for what, holds in expected.items() if not holds]:
+        given = [
+            f"{each.name}={getattr(value, each.name)!r}"
+            for each in dataclasses.fields(value)
+            if getattr(value, each.name) != each.default
+        ]
+        raise DataError(f"expected {' and '.join(wrong)}, got {type(value).__name__}({', '.join(given)})")
 
 
 def check_level(level: float) -> None:

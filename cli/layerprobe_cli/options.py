@@ -162,11 +162,30 @@ def command(*words: str) -> str:
     return shlex.join(["layerprobe", *words])
 
 
+def file_to_write(path: Path | None) -> Path | None:
+    """Return a file that will be written; what is in its way is reported before the work and not after it."""
+    return path and _below(path.absolute().parent, path)
+
+
+def folder_to_write(path: Path | None) -> Path | None:
+    """Return a folder that files will be written to, see `file_to_write`."""
+    return path and _below(path.absolute(), path)
+
+
+def _below(folder: Path, path: Path) -> Path:
+    there = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
+    if not there.is_dir():
+        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} may not be written")
+    return path
+
+
 def _html(path: Path | None) -> Path | None:
     """Return the file of a page."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
         raise typer.BadParameter(f"expected a file that ends in .html, got {path}")
-    return path
+    return file_to_write(path)
 
 
 Others = Annotated[
@@ -1167,6 +1186,12 @@ class Command(TyperCommand):
         """Return the context of a call, whose options are checked; what they contradict is one line, as elsewhere."""
         try:
             return super().make_context(*words, **settings)
+        except typer.BadParameter as error:
+            if found := getattr(error.__cause__, "errors", None):  # of pydantic, which does not say what came
+                given, said = found()[0]["input"], error.message.removeprefix("Value error, ").rstrip(".")
+                said = said.replace("Input should be", "expected")
+                error.message = said if repr(given) in said else f"{said}, got {given}"
+            raise
         except LayerProbeError as error:
             fail(str(error))
             raise typer.Exit(1) from None

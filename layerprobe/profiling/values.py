@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from layerprobe.checks import check_fields
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
@@ -53,9 +54,7 @@ class ProfileSettings:
             "a number of seconds of 0 or more": 0 <= self.max_seconds < math.inf,
             "a seed from 0 to 2^63 - 1": 0 <= self.seed < 2**63,
         }
-        wrong = [what for what, holds in expected.items() if not holds]
-        if wrong:
-            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+        check_fields(self, expected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,11 @@
 """How far a model is in training, and what the protocols of all trainings have in common."""
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from layerprobe.errors import DataError
+from layerprobe.checks import check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +37,7 @@ def check_protocol(protocol: Any, own: Mapping[str, bool], *, example: str) -> N
         "a finite gradient norm above 0": 0 < protocol.max_grad_norm < math.inf,
         **own,
     }
-    if wrong := [what for what, holds in expected.items() if not holds]:
-        changed = [
-            f"{each.name}={getattr(protocol, each.name)!r}"
-            for each in dataclasses.fields(protocol)
-            if getattr(protocol, each.name) != each.default
-        ]
-        got = f"{type(protocol).__name__}({', '.join(changed)})"
-        raise DataError(f"expected {' and '.join(wrong)}, got {got}")
+    check_fields(protocol, expected)
 
 
 def masking_in_range(protocol: Any) -> dict[str, bool]:

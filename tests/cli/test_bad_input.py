@@ -169,6 +169,12 @@ def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, P
         (("finetune", "MODEL", "-t", "DATA", "--lora", "9999"), "1024"),
         (("find", "MODEL", "-t", "DATA", "--budget", "0.001"), "from 1% to 100%"),
         (("find", "MODEL", "-t", "DATA", "--report", "out.txt"), "ends in .html"),
+        (("find", "MODEL", "-t", "DATA", "--report", "INSIDE.html"), "pairs.csv is a file"),
+        (("score", "MODEL", "-t", "DATA", "--mteb", "DATA"), "pairs.csv is a file"),
+        (("compare", "MODEL", "-t", "DATA", "--parquet", "INSIDE.html"), "pairs.csv is a file"),
+        (("find", "MODEL", "-t", "DATA", "--epochs", "0"), "expected greater than or equal to 1, got 0"),
+        (("find", "MODEL", "-t", "DATA", "--epochs", "two"), "got two"),
+        (("score", "MODEL", "-t", "DATA", "--norm", "none"), "'--norm': 'none' is not one of 'final', 'raw' "),
         (("find", "MODEL", "-t", "DATA", "--format", "delimitr=;"), "KEY=VALUE"),
         (("finetune", "MODEL", "-t", "DATA", "--scan", "--layers", "1"), "no --layers with --scan"),
         (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "--scan with --weighting"),
@@ -190,7 +196,7 @@ def test_a_mistake_is_told_before_torch_is_loaded(
     for absent in ("layerprobe.encoders.loading", "layerprobe.export.run", "openvino", "ray", "peft"):
         monkeypatch.setitem(sys.modules, absent, None)
     monkeypatch.setattr(metadata, "version", lambda _: "2.13.0+cpu")
-    places = {"MODEL": pair[0], "DATA": pairs_file, "FULL": pairs_file.parent}
+    places = {"MODEL": pair[0], "DATA": pairs_file, "FULL": pairs_file.parent, "INSIDE.html": pairs_file / "x.html"}
     done = layerprobe(*(places.get(argument, argument) for argument in arguments))
     assert done.code in (1, 2)
     assert said in " ".join(done.err.replace("│", " ").split())

@@ -226,7 +226,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"lengths": (0,)}, "expected lengths of at least one token"),
     ({"batch_sizes": (0, 1)}, "expected batches of at least one text"),
     ({"rounds": 0}, "expected at least one round"),
-    ({"repeats": 0}, "expected at least one repeat"),
+    ({"repeats": 0}, "expected at least one repeat, got .* repeats=0"),
     ({"warmup": -1}, "expected a warm-up of 0 or more passes"),
     ({"max_seconds": float("nan")}, "expected a number of seconds of 0 or more"),
     ({"seed": -1}, r"expected a seed from 0 to 2\^63 - 1"),

@@ -19,6 +19,7 @@ from layerprobe_cli.options import (
     Report,
     TextSource,
     command,
+    file_to_write,
     finite,
     option,
 )
@@ -57,7 +58,9 @@ def compare(
         int, option("Comparison", min=0, help="Shuffles of the texts for p-values and calibrated scores.")
     ] = 0,
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
-    parquet: Annotated[Path | None, typer.Option(help="Also write every pair of layers to this Parquet file.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option(callback=file_to_write, help="Also write every pair of layers to this Parquet file.")
+    ] = None,
     fail_below: Annotated[
         float | None, typer.Option(help="Exit with code 3 if a layer is less similar than this.", callback=finite)
     ] = None,

@@ -21,6 +21,7 @@ from layerprobe_cli.options import (
     TaskSource,
     TaskSources,
     command,
+    folder_to_write,
     given_options,
     option,
 )
@@ -72,7 +73,9 @@ def score(
     mteb: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Write results in mteb's layout, every layer as an experiment of the model."
+            metavar="FOLDER",
+            callback=folder_to_write,
+            help="Write results in mteb's layout, every layer as an experiment of the model.",
         ),
     ] = None,
     timed: Annotated[
