@@ -89,13 +89,13 @@ def zoo_entry(
         metric=task.primary,
         n_blocks=n_blocks,
         budgets=tuned,
-        cka=_single(curves),
-        metrics=_single({what: curve for what, curve in read.items() if READINGS[what].alone}),
-        labelled=_single({what: curve for what, curve in read.items() if READINGS[what].labelled}),
+        cka=rounded_curves(curves),
+        metrics=rounded_curves({what: curve for what, curve in read.items() if READINGS[what].alone}),
+        labelled=rounded_curves({what: curve for what, curve in read.items() if READINGS[what].labelled}),
     )
 
 
-def _single(curves: Mapping[str, LayerCurve]) -> dict[str, LayerCurve]:
+def rounded_curves(curves: Mapping[str, LayerCurve]) -> dict[str, LayerCurve]:
     """Return curves with no more than the errors of single layers, and no more digits than rules can tell apart."""
 
     def rounded(values: Iterable[float]) -> tuple[float, ...]:

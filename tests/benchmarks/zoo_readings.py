@@ -1,0 +1,110 @@
+"""Readings that a zoo of DropBench does not hold yet, from its encoders made again.
+
+    python tests/benchmarks/zoo_readings.py ZOO.json --out FOLDER [--part 0/2]     # data beside the study
+    python tests/benchmarks/zoo_readings.py ZOO.json --out FOLDER --write          # put them into the zoo
+
+A zoo holds numbers and no weights, and the study beside it pretrains its encoders again, which gives the same weights
+on the same kind of processor. Each is left in FOLDER/models and its readings in FOLDER/readings; what is there is not
+made twice. InfoNCE is read again, too: where it is not the recorded one, the encoder is another one and its readings
+are not kept. Readings are those of rivals by default, of the texts and the validation split that the zoo's are of.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from layerprobe.context import settings
+from layerprobe.files.atomic import make_directory
+from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
+from layerprobe.lab.dropbench.values import ZooEntry
+from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.lab.pretraining.run import pretrain, texts_of
+from layerprobe.lab.pretraining.values import LANGUAGE
+from layerprobe.lab.studies.run import loaded_task
+from layerprobe.lab.studies.toml import load_lab
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
+from layerprobe.readings.values import LayerCurve
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.values import Task
+
+TOLERANCE = 1e-5
+"""By which InfoNCE may differ: readings of later zoos have six digits."""
+
+
+def read_again(zoo: Path, out: Path, names: Collection[str], part: tuple[int, int]) -> None:
+    """Make every encoder of a part of the study, and keep its readings."""
+    study = load_lab(zoo.with_suffix(".toml"))
+    recorded = {entry.name: entry for entry in read_zoo(zoo).entries}
+    language = study.corpus == (LANGUAGE,)
+    corpus = texts_of(LANGUAGE, study.pretraining) if language else load_corpus(study.corpus, columns=study.column)
+    [task] = map(loaded_task, study.tasks)
+    for model in study.models[part[0] :: part[1]]:
+        entry = recorded[study.entry_name(model, study.tasks[0])]
+        file = out / "readings" / f"{entry.name}.json"
+        if (read_kept(dict[str, LayerCurve], file, root=out) or {}).keys() >= set(names):
+            continue
+        folder = out / "models" / model.name
+        with settings(progress=None):
+            pretrain(folder, corpus, protocol=model.protocol, seed=model.seed, device="cpu")
+            curves, differs = of_same_texts(folder, task, entry, names)
+        print(f"{entry.name}: InfoNCE differs by {differs:.2g}", "" if curves else "- another encoder", flush=True)
+        if curves:
+            make_directory(file.parent)
+            write_kept(file, curves, root=out)
+
+
+def of_same_texts(
+    folder: Path, task: Task, entry: ZooEntry, names: Collection[str]
+) -> tuple[dict[str, LayerCurve], float]:
+    """Return readings of the texts whose InfoNCE is the recorded one, the first 2,000 or in the oldest zoos all.
+
+    Returns:
+        None of them where it is neither; and the largest difference over layers.
+    """
+    recorded, least = np.array(entry.metrics[INFONCE].values), float("inf")
+    for texts in (task.test.texts[:TEXTS], task.test.texts):
+        found = read_curves(str(folder), texts, [INFONCE], task=task)[INFONCE]
+        least = min(least, float(np.abs(np.array(found.values) - recorded).max()))
+        if least < TOLERANCE:
+            return rounded_curves(read_curves(str(folder), texts, names, task=task)), least
+    return {}, least
+
+
+def write(zoo: Path, out: Path) -> None:
+    """Put what was read into the zoo."""
+    data, entries = read_zoo(zoo), []
+    for entry in data.entries:
+        curves = read_kept(dict[str, LayerCurve], out / "readings" / f"{entry.name}.json", root=out)
+        if curves is None:
+            raise SystemExit(f"{entry.name} was not read yet")
+        alone = {name: curve for name, curve in curves.items() if READINGS[name].alone}
+        labelled = {name: curve for name, curve in curves.items() if READINGS[name].labelled}
+        entries.append(replace(entry, metrics=entry.metrics | alone, labelled=entry.labelled | labelled))
+    write_zoo(replace(data, entries=tuple(entries)), zoo)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read, or write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("zoo", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth encoder from the Ith on")
+    parser.add_argument("--reading", action="append", help="in place of those of rivals; can be repeated")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args(arguments)
+    if options.write:
+        write(options.zoo, options.out)
+        return
+    first, step = map(int, options.part.split("/"))
+    read_again(options.zoo, options.out, options.reading or list(RIVALS), (first, step))
+
+
+if __name__ == "__main__":
+    main()
