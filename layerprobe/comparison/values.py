@@ -57,6 +57,12 @@ class Comparison(Shown):
         """Whether there is no reference: a model was compared with itself, each layer with the one before."""
         return self.curve.alignment == "previous-layer"
 
+    @property
+    def changes(self) -> dict[int, Difference]:
+        """The curve's change from the layer before, by layer; none where the layer before is compared with itself."""
+        first = self.first_layer + 1 + self.alone
+        return {layer: step for layer, step in enumerate(self.steps, start=1) if layer >= first}
+
     def __post_init__(self) -> None:
         expected = self.model.n_layers, self.reference.n_layers
         for part in (self.map, self.other_normalization):
@@ -99,7 +105,7 @@ class Comparison(Shown):
             Column("value", curve.values, title="similarity", form=".4f"),
             _interval("value", zip(errors.lower, errors.upper, strict=True) if errors else (), f"{level}interval"),
             _interval("band", zip(errors.band_lower, errors.band_upper, strict=True) if errors else (), f"{level}band"),
-            *_difference("change", (*(None,) * (first + 1), *self.steps[first:]) if self.steps else ()),
+            *_difference("change", [self.changes.get(layer) for layer, _ in pairs] if self.steps else ()),
             *_difference("less_first", differences),
             Column(
                 "chance_p", [null.p_values[i][j] for i, j in pairs] if null else (), "p-value against chance", p_value

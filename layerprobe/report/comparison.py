@@ -157,7 +157,7 @@ def _ends_and_steps(compared: Compared, each: Comparisons) -> str:
     ends = (f"{name} {_value(one, last)}" for name, one in zip(names, each.comparisons, strict=True))
     value = _value(each.comparisons[0], last) if len(names) == 1 else ", ".join(ends)
     said = f"{words.measure(each.comparisons[0].map)} at the last layer, {last}: {value}."
-    falls = {layer: step for layer, step in enumerate(each.comparisons[0].steps, start=1) if step.upper < 0}
+    falls = {layer: step for layer, step in each.comparisons[0].changes.items() if step.upper < 0}
     if not falls:
         return said
     layer = min(falls, key=lambda layer: falls[layer].value)

@@ -424,6 +424,12 @@ def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embed
     comparison = compare(embedded["deep"], embedded["deep"], alignment="previous-layer")
     assert comparison.curve.reference_layers == (0, 0, 1, 2, 3, 4)
     assert comparison.curve.values[3] == comparison.map.values[3][2]
+    # layer 0 with itself is 1 by definition: that layer 1 is less is no change
+    changes = comparison.table.data["change"]
+    assert changes[:2] == (None, None)
+    assert [each is None for each in changes[2:]] == [False] * 4
+    between = compare(embedded["deep"], embedded["electra"], alignment="relative-depth")
+    assert list(between.changes) == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("name", ["mutual-knn", "cknna", "rsa", "procrustes"])
