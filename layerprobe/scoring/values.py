@@ -89,13 +89,17 @@ class LayerScores(Shown):
                 Column("flag", tuple("best" if layer == self.best_layer else None for layer in layers)),
             ),
             marks=tuple("chosen" if layer == self.best_layer else None for layer in layers),
+            notes=(f"{self._what}.",),
         )
+
+    @property
+    def _what(self) -> str:
+        return f"{metric_title(self.primary)} x 100 by {self.method} on {split_title(self.split)}"
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        what = f"{metric_title(self.primary)} x 100 by {self.method} on {split_title(self.split)}"
-        return f"{what}, best at layer {self.best_layer}: {brief(from_layer(self.first_layer, self.scores))}"
+        return f"{self._what}, best at layer {self.best_layer}: {brief(from_layer(self.first_layer, self.scores))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

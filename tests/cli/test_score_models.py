@@ -44,6 +44,9 @@ def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
         alone = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"]
         own = [each["score"] for each in found["layers"] if each["model"] == i]
         assert own == pytest.approx(alone)
+    for split, said in ((), "all items"), (("--split", "test"), "the test split"):
+        table = layerprobe("score", pair[0], "-t", pairs_file, *split).out
+        assert table.endswith(f"Spearman x 100 by cosine on {said}.\n")
     shown = layerprobe(*both, "--no-time", "--report", tmp_path / "models.html")
     assert " ms " not in shown.out
     assert "plot-score-milliseconds" not in (tmp_path / "models.html").read_text()
