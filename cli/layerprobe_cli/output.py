@@ -72,9 +72,7 @@ class Output:
                 typer.echo(f"warning: {warning}", err=True)
 
     def data(self, model: Checkpoint | list[Checkpoint], data: Task | LoadedTexts, **asked: Any) -> tuple[str, ...]:
-        """Print what is to be known of data before anything is spent on it; return the warnings, not to repeat them."""
-        if self.quiet:
-            return ()
+        """Print what is to be known of data before anything is spent on it; return the warnings, for the page."""
         from layerprobe.extraction.readability import data_quality
         from layerprobe.tasks.values import Task
 

@@ -123,6 +123,7 @@ def run(
         contrast = at(bases[0], reference_layers) if bases else ()
     scored = [score_split(each, task, split="test") for each in (checkpoint, *bases[:1])]
     comparison, failures = prediction.comparison, finding.failures if finding else ()
+    warnings = (*task.warnings, *(prediction.data.warnings if prediction.data else ()), *prediction.warnings)
     return Study(
         comparison=comparison,
         prediction=prediction.drop,
@@ -142,7 +143,7 @@ def run(
             versions=versions(),
             notes=task.notes,
             finetune_command=settings.get("finetune_command", ""),
-            warnings=tuple(dict.fromkeys((*task.warnings, *prediction.warnings, *failures, *scored[0][0].warnings))),
+            warnings=tuple(dict.fromkeys((*warnings, *failures, *scored[0][0].warnings))),
         ),
         zero_shot=scored[0][0],
         reference_zero_shot=scored[1][0] if bases else None,

@@ -662,3 +662,15 @@ def test_the_format_of_files_is_one_option(
     assert "header = false" in ours.out
     scored = layerprobe("score", pair[0], "-t", other, *options, "--json").json["scores"]
     assert scored == layerprobe("score", pair[0], "-t", pairs_file, "--json").json["scores"]
+
+
+def test_warnings_of_the_data_are_on_the_page_also_where_they_are_not_printed(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    said = "a difference between two layers of less than about"
+    for command in ("score", "predict"):
+        page = tmp_path / f"{command}.html"
+        done = layerprobe(command, pair[0], "-t", pairs_file, "--report", page, "-q")
+        assert (done.code, done.err) == (0, "")
+        assert said in page.read_text()
+        assert said in layerprobe(command, pair[0], "-t", pairs_file).err

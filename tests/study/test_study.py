@@ -150,8 +150,9 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
     assert provenance.device == "cpu"
     assert provenance.versions["torch"] == torch.__version__
     assert provenance.notes == ()
-    known = ("the labels disagree", "texts are few")
+    known = ("the labels disagree", "texts are few", "will not show")
     assert all(any(part in warning for part in known) for warning in provenance.warnings)
+    assert any("the test split has" in warning for warning in provenance.warnings), "expected what its data says"
 
 
 @pytest.mark.usefixtures("no_models")

@@ -96,7 +96,7 @@ def compare(
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
     with output.progress(level):
         checkpoint = extraction.resolve(model)
-        told = output.data(checkpoint, data, split=source.split) or data.warnings
+        told = output.data(checkpoint, data, split=source.split)
         tested = extract(checkpoint, data.items or data.texts)
         bases = [extract(each, data.items or data.texts) for each in checkpoints]
         measured = [

@@ -55,7 +55,7 @@ def confirm(
 
     checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
     protocol, further = tuning.protocol(extraction), parse_layers(layers, checkpoint)
-    told = output.data(checkpoint, task, max_length=protocol.max_length) or task.warnings
+    told = output.data(checkpoint, task, max_length=protocol.max_length)
     if dry_run or not search_begun(checkpoint, task, seeds=len(seeds), cross_validation=False, protocol=protocol):
         # which layer is compared with the last one is not known before the prediction
         cost = len(seeds) * sum(layer + 1 for layer in further)
@@ -76,4 +76,4 @@ def confirm(
         confirmation.sentence,
         as_json={"prediction": prediction.drop, "confirmation": confirmation, "layers": layer_outcomes},
     )
-    report.write(output, confirmation)
+    report.write(output, confirmation, warnings=told)

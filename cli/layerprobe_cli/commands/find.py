@@ -90,7 +90,7 @@ def find(
         "against_last": min(against_last, seeds),
         "protocol": tuning.protocol(embedding),
     }
-    warnings = output.data(checkpoints, task, max_length=searching["protocol"].max_length) or task.warnings
+    warnings = output.data(checkpoints, task, max_length=searching["protocol"].max_length)
     say_cost(output, checkpoints, task, searching, dry_run=dry_run, further=further)
     with output.progress(level):
         found: Any = find_layer(checkpoints if others else checkpoint, task, **searching, save_models=save_models)

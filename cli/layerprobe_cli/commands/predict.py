@@ -74,7 +74,7 @@ def predict(
         for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
     ]
     output.result(prediction, *_parts(prediction), as_json=listed)
-    report.write(output, prediction)
+    report.write(output, prediction, warnings=told)
     if fail_on_drop and unreadable(prediction):
         fail_check("nothing can be predicted of a model that cannot read the texts")
     if fail_on_drop and prediction.drop.drops:

@@ -191,7 +191,7 @@ class _Scoring:
         with self.output.progress():
             checkpoint = self.extraction.resolve(self.models[0])
             split = "test" if layer_means else split
-            told = self.output.data(checkpoint, task, scored=split or task.scored) or task.warnings
+            told = self.output.data(checkpoint, task, scored=split or task.scored)
             scores, embeddings = score_layers(checkpoint, task, split=split)
             means = average_layers(checkpoint, task) if layer_means else None
         warnings = tuple(dict.fromkeys((*told, *embeddings.warnings, *scores.warnings)))

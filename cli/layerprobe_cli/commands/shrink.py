@@ -129,7 +129,7 @@ def shrink(
         "settings": ShrinkSettings(within=within, dimensions=dimensions, front=front),
     }
     output.notes(corpus.notes, corpus.warnings)
-    warnings = () if task is None else output.data(checkpoint, task) or task.warnings
+    warnings = () if task is None else output.data(checkpoint, task)
     plan = plan_shrinking(checkpoint, corpus, task, **how)
     output.plan(plan, dry_run=dry_run)
     with output.progress():
