@@ -78,3 +78,19 @@ def test_what_cannot_be_done_is_one_line(
     assert "line 1: expected one JSON object a line" in refused("-t", broken)
     assert layerprobe("score", pair[0]).code == 2
     assert layerprobe("score", pair[0], "-t", beir, "--ranking", "euclid").code == 2
+
+
+def test_a_model_that_cannot_read_a_collection_or_several_tasks_is_told(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    greek = str.maketrans("cdefghijklmnop", "γδεζηθικλμνξοπ")
+    for each in (folder := shutil.copytree(beir, tmp_path / "greek")).glob("*.jsonl"):
+        records = map(json.loads, each.read_text().splitlines())
+        greeks = [record | {"text": record["text"].translate(greek)} for record in records]
+        each.write_text("".join(json.dumps(record) + "\n" for record in greeks))
+    (other := tmp_path / "greek.csv").write_text(pairs_file.read_text().translate(greek))
+    page, said = tmp_path / "scores.html", "cannot read these texts"
+    for tasks in ((folder,), (pairs_file, other)):
+        done = layerprobe("score", pair[0], *(word for task in tasks for word in ("-t", task)), "--report", page)
+        assert (done.code, done.err.count(said)) == (0, 1), done.err
+        assert said in page.read_text()

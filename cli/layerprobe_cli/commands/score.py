@@ -15,6 +15,7 @@ from layerprobe_cli.options import (
     Extraction,
     FailBelow,
     Level,
+    LoadedTexts,
     Model,
     Others,
     Report,
@@ -210,11 +211,12 @@ class _Scoring:
     def several(self, tasks: Sequence[Task], split: Split, mteb: Path | None) -> float:
         from layerprobe.scoring.across import score_across
 
+        checkpoint = self.extraction.resolve(self.models[0])
+        told = [said for task in tasks for said in self.output.data(checkpoint, task, scored=split)]
         with self.output.progress(self.level):
-            result = score_across(self.extraction.resolve(self.models[0]), tasks, split=split)
-        self.output.notes(*([line for task in tasks for line in getattr(task, name)] for name in ("notes", "warnings")))
+            result = score_across(checkpoint, tasks, split=split)
         self.output.result(result, result.table, result.sentence)
-        self.report.write(self.output, result)
+        self.report.write(self.output, result, warnings=told)
         if mteb is not None:
             from layerprobe.scoring.mteb import write_mteb
 
@@ -245,25 +247,28 @@ class _Scoring:
         from layerprobe.kinds.retrieval.untrained import retrieve
 
         checkpoints = self.extraction.resolve_each(self.models)
+        read = LoadedTexts(texts=task.items.texts, notes=task.notes, warnings=task.warnings)
+        told = self.output.data(checkpoints, read)
         prompts = {"query_prompt": source.query_prompt, "document_prompt": source.document_prompt}
         with self.output.progress(self.level):
             scores = [retrieve(checkpoint, task, ranking=ranking, **prompts) for checkpoint in checkpoints]
-        self.output.notes(task.notes, (*task.warnings, *(warning for each in scores for warning in each.warnings)))
+        self.output.notes((), [warning for each in scores for warning in each.warnings if warning not in told])
         parts: list[Table | str] = []
         for each in scores:
             searched = f"{len(each.query_ids):,} queries, {each.n_documents:,} documents, by {each.ranking}"
             named = [f"{each.model.name}:"] if len(scores) > 1 else []
             parts += [*named, each.table, f"{searched}. {each.sentence}"]
         self.output.result(scores, *parts, as_json={"retrieval": scores})
-        self.report.write(self.output, *scores)
+        self.report.write(self.output, *scores, warnings=told)
         return scores[0].scores[-1]
 
     def summaries(self, task: Task) -> float:
         from layerprobe.kinds.summaries.untrained import summarize
 
+        checkpoint = self.extraction.resolve(self.models[0])
+        told = self.output.data(checkpoint, task)
         with self.output.progress(self.level):
-            result = summarize(self.extraction.resolve(self.models[0]), task)
-        self.output.notes(task.notes, task.warnings)
+            result = summarize(checkpoint, task)
         self.output.result(result, result.table, "", result.baselines, result.sentence)
-        self.report.write(self.output, result)
+        self.report.write(self.output, result, warnings=told)
         return result.methods[0].test[result.primary][-1]
