@@ -42,7 +42,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
     """
     task = checked_task(task)
     checkpoint, kind = resolve_checkpoint(model, items=task.readable), KINDS[task.kind]
-    split: TextSplit = "all" if kind.zero_shot == "probe" else task.scored
+    split = probed_split(task)
     about: dict[str, Any] = {"settings": settings, "name": checkpoint.label, "task": task.name}
     about["notes"] = (f"scored on {split_title(split)}",)
     by_rows = kind.zero_shot == "probe" or (kind.zero_shot == "cosine" and kind.threshold is None)
@@ -51,6 +51,11 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
     with part(start=0, share=EMBEDDED, whole=1):
         items, embeddings = extract_items(checkpoint, task.split(split), task=task)
     return _by_rows(items, embeddings, task, about, combinations=combinations)
+
+
+def probed_split(task: Task) -> TextSplit:
+    """Return what of a task is scored: all of it where probes are fitted, which folds keep apart."""
+    return "all" if KINDS[task.kind].zero_shot == "probe" else task.scored
 
 
 def _by_rows(

@@ -674,3 +674,4 @@ def test_warnings_of_the_data_are_on_the_page_also_where_they_are_not_printed(
         assert (done.code, done.err) == (0, "")
         assert said in page.read_text()
         assert said in layerprobe(command, pair[0], "-t", pairs_file).err
+    assert said not in layerprobe("compare", *pair, "-t", pairs_file).err, "expected nothing of scores where none is"

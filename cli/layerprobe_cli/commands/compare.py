@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -96,7 +97,7 @@ def compare(
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
     with output.progress(level):
         checkpoint = extraction.resolve(model)
-        told = output.data(checkpoint, data, split=source.split)
+        told = output.data(checkpoint, dataclasses.replace(data, task=None))  # nothing is scored
         tested = extract(checkpoint, data.items or data.texts)
         bases = [extract(each, data.items or data.texts) for each in checkpoints]
         measured = [

@@ -106,8 +106,10 @@ def probe(
                 combinations=combinations,
             )
         else:
+            from layerprobe.probing.models import probed_split
+
             checkpoint = extraction.resolve(embeddings)
-            output.data(checkpoint, task)
+            output.data(checkpoint, task, scored=probed_split(task))
             result = find_layer(checkpoint, task, settings=settings, combinations=combinations)
     output.notes(result.notes, result.warnings)
     output.result(result, result.table, "", result.sentence, result.cost)
