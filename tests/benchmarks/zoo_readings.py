@@ -6,7 +6,8 @@
 A zoo holds numbers and no weights, and the study beside it pretrains its encoders again, which gives the same weights
 on the same kind of processor. Each is left in FOLDER/models and its readings in FOLDER/readings; what is there is not
 made twice. InfoNCE is read again, too: where it is not the recorded one, the encoder is another one and its readings
-are not kept. Readings are those of rivals by default, of the texts and the validation split that the zoo's are of.
+are not kept. Readings are those of rivals by default, of the texts and the validation split that the zoo's are of. A
+zoo that was written into is a new version: its line in SHA256SUMS has to be made anew.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def read_again(zoo: Path, out: Path, names: Collection[str], part: tuple[int, in
     for model in study.models[part[0] :: part[1]]:
         entry = recorded[study.entry_name(model, study.tasks[0])]
         file = out / "readings" / f"{entry.name}.json"
-        if (read_kept(dict[str, LayerCurve], file, root=out) or {}).keys() >= set(names):
+        there = read_kept(dict[str, LayerCurve], file, root=out) or {}
+        if there.keys() >= set(names):
             continue
         folder = out / "models" / model.name
         with settings(progress=None):
@@ -57,7 +59,7 @@ def read_again(zoo: Path, out: Path, names: Collection[str], part: tuple[int, in
         print(f"{entry.name}: InfoNCE differs by {differs:.2g}", "" if curves else "- another encoder", flush=True)
         if curves:
             make_directory(file.parent)
-            write_kept(file, curves, root=out)
+            write_kept(file, there | curves, root=out)
 
 
 def of_same_texts(
