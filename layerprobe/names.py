@@ -18,6 +18,16 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
 
 
+def counted(n: float, noun: str) -> str:
+    """Return a number with its noun: `3 seeds`.
+
+    Examples:
+        >>> counted(1, "text"), counted(2000, "text")
+        ('1 text', '2,000 texts')
+    """
+    return f"{n:,} {noun if n == 1 else plural(noun)}"
+
+
 def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
     """Return the first of some names, with dots where there are more.
 

@@ -71,16 +71,22 @@ class Output:
             for warning in dict.fromkeys(warnings):
                 typer.echo(f"warning: {warning}", err=True)
 
-    def data(self, model: Checkpoint | list[Checkpoint], data: Task | LoadedTexts, **asked: Any) -> tuple[str, ...]:
-        """Print what is to be known of data before anything is spent on it; return the warnings, for the page."""
+    def data(
+        self, model: Checkpoint | list[Checkpoint], data: Task | LoadedTexts, *, of: str = "", **asked: Any
+    ) -> tuple[str, ...]:
+        """Print what is to be known of data before anything is spent on it; return the warnings, for the page.
+
+        With several data sets, `of` is the name of the one that a line is about.
+        """
         from layerprobe.extraction.readability import data_quality
         from layerprobe.tasks.values import Task
 
         examples = data if isinstance(data, Task) else data.task or data.texts
         models = model if isinstance(model, list) else [model]
         read = (said for each in models for said in data_quality(each, examples, **asked).warnings)
-        warnings = tuple(dict.fromkeys((*data.warnings, *read)))
-        self.notes(data.notes, warnings)
+        name = f"{of}: " if of else ""
+        warnings = tuple(f"{name}{said}" for said in dict.fromkeys((*data.warnings, *read)))
+        self.notes([f"{name}{said}" for said in data.notes], warnings)
         return warnings
 
     @contextlib.contextmanager

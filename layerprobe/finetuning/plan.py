@@ -21,7 +21,7 @@ from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, with_prompts
 from layerprobe.finetuning.values import Protocol
-from layerprobe.names import short_name
+from layerprobe.names import counted, short_name
 from layerprobe.progress import duration
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task
@@ -66,12 +66,12 @@ class TuningPlan:
         """What is about to be done and how long that takes."""
         train, validation, test = self.n_examples
         share = self.block_steps / self.full_sweep
-        epochs = "1 epoch" if self.protocol.epochs == 1 else f"{self.protocol.epochs} epochs"
         return (
             f"Fine-tuning {short_name(self.model)} ({self.n_blocks} blocks) takes at most about "
             f"{duration(self.seconds)} on {self.computed_on}, {share:.0%} of a full sweep (every layer with "
-            f"{self.seeds} seed{'s' * (self.seeds != 1)}, about {duration(self.sweep_seconds)}). "
-            f"Each run is {epochs} of {train:,} examples ({validation:,} for validation, {test:,} for the test)."
+            f"{counted(self.seeds, 'seed')}, about {duration(self.sweep_seconds)}). "
+            f"Each run is {counted(self.protocol.epochs, 'epoch')} of {train:,} examples "
+            f"({validation:,} for validation, {test:,} for the test)."
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from layerprobe.names import counted
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
 from layerprobe.readings.values import DIGITS
 
@@ -91,7 +92,7 @@ def _highest_and_last(name: str, values: Sequence[float], first: int) -> str:
 def record_sentence(rule: str, record: Record) -> str:
     """Return how well a rule does on DropBench."""
     others = record.models - record.drops
-    alarms = f"{record.false_alarms} false alarm{'' if record.false_alarms == 1 else 's'}"
+    alarms = f"{counted(record.false_alarms, 'false alarm')}"
     return (
         f"On DropBench, {record.models} small encoders of {record.families} pretraining objectives under "
         f'{record.budget} fine-tuning, the rule "{rule}" detects {record.caught} of {record.drops} drops, with '

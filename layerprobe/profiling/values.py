@@ -12,7 +12,7 @@ from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import distinct_names, short_name
+from layerprobe.names import counted, distinct_names, short_name
 from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
@@ -223,7 +223,7 @@ class Profile(Shown):
         outcomes = [scores.get(each.layer) for each, _ in rows]
         cost, outcome = columns_of(cost for _, cost in rows), columns_of(outcomes)
         title = next((f"TMFT {metric_title(each.primary)}" for each in outcomes if each), "TMFT")
-        threads = numbers.counted(self.threads, "thread")
+        threads = counted(self.threads, "thread")
         about = f"{self.model.name}: {self.model.dtype}, {self.device} ({self.hardware}), {threads}."
         measured = any(cost.peak_memory is not None for _, cost in rows)
         return Table(

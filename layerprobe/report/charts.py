@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.metrics.values import over_all
+from layerprobe.names import counted
 from layerprobe.results import numbers
 from layerprobe.results.style import CHOSEN, INK, TRANSPARENT, layer_axis, styled, text
 
@@ -187,7 +188,7 @@ def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str,
 def mean_and_std(scores: SeedScores) -> str:
     """Return mean ± standard deviation and the number of seeds."""
     spread = "" if scores.std is None else f" ± {numbers.number(scores.std)}"
-    return f"{numbers.number(scores.mean)}{spread} ({numbers.counted(len(scores.values), 'seed')})"
+    return f"{numbers.number(scores.mean)}{spread} ({counted(len(scores.values), 'seed')})"
 
 
 def outcome_text(layer: int, scores: SeedScores) -> str:

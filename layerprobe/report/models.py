@@ -6,7 +6,7 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import plural
+from layerprobe.names import counted, plural
 from layerprobe.report.charts import front_line, layer_points, line
 from layerprobe.report.scores import METHODS
 from layerprobe.report.sections.provenance import model_facts
@@ -51,7 +51,7 @@ def models_page(result: ScoresOfModels) -> Page:
         f"{items}, so that layers may be chosen by the same scores. Tied with the best: {tied or 'no other layer'}."
     )
     return Page(
-        title=f"{numbers.counted(len(names), 'model')} on {result.task}",
+        title=f"{counted(len(names), 'model')} on {result.task}",
         overline=f"layerprobe · models by layers without fine-tuning · {result.task}",
         heading=" · ".join(names),
         lead=(result.sentence,),
@@ -87,7 +87,7 @@ def found_models_page(found: FoundModels) -> Page:
     runs = zip(found.labels, map(runs_table, found.findings), strict=True)
     made = stacked([each.named(model=name) for name, each in runs], by=("part",))
     return Page(
-        title=f"{numbers.counted(len(names), 'model')} on {found.task}: the layer to keep",
+        title=f"{counted(len(names), 'model')} on {found.task}: the layer to keep",
         overline=f"layerprobe · the layer to keep of several models · {found.task}",
         heading=" · ".join(names),
         lead=(found.sentence,),

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import metric_title, split_title
-from layerprobe.names import distinct_names, listed, short_name
+from layerprobe.names import counted, distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, curves_table
@@ -195,8 +195,8 @@ def across_page(result: AcrossTasks) -> Page:
     """Return the page of what every layer scores on several tasks."""
     name, tasks = short_name(result.model.name), distinct_names([each.task for each in result.tasks])
     return Page(
-        title=f"{name} on {numbers.counted(len(tasks), 'task')}",
-        overline=f"layerprobe · {numbers.counted(len(tasks), 'task')} without fine-tuning",
+        title=f"{name} on {counted(len(tasks), 'task')}",
+        overline=f"layerprobe · {counted(len(tasks), 'task')} without fine-tuning",
         heading=name,
         lead=(result.sentence,),
         sections=(

@@ -80,11 +80,6 @@ def by_seed(values: Sequence[float]) -> str:
     return " ".join(number(value) for value in values)
 
 
-def counted(n: int, what: str) -> str:
-    """Return `1 seed` or `3 seeds`."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
-
-
 def layer_range(layers: Sequence[int]) -> str:
     """Return consecutive layers as a range, others as a list.
 

@@ -13,7 +13,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
 from layerprobe.metrics.seeds import best_of, pareto_front
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import distinct_names, short_name
+from layerprobe.names import counted, distinct_names, short_name
 from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, millions
@@ -408,8 +408,7 @@ class AcrossTasks(Shown):
     def sentence(self) -> str:
         """Which layer is best on all tasks, and which are statistically tied with it."""
         best, last, n = self.layers[self.best_layer], self.model.n_blocks, len(self.tasks)
-        tasks = "1 task" if n == 1 else f"{n} tasks"
-        said = f"Layer {best.layer} of {last} scores best over {tasks}, {best.mean:.1f} in the mean"
+        said = f"Layer {best.layer} of {last} scores best over {counted(n, 'task')}, {best.mean:.1f} in the mean"
         if best.layer != last:
             end = self.layers[-1]
             bounds = (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scipy.special import ndtri
 
-from layerprobe.names import listed, plural
+from layerprobe.names import counted, listed, plural
 from layerprobe.progress import duration
 from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 
@@ -103,7 +103,7 @@ def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
 def spent_sentence(answer: SearchAnswer, *, proof: int = 0, seconds: float = 0.0) -> str:
     """Return what was spent, how much of it on a comparison with the last layer, and why no more was."""
     n = answer.settings.seeds
-    spent = f"{answer.share:.1%} of a full sweep (every layer with {n} seed{'s' * (n != 1)})"
+    spent = f"{answer.share:.1%} of a full sweep (every layer with {counted(n, 'seed')})"
     if proof:
         spent += f", {part(proof / answer.spent)} of it to compare with the last layer"
     if seconds:

@@ -16,9 +16,8 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import plural, short_name
+from layerprobe.names import counted, plural, short_name
 from layerprobe.progress import duration
-from layerprobe.results.numbers import counted
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, millions
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from layerprobe.metrics.seeds import pareto_front
-from layerprobe.names import distinct_names, listed
+from layerprobe.names import counted, distinct_names, listed
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions, stacked
@@ -144,7 +144,7 @@ class FoundModels(Shown):
         """What the runs cost, and why there are no more, as a sentence."""
         training, why = duration(sum(each.seconds for each in self.findings)), self.best.answer.decision.why
         n = self.settings.seeds
-        cost = f"{self.share:.1%} of the full sweeps of all models (every layer with {n} seed{'s' * (n != 1)})"
+        cost = f"{self.share:.1%} of the full sweeps of all models (every layer with {counted(n, 'seed')})"
         runs = listed([f"{len(each.fine_tuned) + len(each.scans)} {name}" for each, name in self._named()])
         return f"Cost: {cost}, {training} of training. Runs: {runs}. The search stopped because {why}."
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import distinct_names, listed
+from layerprobe.names import counted, distinct_names, listed
 from layerprobe.progress import duration
 from layerprobe.report.charts import Look, compared_outcomes, seeds_reading
 from layerprobe.results import numbers
@@ -21,7 +21,7 @@ def sweep_page(result: SweepResult) -> Page:
     """Return the page of a sweep, finished or not."""
     models = list(dict.fromkeys(curve.model for curve in result.curves))
     return Page(
-        title=f"Sweep of {numbers.counted(len(models), 'model')}",
+        title=f"Sweep of {counted(len(models), 'model')}",
         overline="layerprobe · sweep",
         heading=_heading(result),
         lead=findings(result),
@@ -71,7 +71,7 @@ def _progress(result: SweepResult) -> str:
     time = "" if result.seconds_left is None else f", about {duration(result.seconds_left)}"
     left = f", {result.n_left} to come{time}" if result.n_left else ""
     failed = f", {result.n_failed} failed" if result.n_failed else ""
-    return f"{result.n_done} of {numbers.counted(result.n_runs, 'run')} done{failed}{left}."
+    return f"{result.n_done} of {counted(result.n_runs, 'run')} done{failed}{left}."
 
 
 def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Section:

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from layerprobe.errors import TaskError
+from layerprobe.names import counted
 from layerprobe.tasks.columns import Columns, task_columns
 from layerprobe.tasks.kind import KINDS, detect_kind
 from layerprobe.tasks.labels import class_names
 from layerprobe.tasks.scores import check_range, parse_score, scale
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table
-from layerprobe.tasks.texts import Cleaner, EmptyCells, count
+from layerprobe.tasks.texts import Cleaner, EmptyCells
 from layerprobe.tasks.values import Examples, Task
 
 MIN_EXAMPLES = 4
@@ -73,7 +74,8 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
             continue
         first, *second = (cells[text] for text in texts)
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
-    said = (f"{table.name}: left out {count(blank, 'row')} without texts and {table.column(target)}",) if blank else ()
+    left_out = f"{table.name}: left out {counted(blank, 'row')} without texts and {table.column(target)}"
+    said = (left_out,) if blank else ()
     changed = cleaner.warnings(table.name, "pair" if len(texts) == 2 else "text")
     names = tuple(table.header[i] if table.header else str(i) for i in found) if table.inferred else None
     return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed), notes=table.notes, columns=names)
@@ -97,7 +99,7 @@ def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = Fals
     missing = [row for row in labelled if not row.label]
     if missing and not skip_empty:
         raise TaskError(
-            f"{len(missing)} of {count(len(rows), 'label')} of the {role} data are missing "
+            f"{len(missing)} of {counted(len(rows), 'label')} of the {role} data are missing "
             f"(first: {missing[0].place}): label or drop them, give another file, or go on without them with "
             "--skip-empty (skip_empty=True)"
         )
@@ -181,8 +183,8 @@ def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str,
         if unknown := [row for row in rows if row.label not in known]:
             names = list(dict.fromkeys(row.label for row in unknown))[:_SHOWN]
             raise TaskError(
-                f"{count(len(unknown), 'label')} of the {role} split {'is' if len(unknown) == 1 else 'are'} not in the "
-                f"train split: {', '.join(repr(name[:40]) for name in names)} (first: {unknown[0].place}); "
+                f"{counted(len(unknown), 'label')} of the {role} split {'is' if len(unknown) == 1 else 'are'} not in "
+                f"the train split: {', '.join(repr(name[:40]) for name in names)} (first: {unknown[0].place}); "
                 f"the train split has {', '.join(label[:40] for label in labels[:20])}"
             )
     classes = ", ".join(f"{counts[label]} {label[:40]}" for label in labels[:20])

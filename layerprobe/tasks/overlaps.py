@@ -13,11 +13,10 @@ from dataclasses import replace
 
 from layerprobe.errors import TaskError
 from layerprobe.metrics.names import Split
-from layerprobe.names import plural
+from layerprobe.names import counted, plural
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.splitting import with_all_splits
-from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Examples, Items, Task, check_task
 
 logger = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
         others = set(items[later].alike)
         rows = [row for row, key in enumerate(items[split].alike) if key not in others]
         if n := len(items[split]) - len(rows):
-            these = f"{n:,} of {count(len(items[split]), unit)} of the {split} split"
+            these = f"{n:,} of {counted(len(items[split]), unit)} of the {split} split"
             where = f"{'is' if n == 1 else 'are'} in the {later} split too"
             if task.keep_overlaps:
                 said.append(f"{these} {where} and kept: scores are spoilt")
@@ -89,7 +88,7 @@ def with_counts(task: Task) -> Task:
     for split, later in PAIRS:
         (name, ours), (_, theirs) = task.split(later).parts, task.split(split).parts
         if n := len(set(ours) & set(theirs)):
-            of = f"{n:,} of {count(len(set(ours)), name)} of the {later} split"
+            of = f"{n:,} of {counted(len(set(ours)), name)} of the {later} split"
             other = "" if task.keep_overlaps else f" (other {plural(unit)})"
             said.append(f"{of} are in the {split} split too{other}")
     return replace(task, warnings=(*task.warnings, *said)) if said else task

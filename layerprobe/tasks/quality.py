@@ -14,9 +14,10 @@ from typing import Literal
 from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import Split
+from layerprobe.names import counted
 from layerprobe.results.table import Table, named_values
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.texts import count, plain
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Examples, Items, Task, TextSplit
 
 UNREADABLE = 0.25
@@ -154,11 +155,11 @@ class DataQuality:
         said = list(self.tokens.warnings) if self.tokens else []
         for split in self.splits:
             if split.copies > MANY_COPIES * split.n:
-                said.append(f"{split.copies:,} of {count(split.n, 'example')} of {_named(split.split)} are copies")
+                said.append(f"{split.copies:,} of {counted(split.n, 'example')} of {_named(split.split)} are copies")
         if self.splits and self.splits[-1].visible > FEW_POINTS:
             test = self.splits[-1]
             what = f"a difference between two layers of less than about {test.visible:.1f} points will not show"
-            said.append(f"{_named(test.split)} has {count(test.n, 'example')}: {what}")
+            said.append(f"{_named(test.split)} has {counted(test.n, 'example')}: {what}")
         return tuple(said)
 
     @property

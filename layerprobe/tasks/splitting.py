@@ -8,7 +8,8 @@ from operator import index
 from typing import Any, TypeVar
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.tasks.texts import count, plain
+from layerprobe.names import counted
+from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task
 
 SPLITS = ("train", "validation", "test")
@@ -68,7 +69,7 @@ def with_all_splits(
         for rows in split_by_ratio(list(keys), shares, seed=seed)
     ]
     sizes = ", ".join(f"{len(part):,} {role}" for role, part in zip(drawn, parts, strict=True))
-    said = f"split {count(len(train), unit)} at random with seed {seed} into {sizes}"
+    said = f"split {counted(len(train), unit)} at random with seed {seed} into {sizes}"
     filled = {**splits, **dict(zip(drawn, parts, strict=True))}
     return filled, [f"{said}; {together} are in one split" if together else said]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from layerprobe.errors import TaskError
-from layerprobe.names import plural, some
+from layerprobe.names import counted, some
 
 MAX_CHARACTERS = 100_000
 
@@ -55,9 +55,9 @@ class Cleaner:
     def warnings(self, source: str, unit: str) -> tuple[str, ...]:
         """Return what was changed, in plain words; `unit` is what is dropped, such as pair."""
         changes = (
-            (self.empty, f"dropped {count(self.empty, unit)} with an empty text"),
-            (self.with_control, f"replaced control characters by a space in {count(self.with_control, 'text')}"),
-            (self.cut, f"cut {count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters"),
+            (self.empty, f"dropped {counted(self.empty, unit)} with an empty text"),
+            (self.with_control, f"replaced control characters by a space in {counted(self.with_control, 'text')}"),
+            (self.cut, f"cut {counted(self.cut, 'text')} to {MAX_CHARACTERS:,} characters"),
         )
         return tuple(f"{source}: {change}" for n, change in changes if n)
 
@@ -97,16 +97,6 @@ def check_empty(cells: Sequence[EmptyCells], *, skip: bool) -> tuple[str, ...]:
         )
     n = sum(map(len, found))
     raise TaskError(
-        f"{count(n, 'cell')} {'is' if n == 1 else 'are'} empty: {'; '.join(map(str, found))}: fill or leave out these "
-        "rows, or go on without them with --skip-empty (skip_empty=True)"
+        f"{counted(n, 'cell')} {'is' if n == 1 else 'are'} empty: {'; '.join(map(str, found))}: fill or leave out "
+        "these rows, or go on without them with --skip-empty (skip_empty=True)"
     )
-
-
-def count(n: int, unit: str) -> str:
-    """Return a number with its noun.
-
-    Examples:
-        >>> count(1, "text"), count(2000, "text")
-        ('1 text', '2,000 texts')
-    """
-    return f"{n:,} {unit if n == 1 else plural(unit)}"

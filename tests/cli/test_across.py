@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ def test_one_layer_for_several_tasks(
     assert result.code == 0, result.err
     assert result.out.splitlines()[0].split()[:4] == ["layer", "parameters", two[0].name, "fewer.csv"]
     assert "scores best over 2 tasks" in result.out
+    for task in two:
+        assert re.search(f"^warning: {task.name}: .*a difference between two layers", result.err, re.MULTILINE)
     assert f"Results: 8 files below {tmp_path / 'results'}" in result.out
     assert len(list((tmp_path / "results").rglob("fewer.json"))) == 4
     found = layerprobe("score", pair[0], *both, "--json").json

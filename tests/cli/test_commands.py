@@ -675,3 +675,14 @@ def test_warnings_of_the_data_are_on_the_page_also_where_they_are_not_printed(
         assert said in page.read_text()
         assert said in layerprobe(command, pair[0], "-t", pairs_file).err
     assert said not in layerprobe("compare", *pair, "-t", pairs_file).err, "expected nothing of scores where none is"
+
+
+def test_the_page_of_confirm_has_the_warnings_of_its_prediction(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    given = (pair[0], "-t", pairs_file, "--max-length", "3", "--epochs", "1", "--seeds", "1", "--report", page)
+    done = layerprobe("confirm", *given)
+    assert done.code == 0, done.err
+    assert f"texts were cut at 3 tokens for {pair[0]}" in done.err
+    assert f"texts were cut at 3 tokens for {pair[0].name}" in page.read_text()

@@ -13,10 +13,9 @@ import pytest
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds import KINDS as OWN
-from layerprobe.names import plural
+from layerprobe.names import counted, plural
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.overlaps import spoilt_items
-from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Task, TaskSettings
 
 PAIR_HEADER = ("sentence1", "sentence2", "label")
@@ -217,14 +216,14 @@ def test_a_validation_split_that_is_the_test_split_is_drawn_from_train(
     task = load_task(folder, kind=kind)
     assert [len(task.split(split)) for split in ("train", "validation", "test")] == [71, 9, 40]
     assert task.warnings[:2] == (
-        f"left out 40 of {count(40, unit)} of the validation split that are in the test split too; --keep-overlaps "
+        f"left out 40 of {counted(40, unit)} of the validation split that are in the test split too; --keep-overlaps "
         f"keeps such {plural(unit)}",
-        f"too few are left to validate on: split {count(80, unit)} at random with seed 0 into 71 train, 9 validation",
+        f"too few are left to validate on: split {counted(80, unit)} at random with seed 0 into 71 train, 9 validation",
     )
     assert not set(task.train.alike) & set(task.validation.alike)
     kept = load_task(folder, kind=kind, keep_overlaps=True)
     assert [len(kept.split(split)) for split in ("train", "validation", "test")] == [80, 40, 40]
-    said = f"40 of {count(40, unit)} of the validation split are in the test split too and kept: scores are spoilt"
+    said = f"40 of {counted(40, unit)} of the validation split are in the test split too and kept: scores are spoilt"
     assert said in kept.warnings
     assert (spoilt_items(kept), spoilt_items(task)) == (40, 0)
     with pytest.raises(TaskError, match=r"^without what other splits have too, the train split has 0 .*keep_overlaps"):

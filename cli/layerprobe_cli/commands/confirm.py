@@ -76,4 +76,4 @@ def confirm(
         confirmation.sentence,
         as_json={"prediction": prediction.drop, "confirmation": confirmation, "layers": layer_outcomes},
     )
-    report.write(output, confirmation, warnings=told)
+    report.write(output, confirmation, warnings=(*told, *prediction.warnings))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.names import distinct_names
 from layerprobe_cli.options import (
     OLD_NAME,
     Extraction,
@@ -212,7 +213,12 @@ class _Scoring:
         from layerprobe.scoring.across import score_across
 
         checkpoint = self.extraction.resolve(self.models[0])
-        told = [said for task in tasks for said in self.output.data(checkpoint, task, scored=split)]
+        names = distinct_names([task.name for task in tasks])
+        told = [
+            said
+            for name, task in zip(names, tasks, strict=True)
+            for said in self.output.data(checkpoint, task, of=name, scored=split)
+        ]
         with self.output.progress(self.level):
             result = score_across(checkpoint, tasks, split=split)
         self.output.result(result, result.table, result.sentence)

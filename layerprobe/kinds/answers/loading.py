@@ -18,14 +18,14 @@ from layerprobe.files.inputs import BYTES, open_regular, read_document
 from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.answers.items import Answer, Questions, is_in
 from layerprobe.kinds.answers.kind import QUESTION_ANSWERING
-from layerprobe.names import some
+from layerprobe.names import counted, some
 from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits, split_role
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import check_size, columns_in, read_json_lines
-from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task
 
 KIND = QUESTION_ANSWERING.name
@@ -97,8 +97,8 @@ def load_questions(source: TaskSource) -> Task:
     for role in SPLITS:
         if len(splits[role]) < MIN_EXAMPLES:
             raise TaskError(
-                f"the {role} split has {count(len(splits[role]), 'question')}, expected at least {MIN_EXAMPLES}: give "
-                "more questions, about more contexts where one file is to be split"
+                f"the {role} split has {counted(len(splits[role]), 'question')}, expected at least {MIN_EXAMPLES}: "
+                "give more questions, about more contexts where one file is to be split"
             )
     if not any(splits["train"].answers):
         raise TaskError(f"no question of the train split of {source.name} has an answer: expected at least one")
@@ -120,7 +120,7 @@ def _said(splits: Mapping[str, Questions]) -> str:
         items = splits[role]
         without = sum(not answers for answers in items.answers)
         unanswerable = f", {without:,} without an answer" if without else ""
-        parts.append(f"{len(items):,} about {count(len(set(items.contexts)), 'context')}{unanswerable} in {role}")
+        parts.append(f"{len(items):,} about {counted(len(set(items.contexts)), 'context')}{unanswerable} in {role}")
     return f"read as {KIND}; questions: {'; '.join(parts)}"
 
 
@@ -290,7 +290,7 @@ class _Problems:
     def __str__(self) -> str:
         parts = []
         for problem, ids in self.ids.items():
-            parts.append(f"{count(len(ids), 'question')} {problem} ({some([id[:40] for id in ids], 3)})")
+            parts.append(f"{counted(len(ids), 'question')} {problem} ({some([id[:40] for id in ids], 3)})")
         return "; ".join(parts)
 
 

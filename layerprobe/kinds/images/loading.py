@@ -19,7 +19,7 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file, pillow
 from layerprobe.kinds.images.kind import IMAGE_CLASSIFICATION
-from layerprobe.names import some
+from layerprobe.names import counted, some
 from layerprobe.tasks.columns import Columns, named_column
 from layerprobe.tasks.discovery import split_role
 from layerprobe.tasks.examples import Row, task_of
@@ -29,7 +29,7 @@ from layerprobe.tasks.labels import label_cell
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import read_table
-from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task, TextFile
 
 IMAGE_NAMES = ("image", "images", "img", "filename", "file", "filepath", "imagepath", "imagefile", "path")
@@ -140,7 +140,7 @@ def load_images(
     notes = list(opener.notes())
     if several:
         documents = tuple(item.sha256 for item in items)
-        notes.append(f"{count(several, 'image')} with several captions: those of one image count as one document")
+        notes.append(f"{counted(several, 'image')} with several captions: those of one image count as one document")
     return TextFile(
         name=name or str(source),
         texts=tuple(items),
@@ -199,12 +199,12 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         if self.broken and not self.skip_broken:
             shown = some(self.broken, between="; ")
             raise TaskError(
-                f"{len(self.broken):,} of {count(self._n_all, 'image')} do not open: {shown}; mend them, or go on "
+                f"{len(self.broken):,} of {counted(self._n_all, 'image')} do not open: {shown}; mend them, or go on "
                 "without them with --skip-broken (skip_broken=True)"
             )
         if self.empty and not self.skip_empty:
             raise TaskError(
-                f"{count(len(self.empty), 'image')} without label or caption (first: {self.empty[0]}): fill them in, "
+                f"{counted(len(self.empty), 'image')} without label or caption (first: {self.empty[0]}): fill them in, "
                 "or go on without them with --skip-empty (skip_empty=True)"
             )
         if self._spool is not None:
@@ -225,18 +225,18 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         (width, height), *others = sorted(self.sizes)
         largest = max(others, default=(width, height), key=lambda size: size[0] * size[1])
         spread = f" to {largest[0]} x {largest[1]}" if others else ""
-        return (f"{count(self.sizes.total(), 'image')} of {width} x {height}{spread} pixels",)
+        return (f"{counted(self.sizes.total(), 'image')} of {width} x {height}{spread} pixels",)
 
     def warnings(self) -> tuple[str, ...]:
         """Say what was left out."""
         said = []
         if self.broken:
             shown = some(self.broken, between="; ")
-            said.append(f"left out {len(self.broken):,} of {count(self._n_all, 'image')} that do not open: {shown}")
+            said.append(f"left out {len(self.broken):,} of {counted(self._n_all, 'image')} that do not open: {shown}")
         if self.empty:
-            said.append(f"left out {count(len(self.empty), 'image')} without label or caption")
+            said.append(f"left out {counted(len(self.empty), 'image')} without label or caption")
         if self.other_files:
-            said.append(f"passed over {count(self.other_files, 'file')} that are no images by their names")
+            said.append(f"passed over {counted(self.other_files, 'file')} that are no images by their names")
         return tuple(said)
 
 

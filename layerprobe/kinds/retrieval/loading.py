@@ -12,7 +12,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.serialisation import digest
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.kind import RETRIEVAL
-from layerprobe.names import some
+from layerprobe.names import counted, some
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns, training_columns
 from layerprobe.tasks.discovery import data_files, split_role
 from layerprobe.tasks.examples import MIN_EXAMPLES
@@ -22,7 +22,7 @@ from layerprobe.tasks.loading import TaskSource, source_tables
 from layerprobe.tasks.scores import parse_score
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import Table, check_format, read_table
-from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty, count
+from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
 from layerprobe.tasks.values import Task
 
 MOST_NEGATIVES = 100
@@ -261,7 +261,7 @@ def _task(
     judged = {query for task in tasks.values() for query in task.query_ids}
     if alone := [query for query in collection.queries if query not in judged]:
         names = some([repr(name[:40]) for name in alone])
-        said = f"{len(alone):,} of {count(len(collection.queries), 'query')}"
+        said = f"{len(alone):,} of {counted(len(collection.queries), 'query')}"
         if not source.skip_empty:
             raise TaskError(
                 f"{said} have no relevant document ({names}): judge or drop them, or go on without them with "
@@ -375,15 +375,15 @@ def searched(
     gains, unknown, own = _gains(source, judgements, relevant_from)
     judged = {query for query, _ in gains}
     kept = [query for query in source.queries if query in judged]
-    n_queries, documents = len(source.queries), count(len(source.documents), "document")
+    n_queries, documents = len(source.queries), counted(len(source.documents), "document")
     if len(kept) < MIN_EXAMPLES or len(source.documents) < MIN_EXAMPLES:
-        reasons = [f"{count(unknown, 'judgement')} of unknown ids"] if unknown else []
-        reasons += [f"{count(own, 'judgement')} of a document with the id and the text of its query"] if own else []
+        reasons = [f"{counted(unknown, 'judgement')} of unknown ids"] if unknown else []
+        reasons += [f"{counted(own, 'judgement')} of a document with the id and the text of its query"] if own else []
         raise TaskError(
             f"{name} has {len(kept)} queries with a relevant document and {documents}, "
             f"expected at least {MIN_EXAMPLES} of each: {' and '.join(reasons) or 'give more, or check the relevance'}"
         )
-    notes = [f"read {len(kept):,} queries, {documents} and {count(len(gains), 'pair')} of them that belong together"]
+    notes = [f"read {len(kept):,} queries, {documents} and {counted(len(gains), 'pair')} of them that belong together"]
     if left := n_queries - len(kept):
         notes.append(f"left out {left:,} of {n_queries:,} queries without a relevant document")
     items = _items(source, kept, gains, trained, prompts)
@@ -463,11 +463,11 @@ def _digest(source: Collection, kept: Sequence[str], gains: Gains) -> str:
 def _left_out(unknown: int, own: int, equal: int) -> Iterator[str]:
     """Yield warnings of judgements that do not count, and of documents that BEIR's own evaluation would not rank."""
     if unknown:
-        yield f"{count(unknown, 'judgement')} left out: the query or the document is unknown or empty"
+        yield f"{counted(unknown, 'judgement')} left out: the query or the document is unknown or empty"
     if own:
-        yield f"{count(own, 'judgement')} left out: the document has the id and the text of its query"
+        yield f"{counted(own, 'judgement')} left out: the document has the id and the text of its query"
     if equal:
         yield (
-            f"{count(equal, 'document')} with the id of a query but another text, or judged relevant to it: ranked "
+            f"{counted(equal, 'document')} with the id of a query but another text, or judged relevant to it: ranked "
             "like all others, which BEIR's evaluation does not do"
         )

@@ -13,10 +13,11 @@ from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.metrics import greedy_oracle, readable
+from layerprobe.names import counted
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import columns_in, read_json_lines
-from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task
 
 if TYPE_CHECKING:
@@ -92,9 +93,11 @@ def load_summaries(source: TaskSource, *, kind: str) -> Task:
     keep = max(1, round(statistics.median(len(summary) for _, summary in rows["train"])))
     short = sum(len(document) <= keep for each in rows.values() for document, _ in each)
     if short:
-        warnings.append(f"{count(short, 'document')} of no more than {count(keep, 'sentence')} leave nothing to choose")
+        warnings.append(
+            f"{counted(short, 'document')} of no more than {counted(keep, 'sentence')} leave nothing to choose"
+        )
     train, validation, test = (_items(rows[role], keep) for role in SPLITS)
-    notes.append(f"chooses {count(keep, 'sentence')} of each document, as the median training summary has")
+    notes.append(f"chooses {counted(keep, 'sentence')} of each document, as the median training summary has")
     return Task(
         name=source.name,
         kind=kind,
@@ -156,10 +159,10 @@ def _documents(
             found.append((document, summary))
     if empty and not skip_empty:
         raise TaskError(
-            f"{count(len(empty), 'document')} without sentences or without a summary (first: {empty[0]}): go on "
+            f"{counted(len(empty), 'document')} without sentences or without a summary (first: {empty[0]}): go on "
             "without them with --skip-empty (skip_empty=True)"
         )
-    said = [f"{what}: left out {count(len(empty), 'document')} without sentences or summary"] if empty else []
+    said = [f"{what}: left out {counted(len(empty), 'document')} without sentences or summary"] if empty else []
     return found, [*said, *cleaner.warnings(what, "text")]
 
 

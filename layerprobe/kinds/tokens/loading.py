@@ -10,6 +10,7 @@ from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.kinds.tokens.conll import SUFFIXES, Sentence, first_cells, read_sentences, sentences_of
 from layerprobe.kinds.tokens.items import TaggedSentences
+from layerprobe.names import counted
 from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
@@ -19,7 +20,7 @@ from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.memory import columns_of, is_data_set, splits_of
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import check_format
-from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task
 
 OUTSIDE = "O"
@@ -56,7 +57,7 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
     for role in SPLITS:
         if len(splits[role]) < MIN_EXAMPLES:
             raise TaskError(
-                f"the {role} split has {count(len(splits[role]), kind.unit)}, expected at least {MIN_EXAMPLES}: give "
+                f"the {role} split has {counted(len(splits[role]), kind.unit)}, expected at least {MIN_EXAMPLES}: give "
                 f"more, or another file{'' if role == 'train' else f' with --{role}'}"
             )
         if len(tags := {tag for sentence in splits[role] for tag in sentence.tags}) == 1:
@@ -169,19 +170,19 @@ def _tagged(
         tagged.append(Tagged(words=tuple(words), tags=tuple(tags)))
     if empty and not source.skip_empty:
         raise TaskError(
-            f"{count(len(empty), 'sentence')} of the {role} split with an empty word or tag (first: {empty[0]}): mend "
-            "or drop them, or go on without them with --skip-empty (skip_empty=True)"
+            f"{counted(len(empty), 'sentence')} of the {role} split with an empty word or tag (first: {empty[0]}): "
+            "mend or drop them, or go on without them with --skip-empty (skip_empty=True)"
         )
     if empty:
-        warnings.append(f"left out {count(len(empty), 'sentence')} of the {role} split with an empty word or tag")
+        warnings.append(f"left out {counted(len(empty), 'sentence')} of the {role} split with an empty word or tag")
     if several:
         warnings.append(
-            f"{count(len(several), 'word')} of the {role} split have several tags (first: {several[0]}): the first "
+            f"{counted(len(several), 'word')} of the {role} split have several tags (first: {several[0]}): the first "
             "of them counts"
         )
     if alone := sum(map(_without_begin, tagged)):
         warnings.append(
-            f"{count(alone, 'run')} of I- tags in the {role} split begin without B-: entities, as in seqeval"
+            f"{counted(alone, 'run')} of I- tags in the {role} split begin without B-: entities, as in seqeval"
         )
     warnings += cleaner.warnings(f"the {role} split", "word")
     return tagged
@@ -205,7 +206,7 @@ def _labels(kind: Kind, splits: Mapping[str, list[Tagged]], warnings: list[str])
     unseen = Counter(tag for role in SPLITS[1:] for s in splits[role] for tag in s.tags if tag not in counts)
     if unseen:
         warnings.append(
-            f"{count(sum(unseen.values()), 'word')} of the other splits have tags that the train split lacks: "
+            f"{counted(sum(unseen.values()), 'word')} of the other splits have tags that the train split lacks: "
             f"{', '.join(sorted(unseen)[:5])}"
         )
     first = OUTSIDE if OUTSIDE in counts else max(sorted(counts), key=counts.__getitem__)

@@ -8,7 +8,7 @@ from layerprobe.lab.chains.figures import chain_scores, cka_with_reference, cka_
 from layerprobe.lab.chains.toml import chain_to_toml
 from layerprobe.lab.chains.values import AdaptStep, ChainResult
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import short_name
+from layerprobe.names import counted, short_name
 from layerprobe.report.charts import mean_and_std, seeds_reading
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup, element
@@ -72,7 +72,7 @@ def _steps(result: ChainResult) -> Section:
             else "At the same layer and with the same seed, the best epoch of the step before goes on with"
         )
         how = step.protocol
-        epochs = f"{numbers.counted(how.epochs, 'epoch')} in batches of {how.batch_size}"
+        epochs = f"{counted(how.epochs, 'epoch')} in batches of {how.batch_size}"
         items.append(f"{begin} {step.task_name}: {epochs}, peak learning rate {how.learning_rate:g}.")
     beside = ["the last step straight from the start"] if result.direct else []
     if result.controls:
@@ -81,7 +81,7 @@ def _steps(result: ChainResult) -> Section:
     return section(
         "steps",
         "The chain",
-        f"From {result.trail.model}, with {numbers.counted(len(chain.seeds), 'seed')} at each layer:",
+        f"From {result.trail.model}, with {counted(len(chain.seeds), 'seed')} at each layer:",
         listed("ol", items),
         f"Beside it: {' and '.join(beside)}." if beside else None,
         folded("As a file, which layerprobe lab chain reads", element("pre", element("code", chain_to_toml(chain)))),

@@ -25,9 +25,8 @@ from layerprobe.lab.reproduction.paper import FLOPS_A_SECOND
 from layerprobe.lab.studies.run import ZOO, loaded_task
 from layerprobe.lab.studies.toml import taken_lab_task
 from layerprobe.lab.studies.values import LabTask
-from layerprobe.names import short_name
+from layerprobe.names import counted, short_name
 from layerprobe.readings.registry import RIVALS
-from layerprobe.results.numbers import counted
 from layerprobe.results.table import Table, columns_of
 from layerprobe.tasks.toml import model_reader
 from layerprobe.versions import __version__, versions

@@ -8,6 +8,7 @@ from layerprobe.lab.dropbench.values import OTHER_SEED, TWIN, ZooEntry
 from layerprobe.lab.studies.figures import cka_by_layer, drops, scores_by_layer
 from layerprobe.lab.studies.values import LabResult, ObjectiveEffect
 from layerprobe.metrics.names import metric_title
+from layerprobe.names import counted
 from layerprobe.results import numbers
 from layerprobe.results.markup import Markup
 from layerprobe.results.parts import definitions, folded, section, table_of
@@ -130,7 +131,7 @@ def _sources(result: LabResult) -> Markup:
             "Corpus": ", ".join(result.study.corpus),
             "Task": ", ".join(task for task, _, _ in _by_task(result)),
             "Budgets": "; ".join(
-                f"{name}: {numbers.counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g},"
+                f"{name}: {counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g},"
                 f" batches of {how.batch_size}"
                 for name, how in result.study.budgets.items()
             ),
