@@ -303,7 +303,7 @@ def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
 def test_kill_9_while_fine_tuning(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
-    arguments = ["finetune", pair[0], "-t", pairs_file, "--epochs", "2", "--seeds", "3", "--layers", "0-3", "--json"]
+    arguments = ["finetune", pair[0], "-t", pairs_file, "--epochs", "2", "--seeds", "2", "--layers", "0-2", "--json"]
     command = [str(Path(sys.executable).with_name("layerprobe")), *map(str, arguments)]
     environment = {**os.environ, "LAYERPROBE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
@@ -312,7 +312,7 @@ def test_kill_9_while_fine_tuning(
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     done = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("result.json")}
-    assert 0 < len(done) < 12
+    assert 0 < len(done) < 6
     resumed = layerprobe(*arguments).json["runs"]
     assert {path: path.stat().st_mtime_ns for path in done} == done
     whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json["runs"]

@@ -473,18 +473,15 @@ def test_what_is_odd_about_data_is_said_before_the_work(
     assert (checked.code, "failed: nothing can be predicted" in checked.err) == (3, True)
 
 
-def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
-    printed = layerprobe("doctor", pair[0])
-    assert printed.code == 0
-    assert [line.split()[1] for line in printed.out.splitlines()[4:9]] == ["ok"] * 5
-
-
-def test_doctor_says_which_backends_there_are(
+def test_doctor_prints_every_check_and_says_which_backends_there_are(
     layerprobe: Layerprobe, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("openvino", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
-    printed = layerprobe("doctor", pair[0]).out
+    done = layerprobe("doctor", pair[0])
+    assert done.code == 0
+    printed = done.out
+    assert [line.split()[1] for line in printed.splitlines()[4:9]] == ["ok"] * 5
     assert "\nbackend   " in printed
     assert "the backend openvino needs openvino, which is not installed: pip install 'layerprobe[openvino]'" in printed
     assert printed.splitlines()[-1] == "--backend auto takes torch: no other can be taken"
@@ -602,17 +599,17 @@ def test_a_cache_that_is_a_file_is_one_line(layerprobe: Layerprobe, tmp_path: Pa
         assert f"expected the folder of a store, got the file {tmp_path / 'file'}" in done.err
 
 
-def test_data_on_stdout_and_the_rest_on_stderr(pair: tuple[Path, Path], tmp_path: Path) -> None:
+def test_data_on_stdout_and_the_rest_on_stderr(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     """The installed command, in a process of its own."""
     texts = tmp_path / "texts.txt"
     texts.write_text("a b c\n\nd e f\n" + "g " * 500 + "\n")
-    command = [Path(sys.executable).with_name("layerprobe"), "extract", pair[0], "--texts", texts, "--json"]
-    command += ["--skip-empty", "--cache-dir", tmp_path / "cache"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    arguments = ["extract", pair[0], "--texts", texts, "--json", "--skip-empty", "--cache-dir", tmp_path / "cache"]
+    command = [str(Path(sys.executable).with_name("layerprobe")), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("{")
     assert "warning: 1 of 3 texts were cut at 64 tokens" in done.stderr
-    quiet = subprocess.run([*map(str, command), "--quiet"], capture_output=True, text=True, check=True)
-    assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
+    quiet = layerprobe(*arguments, "--quiet")
+    assert (quiet.out, quiet.err) == (done.stdout, "")
 
 
 def test_help_loads_no_model_library() -> None:

@@ -21,7 +21,9 @@ def both(pair: tuple[Path, Path], pairs_file: Path) -> tuple[str | Path, ...]:
 def test_models_are_compared_layer_by_layer(
     layerprobe: Layerprobe, both: tuple[str | Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.profiling.run.ALONE", ProfileSettings(batch_sizes=(1,), rounds=2))
+    monkeypatch.setattr(
+        "layerprobe.profiling.run.ALONE", ProfileSettings(lengths=(8,), batch_sizes=(1,), rounds=2, repeats=1)
+    )
     page = tmp_path / "models.html"
     done = layerprobe(*both, "--report", page)
     assert done.code == 0, done.err
