@@ -40,9 +40,9 @@ for name in sys.argv[1:]:
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Answers for one repository, org/tiny, with the paths and headers of the hub."""
+    """Answers for some repositories with the paths and headers of the hub."""
 
-    folder: Path
+    folders: ClassVar[dict[str, Path]] = {}
     asked: ClassVar[list[str]]
 
     def do_GET(self) -> None:
@@ -59,18 +59,19 @@ class Hub(http.server.BaseHTTPRequestHandler):
         repository = "/".join(parts[2:4] if listing else parts[:2])
         if repository == "org/gated":
             return self.send(403, {"X-Error-Code": "GatedRepo"})
-        if repository != "org/tiny":
+        folder = self.folders.get(repository)
+        if folder is None:
             return self.send(404, {"X-Error-Code": "RepoNotFound"})
         # api/models/org/tiny/revision/v1, or org/tiny/resolve/v1/config.json
         revision = (parts[5:6] if listing else parts[3:4]) or ["main"]
         if revision[0] not in REVISIONS:
             return self.send(404, {"X-Error-Code": "RevisionNotFound"})
         if listing:
-            files = [{"rfilename": file.name} for file in sorted(self.folder.iterdir())]
+            files = [{"rfilename": file.name} for file in sorted(folder.iterdir())]
             is_tree = parts[4:5] == ["tree"]
             body: Any = [] if is_tree else {"id": repository, "sha": COMMIT, "siblings": files, "tags": []}
             return self.send(200, {"Content-Type": "application/json"}, json.dumps(body).encode(), with_body=with_body)
-        file = self.folder / "/".join(parts[4:])
+        file = folder / "/".join(parts[4:])
         if not file.is_file():
             return self.send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
         content = file.read_bytes()
@@ -89,18 +90,12 @@ class Hub(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture(scope="module")
-def hub(checkpoint: Callable[[str], Path]) -> Iterator[str]:
-    """The address of a hub that has the model org/tiny."""
-    with serving(checkpoint("electra")) as (address, _):
-        yield address
-
-
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Give the address of a hub that has the model in `folder`, and the paths that it is asked for."""
+def serving(**folders: Path) -> Iterator[tuple[str, list[str]]]:
+    """Give the address of a hub that has models of `org` by their names, and the paths that it is asked for."""
     asked: list[str] = []
-    handler = type("TinyHub", (Hub,), {"folder": folder, "asked": asked})
+    named = {f"org/{name}": folder for name, folder in folders.items()}
+    handler = type("TinyHub", (Hub,), {"folders": named, "asked": asked})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -122,20 +117,25 @@ def attempt(home: Path, names: list[str], **settings: str) -> list[Any]:
     return lines
 
 
-def test_download_then_offline(hub: str, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
-    names = ["org/tiny@v1", "org/nothing", "org/tiny@v9", "org/gated"]
-    loaded, no_model, no_revision, gated = attempt(tmp_path, names, HF_ENDPOINT=hub)
+def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    sentences = sentence_transformer(save_tiny("bert", tmp_path / "model"), "cls")
+    names = ["org/tiny@v1", "org/tiny", "org/sentences", "org/nothing", "org/tiny@v9", "org/gated"]
+    with serving(tiny=checkpoint("electra"), sentences=sentences) as (address, asked):
+        loaded, newest, configured, *refused = attempt(tmp_path, names, HF_ENDPOINT=address)
     assert loaded == ["org/tiny@v1", COMMIT, N_BLOCKS, "mean"]
+    assert newest == ["org/tiny", COMMIT, N_BLOCKS, "mean"]
+    assert sum("org/tiny" in path and "modules.json" in path for path in asked) == 1, "expected it to be asked once"
+    assert configured == ["org/sentences", COMMIT, N_BLOCKS, "cls"], "expected sentence-transformers' configuration"
+    no_model, no_revision, gated = refused
     assert no_model == (
         "there is no model org/nothing on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
     )
     assert no_revision == "org/tiny has no revision v9: expected a branch, tag or commit of the hub repository"
     assert gated == "org/gated is gated: ask for access on its hub page, then set HF_TOKEN or run `hf auth login`"
 
-    again, by_commit, unknown = attempt(
-        tmp_path, ["org/tiny@v1", f"org/tiny@{COMMIT}", "org/nothing"], HF_HUB_OFFLINE="1"
-    )
-    assert again == loaded
+    names = ["org/tiny@v1", f"org/tiny@{COMMIT}", "org/sentences", "org/nothing"]
+    again, by_commit, also, unknown = attempt(tmp_path, names, HF_HUB_OFFLINE="1")
+    assert (again, also) == (loaded, configured)
     assert by_commit == [f"org/tiny@{COMMIT}", COMMIT, N_BLOCKS, "mean"]
     assert unknown == (
         "org/nothing is not in the local hub cache and the hub cannot be reached (HF_HUB_OFFLINE is set): "
@@ -152,20 +152,6 @@ def test_a_hub_that_does_not_answer(tmp_path: Path) -> None:
     assert message == (
         "org/tiny is not in the local hub cache and the hub cannot be reached: connect once, or give a local folder"
     )
-
-
-def test_a_configuration_of_sentence_transformers(tmp_path: Path) -> None:
-    model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "cls")
-    with serving(model) as (address, _):
-        (online,) = attempt(tmp_path / "home", ["org/tiny"], HF_ENDPOINT=address)
-    (offline,) = attempt(tmp_path / "home", ["org/tiny"], HF_HUB_OFFLINE="1")
-    assert online == offline == ["org/tiny", COMMIT, N_BLOCKS, "cls"]
-
-
-def test_a_model_without_it_is_asked_once(tmp_path: Path) -> None:
-    with serving(save_tiny("bert", tmp_path / "model")) as (address, asked):
-        attempt(tmp_path / "home", ["org/tiny", "org/tiny@v1"], HF_ENDPOINT=address)
-    assert sum("modules.json" in path for path in asked) == 1
 
 
 def test_what_cannot_be_asked_for_is_said(
