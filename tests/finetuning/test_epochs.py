@@ -89,7 +89,11 @@ def weights_of(directory: Path) -> bytes:
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["truncated", "joint"])
-@pytest.mark.parametrize("kind", OF_EXAMPLES)
+@pytest.mark.parametrize(
+    ("dropping", "kind"),
+    [*(("bert", kind) for kind in OF_EXAMPLES), ("albert", "sts")],
+    indirect=["dropping"],
+)
 def test_a_run_killed_in_each_epoch_gives_the_same_numbers(
     dropping: Path, tmp_path: Path, trained: list[int], kind: str, joint: bool
 ) -> None:
