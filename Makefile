@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
+# Tests begin many processes: each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint types imports unit docs notebooks test-slow bench bench-gpu attack clean
 
 demo: $(READY)

@@ -16,6 +16,7 @@ import layerprobe
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = re.compile(r"(?:layerprobe|layerprobe_cli)(?:\.\w+)+(?::\w+)?")
+QUOTED = re.compile(f'"{REFERENCE.pattern}"')
 REGISTRIES = {
     "layerprobe.report": "rows of pages, those of features above it among them",
     "layerprobe.results.shown": "where the rows of pages are",
@@ -36,7 +37,10 @@ def references() -> Iterator[tuple[str, str]]:
         folder = Path(package.__file__ or "").parent
         for file in folder.rglob("*.py"):
             module = ".".join(file.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
-            tree = ast.parse(file.read_text("utf-8"))
+            text = file.read_text("utf-8")
+            if not QUOTED.search(text):
+                continue  # most files: to parse all takes seconds
+            tree = ast.parse(text)
             texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
             strings = [
                 node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in texts
