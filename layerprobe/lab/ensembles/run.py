@@ -31,8 +31,9 @@ from layerprobe.lab.ensembles.weights import Score, greedy_selection, line_searc
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
+from layerprobe.profiling.run import ALONE
 from layerprobe.profiling.run import profile as profile_model
-from layerprobe.profiling.values import LayerProfile, ProfileSettings
+from layerprobe.profiling.values import LayerProfile
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -385,7 +386,7 @@ def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Optio
     """Return the ensemble with what it and the single one take, measured as `layerprobe.profiling` does."""
     origins = {member.label: group[0].origin for member, group in zip(result.members, groups, strict=True)}
     models, single = _deepest(result.members), _deepest([replace(result.single, weight=1.0)])
-    settings = ProfileSettings(lengths=(LENGTH,), batch_sizes=(1,))
+    settings = replace(ALONE, lengths=(LENGTH,))
     measured: dict[tuple[str, int], LayerProfile] = {}
     for digest in dict.fromkeys(origins[each.label].model_digest for each in (*models, *single)):
         origin = next(each for each in origins.values() if each.model_digest == digest)

@@ -19,6 +19,7 @@ from layerprobe.finetuning.results import ORIGIN
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.ensembles.run import ensemble
+from layerprobe.profiling.values import ProfileSettings
 from layerprobe.tasks.kind import KINDS as REGISTERED
 from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
@@ -166,7 +167,11 @@ def test_layers_of_one_scan_share_their_blocks_and_others_do_not(
     assert [each.label for each in both.members] == ["layer 2 by itself", "layer 2 of the scan"]
 
 
-def test_time_is_that_of_the_models_which_are_run(single: list[Path], options: Options) -> None:
+def test_time_is_that_of_the_models_which_are_run(
+    single: list[Path], options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = ProfileSettings(batch_sizes=(1,), rounds=1, repeats=1, warmup=0)
+    monkeypatch.setattr("layerprobe.lab.ensembles.run.ALONE", quick)
     result = ensemble(single, toy_task_of("sts"), profile=True, options=options)
     assert result.cost.flops is not None
     assert result.single_cost.flops is not None
