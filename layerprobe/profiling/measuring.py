@@ -64,10 +64,14 @@ def profile_layers(
     turns = ([*records, *reversed(records)] * settings.rounds)[: settings.rounds * len(records)]
     # the embeddings cost a turn, too
     done, total = 0, sum(layer + 1 for layer in turns)
-    for layer in turns:
-        _take_turn(encoder, layer, batches, settings, pooling, records[layer])
-        done += layer + 1
-        report(f"profiling {short_name(encoder.description.name)}", done, total)
+    gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
+    try:
+        for layer in turns:
+            _take_turn(encoder, layer, batches, settings, pooling, records[layer])
+            done += layer + 1
+            report(f"profiling {short_name(encoder.description.name)}", done, total)
+    finally:
+        gc.unfreeze()
     return tuple(_summary(encoder, layer, record) for layer, record in records.items())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import multiprocessing
 import sys
@@ -141,6 +142,7 @@ def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
 
     def recorded(encoder: Encoder, layer: int) -> TruncatedEncoder:
         assert not alive
+        assert gc.get_freeze_count() > 0, "expected what was there before not to be looked through each time"
         order.append(layer)
         model = TruncatedEncoder(encoder, layer)
         alive.add(model)
@@ -154,6 +156,7 @@ def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     assert order == [0, 2, 3, 3, 2, 0, 0, 2, 3]
     assert told == sorted(told)
     assert told[-1] == 1.0
+    assert gc.get_freeze_count() == 0
 
 
 def test_warm_up_does_not_count_and_long_passes_are_not_repeated(
