@@ -282,7 +282,7 @@ def test_half_of_the_blocks_without_a_task(folder: str) -> None:
 
 
 def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), size=2)
+    whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), size=[2, 4])
     monkeypatch.setattr(epochs, "SAVE_AFTER", 0.0)
     killed = Model(folder, cache_dir=tmp_path / "killed")
     begun: list[int] = []
@@ -297,8 +297,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, mon
     monkeypatch.setattr(FineTuner, "epoch", dying)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            shrunk(killed, size=2)
-    result = shrunk(killed, size=2)
+            shrunk(killed, size=[2, 4])
+    result = shrunk(killed, size=[2, 4])
     steps = math.ceil(result.n_texts / PROTOCOL.batch_size)
     parts = [steps // 3, 2 * steps // 3, steps, steps + steps // 3, steps + 2 * steps // 3]
     assert begun == [0, parts[0], parts[1], parts[1], parts[2], parts[2], parts[3], parts[4]]
