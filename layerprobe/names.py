@@ -18,7 +18,7 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
 
 
-def counted(n: float, noun: str) -> str:
+def counted(n: int, noun: str) -> str:
     """Return a number with its noun: `3 seeds`.
 
     Examples:

@@ -92,7 +92,7 @@ def _highest_and_last(name: str, values: Sequence[float], first: int) -> str:
 def record_sentence(rule: str, record: Record) -> str:
     """Return how well a rule does on DropBench."""
     others = record.models - record.drops
-    alarms = f"{counted(record.false_alarms, 'false alarm')}"
+    alarms = counted(record.false_alarms, "false alarm")
     return (
         f"On DropBench, {record.models} small encoders of {record.families} pretraining objectives under "
         f'{record.budget} fine-tuning, the rule "{rule}" detects {record.caught} of {record.drops} drops, with '

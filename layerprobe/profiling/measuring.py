@@ -64,6 +64,7 @@ def profile_layers(
     turns = ([*records, *reversed(records)] * settings.rounds)[: settings.rounds * len(records)]
     # the embeddings cost a turn, too
     done, total = 0, sum(layer + 1 for layer in turns)
+    gc.collect()  # what is garbage now would stay until the end
     gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
     try:
         for layer in turns:

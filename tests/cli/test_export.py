@@ -37,6 +37,9 @@ def test_export_in_8_bits(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_p
     assert done.code == 0, done.err
     assert "8 bits, onnx" in done.out
     assert "onnx/model_qint8_quantized.onnx, " in done.out
+    done = layerprobe("export", pair[0], out, "--layer", "1", "--int8", "onnx", "--overwrite", "--json")
+    (printed,) = done.json["int8"]
+    assert (printed["backend"], (out / printed["file"]).stat().st_size) == ("onnx", printed["size"])
     again = layerprobe("export", pair[0], tmp_path / "other", "--layer", "0", "--int8", "onnx")
     assert again.code == 1
     assert "has no product with weights to be computed in 8 bits" in again.error

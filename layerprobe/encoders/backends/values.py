@@ -67,7 +67,7 @@ class BackendSurvey:
         if not measured:
             return "no other can be taken"
         (times, low, high), name = max(each for each in measured if self.chosen in (TORCH, each[1]))
-        threads = f"{counted(self.threads, 'thread')}"
+        threads = counted(self.threads, "thread")
         figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95% interval {low:.2f} to {high:.2f}"
         return figures if low > 1 else f"{name} is {'slower' if high < 1 else 'as fast'} ({figures})"
 
