@@ -76,17 +76,20 @@ class Output:
     ) -> tuple[str, ...]:
         """Print what is to be known of data before anything is spent on it; return the warnings, for the page.
 
-        With several data sets, `of` is the name of the one that a line is about.
+        With several data sets, `of` is the name of the one that a line is about, which a line may begin with.
         """
+
+        def named(said: str) -> str:
+            return said if said.partition(":")[0].endswith(of) else f"{of}: {said}"
+
         from layerprobe.extraction.readability import data_quality
         from layerprobe.tasks.values import Task
 
         examples = data if isinstance(data, Task) else data.task or data.texts
         models = model if isinstance(model, list) else [model]
         read = (said for each in models for said in data_quality(each, examples, **asked).warnings)
-        name = f"{of}: " if of else ""
-        warnings = tuple(f"{name}{said}" for said in dict.fromkeys((*data.warnings, *read)))
-        self.notes([f"{name}{said}" for said in data.notes], warnings)
+        warnings = tuple(map(named, dict.fromkeys((*data.warnings, *read))))
+        self.notes([named(note) for note in data.notes], warnings)
         return warnings
 
     @contextlib.contextmanager

@@ -27,6 +27,8 @@ def test_one_layer_for_several_tasks(
     assert "scores best over 2 tasks" in result.out
     for task in two:
         assert re.search(f"^warning: {task.name}: .*a difference between two layers", result.err, re.MULTILINE)
+        assert result.err.count(f"{task.name}: read as texts") == 1
+        assert f"{task.name}: {task}: " not in result.err, "expected a name once"
     assert f"Results: 8 files below {tmp_path / 'results'}" in result.out
     assert len(list((tmp_path / "results").rglob("fewer.json"))) == 4
     found = layerprobe("score", pair[0], *both, "--json").json
