@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,12 @@ def test_a_garbled_entry_is_made_again(result: LabResult, folder: Path, caplog: 
     assert "s-rtd-seed1.json cannot be read" in caplog.text
 
 
+def without(folder: Path, name: str, to: Path) -> Path:
+    """Copy the folder of a study, with all but one model and its entry."""
+    names = (name, f"{name}.json")
+    return Path(shutil.copytree(folder, to / "copy", ignore=shutil.ignore_patterns(*names)))
+
+
 def exploding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Give the model of this name a learning rate with which its loss is not finite."""
     whole = module.pretrain
@@ -158,19 +165,23 @@ def exploding(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def test_a_loss_that_is_not_finite_leaves_out_that_model_alone(
-    result: LabResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    result: LabResult, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exploding(monkeypatch, "s-rtd-seed0")
-    found = run_lab(SMALL, tmp_path, options=OPTIONS)
+    out = without(folder, "s-rtd-seed0", tmp_path)
+    found = run_lab(SMALL, out, options=OPTIONS)
     assert [each.model for each in found.failures] == ["s-rtd-seed0"]
     assert found.failures[0].reason.startswith("the loss became nan at step ")
     assert found.zoo.entries == tuple(entry for entry in result.zoo.entries if entry.name != "s-rtd-seed0")
-    assert json.loads((tmp_path / "lab.json").read_text())["failures"][0]["model"] == "s-rtd-seed0"
+    assert json.loads((out / "lab.json").read_text())["failures"][0]["model"] == "s-rtd-seed0"
 
 
-def test_without_a_twin_its_models_have_one_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_twin_its_models_have_one_reference(
+    result: LabResult, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exploding(monkeypatch, "s-mlm-seed1")
-    found = run_lab(changed(objectives=("mlm", "rtd")), tmp_path, options=OPTIONS)
+    out = without(folder, "s-mlm-seed1", tmp_path)
+    found = run_lab(changed(objectives=("mlm", "rtd")), out, options=OPTIONS)
     assert [each.model for each in found.failures] == ["s-mlm-seed1"]
     references = {entry.name: set(entry.cka) for entry in found.zoo.entries}
     assert references == {
