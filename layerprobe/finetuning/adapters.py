@@ -72,6 +72,8 @@ def _add_adapters(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> N
 def _targets(model: TruncatedEncoder | EveryLayer, wanted: tuple[str, ...]) -> list[str]:
     """Return the full names of the modules that get adapters."""
     linear = [path for path, module in _in_blocks(model) if type(module).__name__ in LINEAR]
+    if not linear:
+        return [path for path, module in model.model.named_modules() if type(module) is nn.Embedding]
     if wanted:
         names = sorted({path.rpartition(".")[2] for path in linear})
         if missing := [name for name in wanted if not any(_ends_as(path, name) for path in linear)]:
@@ -80,10 +82,12 @@ def _targets(model: TruncatedEncoder | EveryLayer, wanted: tuple[str, ...]) -> l
                 f"{some(names, 12)}, or the end of a path"
             )
         return [path for path in linear if any(_ends_as(path, name) for name in wanted)]
-    return linear or [path for path, module in model.model.named_modules() if type(module) is nn.Embedding]
+    return linear
 
 
 def _in_blocks(model: TruncatedEncoder | EveryLayer) -> list[tuple[str, nn.Module]]:
+    if isinstance(model, TruncatedEncoder) and model.layer == 0:
+        return []  # a block that is kept there is not run
     within = "" if model.stack.blocks is None else f"{model.stack.blocks}."
     return [(path, module) for path, module in model.model.named_modules() if path.startswith(within)]
 

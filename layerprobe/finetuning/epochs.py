@@ -87,7 +87,6 @@ class Epochs:
         self.best_epoch = 0
         self.outputs: Array = np.empty(0)
         """(layers, examples) or (layers, examples, classes): what the best epoch outputs for the validation split."""
-        self._highest = -math.inf
         self._state: dict[str, Tensor] = {}
         self._began, self._saved = began, time.perf_counter()
         self._steps: SavedSteps[SavedEpoch] | None = None
@@ -125,10 +124,14 @@ class Epochs:
     def _count(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
         self.train_losses.append(list(losses))
         self.scores.append(list(scores))
-        mean = float(np.mean([each.metrics[self.primary] for each in scores if each is not None]))
-        if mean > self._highest:
-            self._highest, self.best_epoch, self.outputs = mean, len(self), outputs
+        # of the layers that go on: one that failed counts in no mean, or what is left would seem better or worse
+        going_on = [layer for layer, each in enumerate(scores) if each is not None]
+        if not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
+            self.best_epoch, self.outputs = len(self), outputs
             self._state = copy.deepcopy(self.parts.state_dict())
+
+    def _mean(self, scores: Sequence[Evaluation | None], layers: Sequence[int]) -> float:
+        return float(np.mean([each.metrics[self.primary] for k in layers if (each := scores[k]) is not None]))
 
     # ---- to disk and back --------------------------------------------------------------------------------
 
@@ -179,7 +182,6 @@ class Epochs:
             self.train_losses.append([math.nan if loss is None else loss for loss in losses])
             self.scores.append(list(scores))
         self.best_epoch, self.outputs = saved.best_epoch, tensors[_OUTPUTS].numpy()
-        self._highest = float(np.mean([each.metrics[self.primary] for each in self.best if each is not None]))
         self._load(tensors, _BEST if self.best_epoch < len(self) else _MODEL)
         self._state = copy.deepcopy(self.parts.state_dict())
         self._load(tensors, _MODEL)

@@ -145,7 +145,7 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
         embedding = [_seconds(evaluate, encoder.device) for _ in range(2)]
     # the first time, memory is found
     an_example, a_text = median(taken[1:] or taken), min(embedding) / len(tokens.lengths)
-    evaluated = protocol.epochs * len(task.validation.texts) + len(task.test.texts)
+    evaluated = protocol.epochs * protocol.evaluations * len(task.validation.texts) + len(task.test.texts)
     return protocol.epochs * len(task.train) * examples_an_item * an_example + evaluated * a_text
 
 

@@ -24,7 +24,7 @@ from layerprobe.finetuning.tmft import FineTuner, fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import evaluated
-from tests.models import tiny_model
+from tests.models import save_tiny, tiny_model
 
 LORA = Protocol(learning_rate=3e-3, epochs=2, batch_size=8, lora=2)
 
@@ -88,6 +88,17 @@ def test_without_a_block_the_embedding_tables_have_them(encoder: Encoder, task: 
     name = "embeddings.word_embeddings.weight"
     change = saved.model.state_dict()[name] - plain.state_dict()[name]
     assert 0 < int(torch.linalg.matrix_rank(change, atol=1e-6)) <= 2
+
+
+@pytest.mark.parametrize("modules", [(), ("query", "value")], ids=["all", "named"])
+@pytest.mark.parametrize("family", ["electra", "modernbert"])
+def test_a_block_that_is_not_run_has_none(family: str, modules: tuple[str, ...], tmp_path: Path) -> None:
+    """ModernBERT keeps a block for layer 0, whose output is not read."""
+    model = TruncatedEncoder(load_encoder(str(save_tiny(family, tmp_path)), device="cpu"), 0)
+    prepare_model(model, dataclasses.replace(LORA, lora_modules=modules))
+    names = trained_names(model)
+    assert names
+    assert all("lora_embedding_" in name for name in names)
 
 
 def test_at_full_rank_a_step_is_that_of_all_weights() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from torch import nn
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
@@ -16,10 +17,12 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import StoreError, TrainingError
 from layerprobe.finetuning import epochs, runs
 from layerprobe.finetuning.epochs import Epochs
+from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
 from layerprobe.progress import Progress
+from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.training.saved_steps import SavedSteps
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of, one_run, runs_of
@@ -170,6 +173,17 @@ def test_a_full_disk_does_not_end_a_run(
     monkeypatch.setattr(SavedSteps, "save", fail)
     run(dropping, tmp_path, "sts", joint=False)
     assert "No space left on device: free space; fine-tuning continues, but cannot be resumed" in caplog.text
+
+
+@pytest.mark.parametrize(("later", "best"), [(60.0, 1), (80.0, 2)])
+def test_the_best_epoch_is_that_of_the_layers_that_go_on(later: float, best: int) -> None:
+    """Without the layer of 20 points, which fails, the mean is 60 or 80; with it, it was 45 and without it 70."""
+    parts = nn.Linear(1, 1)
+    run = Epochs(cast("FineTuner", None), parts, TokenLimit(8), primary="f1", began=0.0)
+    for scores in ((20.0, 70.0), (None, later)):
+        evaluations = [None if score is None else Evaluation(metrics={"f1": score}) for score in scores]
+        run.add([0.0, 0.0], np.zeros((2, 1)), evaluations)
+    assert run.best_epoch == best
 
 
 def test_a_failed_run_leaves_no_epochs(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

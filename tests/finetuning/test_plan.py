@@ -27,14 +27,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("clock")
-@pytest.mark.parametrize("epochs", [1, 4])
-def test_time_is_counted_by_examples_and_texts(encoder: Encoder, epochs: int) -> None:
+@pytest.mark.parametrize(("epochs", "evaluations"), [(1, 1), (4, 1), (2, 3)])
+def test_time_is_counted_by_examples_and_texts(encoder: Encoder, epochs: int, evaluations: int) -> None:
     task = toy_task(train=64, validation=32, test=32)
     texts = len(task.validation.texts)
     # 8 examples a step and 64 texts, or all, a pass: a second each
     a_text = 1 / min(plan.TEXTS, texts)
-    expected = epochs * (64 / 8 + texts * a_text) + len(task.test.texts) * a_text
-    protocol = Protocol(epochs=epochs, batch_size=8)
+    expected = epochs * (64 / 8 + evaluations * texts * a_text) + len(task.test.texts) * a_text
+    protocol = Protocol(epochs=epochs, batch_size=8, evaluations=evaluations)
     assert seconds_of_run(encoder, task, protocol) == pytest.approx(expected)
 
 
