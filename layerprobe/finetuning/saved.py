@@ -91,6 +91,13 @@ def _read_origin(directory: Path, *, root: Path) -> RunOrigin:
     return origin
 
 
+def without_checkpoint(encoder: Encoder) -> str:
+    """Return why layer 0 of a model has no checkpoint to save; nothing where it has one."""
+    if not TruncatedEncoder(encoder, 0, share=True).reads_input_of_block:
+        return ""
+    return f"{encoder.description.architecture} does not run without a block, so layer 0 has no checkpoint to save"
+
+
 @contextlib.contextmanager
 def saving_model(
     directory: Path, encoder: Encoder, *, layer: int | None, task: Task, prompt: str, modules: tuple[str, ...] = ()
@@ -103,11 +110,8 @@ def saving_model(
         UnsupportedArchitectureError: Before any training, if this layer has no checkpoint.
         StoreError: If the folder cannot be written.
     """
-    if layer == 0 and TruncatedEncoder(encoder, 0, share=True).reads_input_of_block:
-        raise UnsupportedArchitectureError(
-            f"{encoder.description.architecture} does not run without a block, so layer 0 has no checkpoint to save: "
-            "expected layers from 1 with --save-models"
-        )
+    if layer == 0 and (why := without_checkpoint(encoder)):
+        raise UnsupportedArchitectureError(f"{why}: expected layers from 1 with --save-models")
     before_query, before_document = (each or "" for each in task.train.prompts or (prompt, prompt))
     alike = before_query == before_document
     origin = RunOrigin(

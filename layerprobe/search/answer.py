@@ -58,6 +58,7 @@ def _beliefs(evidence: Evidence, known: Posterior, settings: SearchSettings) -> 
             chance_best=chances[layer],
             chance_within=within[layer],
             runs=_runs(evidence, layer),
+            failed=len(evidence.runs_at(layer)) - _runs(evidence, layer),
         )
         for layer in range(evidence.n_blocks + 1)
     )
@@ -65,7 +66,7 @@ def _beliefs(evidence: Evidence, known: Posterior, settings: SearchSettings) -> 
 
 def _doubt(evidence: Evidence, known: Posterior, settings: SearchSettings) -> Doubt:
     best, chances = known.best_layer, known.chances
-    others = [layer for layer in evidence.choices if layer != best] or [best]
+    others = [layer for layer in evidence.contenders if layer != best] or [best]
     rival = max(others, key=lambda layer: (chances[layer], -layer))
     contrast = np.zeros(len(chances))
     contrast[[best, rival]] = 1.0, -1.0

@@ -210,6 +210,8 @@ def _by_gain(
             return _over("seeds", settings, models)
         if gain_of_seeds(known) < LEAST_GAIN:
             return _over("gain", settings, models)
+    if not open_places:
+        return _over("seeds", settings, models)
     beside = [names.index((run.model, run.layer)) for run in pending if not run.scan]
     contending = {names[i][0] for i in likely}
     fresh = [i for i in open_places if beside and not n_seeds[i] and names[i][0] in contending]

@@ -207,7 +207,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING) -> Posterior:
         endless=_outlook(covariance, 3, n),
         run_variance=np.full(n, own + float(weights @ grid[:, 3] ** 2)),
         items=errors[-n:, -n:],
-        choices=np.array(evidence.choices),
+        choices=np.array(evidence.contenders),
     )
 
 

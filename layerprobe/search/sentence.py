@@ -80,12 +80,14 @@ def spoilt_sentence(n: int) -> str:
 
 
 def without_runs(answer: SearchAnswer, layers: Sequence[int]) -> str:
-    """Return which of some layers had no run, the end of a sentence about these layers; empty where all had one."""
+    """Return which of some layers had no run, or none with a score, the end of a sentence; empty where all had one."""
     bare = [layer for layer in layers if not answer.layers[layer].runs]
-    if not bare:
-        return ""
+    failed = [layer for layer in bare if answer.layers[layer].failed]
+    bare = [layer for layer in bare if layer not in failed]
     were = "layer {} was" if len(bare) == 1 else "layers {} were"
-    return f"; {were.format(listed(bare))} not run, but inferred from the others"
+    what = [f"{were.format(listed(bare))} not run, but inferred from the others"] if bare else []
+    what += [f"the run of layer {layer} failed, and its score is inferred from the others" for layer in failed]
+    return "".join(f"; {each}" for each in what)
 
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:

@@ -22,6 +22,8 @@ SHARE = 0.15
 """Of the full sweep, which is spent at most."""
 SEEDS = 5
 """Of the full sweep, at every layer."""
+FAILURES = 2
+"""Runs of a layer without any score after which it is no longer chosen from, where other layers have scores."""
 SWEPT_BLOCKS = 4
 """Up to so many blocks every layer is fine-tuned: a whole sweep costs no more than the search of a deeper model."""
 
@@ -102,8 +104,15 @@ class Evidence:
 
     @property
     def choices(self) -> range:
-        """The layers that can be chosen."""
+        """The layers to choose from."""
         return range(self.first_layer, self.n_blocks + 1)
+
+    @property
+    def contenders(self) -> tuple[int, ...]:
+        """Those that can still be chosen: not where two runs or more gave no score, unless nothing has one."""
+        with_score = {score.layer for score in self.scores if score.value is not None}
+        going_on = [i for i in self.choices if i in with_score or len(self.runs_at(i)) < FAILURES]
+        return tuple(going_on if with_score else self.choices)
 
     @property
     def spent(self) -> int:
@@ -210,6 +219,8 @@ class LayerBelief:
     """To be no worse than the best layer by more than the tolerance."""
     runs: int
     """Fine-tuning runs that scored at it; the scan is not among them."""
+    failed: int = field(default=0, metadata=RARE)
+    """Fine-tuning runs at it without a score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

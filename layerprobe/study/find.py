@@ -25,11 +25,12 @@ from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.workers import SharedModel, workers_of
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.runs import Run, RunJob, RunSet, RunWorker, is_marked, runs_plan
+from layerprobe.finetuning.saved import without_checkpoint
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
@@ -322,8 +323,12 @@ class _Search:
         looked_at = drawn_from(task, (LOOKED_AT,) * 3)
         read = read_curves(checkpoint, looked_at.split("all"), _readings(task))
         cka, infonce = read[SELF_CKA], read.get(INFONCE)
+        first_layer = max(cka.first_layer - 1, 0)  # such a curve begins a layer later
+        unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
+        self.failed = ""
+        """What the last of them says that is a run's."""
         self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences
         self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
         self.evidence = Evidence(
@@ -333,14 +338,16 @@ class _Search:
             start=start,
             n_items=sum(len(fold.validation) for fold in folds),
             n_folds=len(folds),
-            first_layer=max(cka.first_layer - 1, 0),  # such a curve begins a layer later
+            first_layer=1 if unsaved else first_layer,
             model=self.first // len(folds),
             block_cost=cost,
         )
         if KINDS[task.kind].zero_shot == "cosine" and not KINDS[task.kind].fits:  # of what the readings embedded
             self.failures += score_split(checkpoint, looked_at, split="all")[0].warnings
-        if self.evidence.first_layer:
+        if first_layer:
             self.failures.append(left_out_layer(checkpoint.label, options.pooling))
+        elif unsaved:
+            self.failures.append(f"layer 0 of {checkpoint.label} is left out: {unsaved}")
 
     def job(self, layer: int, seed: int, *, scan: bool = False) -> RunJob:
         """Return a run as a job of all."""
@@ -362,7 +369,8 @@ class _Search:
         """Add what a run scores, or that it failed, at the layers that it is of."""
         what = "the scan" if job.scan else f"layer {job.layer}"
         if isinstance(outcome, LayerProbeError):
-            self.failures.append(f"{what} failed: {outcome}")
+            self.failed = f"{what} failed: {outcome}"
+            self.failures.append(self.failed)
         for layer in self.evidence.choices if job.scan else (job.layer,):
             self._score(job, layer, _at(outcome, layer))
         if isinstance(outcome, JointRun):
@@ -394,6 +402,7 @@ class _Search:
 
     def finding(self, settings: SearchSettings, *, against_last: int, decision: Decision | None = None) -> Finding:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
+        _check_scored([self])
         answered = searched = answer(self.evidence, settings, decision)
         proof = None
         while against_last and not spoilt_items(self.task) and answered.best_layer != self.n_blocks:
@@ -429,6 +438,8 @@ class _Search:
         if not self.save_models:
             return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
         here = [made for made in self.runs if made.run.layer == best]
+        if not here:  # inferred from the others
+            return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
         made = max(here, key=lambda made: (not made.scan, made.run.validation[made.run.primary]))
         directory = self.sets[made.fold].directory(RunJob(best, made.run.seed, scan=made.scan))
         return Weights(directory=str(directory), scan=made.scan)
@@ -470,7 +481,8 @@ class _Search:
 def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, against_last: int) -> FoundModels:
     """Return what the runs of several models say together."""
     decision = next_run([each.evidence for each in searches], settings)
-    scored = [each for each in searches if each.evidence.scored] or searches
+    _check_scored(searches)
+    scored = [each for each in searches if each.evidence.scored]
     best = scored[_among_all(scored, settings)[0]]
     findings = []
     for each in scored:
@@ -492,6 +504,13 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
         share=sum(each.block_cost * each.spent for each in evidence) / whole,
         failures=(*lost, *(f"{each.label}: {said}" for each in scored for said in each.failures)),
     )
+
+
+def _check_scored(searches: Sequence[_Search]) -> None:
+    """Raise TrainingError, with the last reason, if no run of any model gave a score."""
+    if not any(each.evidence.scored for each in searches):
+        reasons = [each.failed for each in searches if each.failed] or ["the metric is nowhere finite"]
+        raise TrainingError(f"expected a score from one run at least, got none: {reasons[-1]}")
 
 
 Shares = tuple[tuple[float, ...], ...]

@@ -10,6 +10,7 @@ from layerprobe.errors import DataError
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import LOOKING, Schedule, gain_of_run, gain_of_scan, gain_of_seeds, next_run
 from layerprobe.search.posterior import NOTHING, posterior
+from layerprobe.search.sentence import without_runs
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import World, search, world
 
@@ -132,6 +133,35 @@ def test_a_layer_that_the_scan_lacks_is_left_to_its_neighbours() -> None:
     known = posterior(Evidence(n_blocks=6, scores=scores))
     assert known.means[3] > known.means[5]
     assert next_run(Evidence(n_blocks=6, scores=scores)).run is not None
+
+
+def test_a_layer_whose_runs_all_fail_is_not_kept() -> None:
+    """It would promise much: it had no score yet, and its neighbours are good."""
+    evidence = Evidence(n_blocks=12, start=8)
+    tried = []
+    while (run := next_run(evidence).run) is not None:
+        value = None if run.layer == 8 else 70.0 - abs(run.layer - 8)
+        tried.append(run.layer)
+        evidence = replace(evidence, scores=(*evidence.scores, Score(layer=run.layer, seed=run.seed, value=value)))
+    assert tried.count(8) == 2
+    answered = answer(evidence)
+    assert answered.best_layer != 8
+    assert 8 not in answered.candidates
+    assert (answered.layers[8].chance_best, answered.layers[8].failed) == (0, 2)
+
+
+def test_a_run_that_failed_is_not_told_as_none() -> None:
+    known = answer(Evidence(n_blocks=6, scores=runs_of((3, 68.0), (4, None))))
+    assert without_runs(known, [2, 3, 4]) == (
+        "; layer 2 was not run, but inferred from the others"
+        "; the run of layer 4 failed, and its score is inferred from the others"
+    )
+
+
+@pytest.mark.parametrize(("n_blocks", "seeds", "jobs"), [(2, 1, 4), (3, 1, 5), (2, 2, 8)])
+def test_more_at_a_time_than_there_are_runs_wait(n_blocks: int, seeds: int, jobs: int) -> None:
+    runs = list(Schedule(SearchSettings(seeds=seeds), jobs).begin(Evidence(n_blocks=n_blocks)))
+    assert len(runs) == len(set(runs)) <= min(jobs, seeds * (n_blocks + 1))
 
 
 @pytest.mark.parametrize("n_blocks", [1, 2, 3, 4])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.readings.read import read_curves
-from layerprobe.study.find import _covariance, _readings, find
-from layerprobe.study.values import Finding
+from layerprobe.study.find import _covariance, _readings, _Search, find
+from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.links import links_of
@@ -298,6 +299,32 @@ def test_a_run_that_fails_is_reported_and_the_search_goes_on(
     finding = found(six, tmp_path, budget=0.25)
     assert f"layer {tried[0]} failed: the loss became nan" in finding.failures
     assert set(tried) - {tried[0]}
+
+
+def test_where_no_run_gives_a_score_the_last_reason_is_told(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*arguments: Any, **options: Any) -> Any:
+        raise TrainingError("the loss became nan", step=5)
+
+    monkeypatch.setattr(runs, "fine_tune", failing)
+    with pytest.raises(TrainingError, match=r"expected a score .*, got none: layer \d failed: the loss became nan"):
+        found(six, tmp_path, budget=0.1)
+
+
+def test_a_layer_that_is_kept_without_a_run_of_its_own_has_no_weights_yet(tmp_path: Path) -> None:
+    search: Any = SimpleNamespace(save_models=True, runs=[], own_folder=runs.RunFolder(path=tmp_path))
+    assert _Search._weights(search, 5) == Weights(directory=str(tmp_path / "layer-005-seed-0"), kept=False)
+
+
+def test_a_layer_without_a_checkpoint_is_left_out_where_models_are_saved(tmp_path: Path) -> None:
+    model = save_tiny("modernbert", tmp_path / "model", num_hidden_layers=2)
+    finding = found(model, tmp_path, seeds=1, save_models=True)
+    assert {made.run.layer for made in finding.runs} == {1, 2}
+    assert finding.answer.first_layer == 1
+    assert finding.weights.kept
+    (said,) = [each for each in finding.failures if "layer 0" in each]
+    assert said.endswith("does not run without a block, so layer 0 has no checkpoint to save")
 
 
 def test_what_ends_the_search_ends_it_at_once(
