@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.checks import LEVEL, check_keywords
+from layerprobe.checks import check_keywords
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import current, part
 from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_device
@@ -113,13 +113,22 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
         raise DataError(f"expected measure, intervals and device alone for arrays, got {sorted(unused)[0]}")
     measure, level = how.get("measure") or CKA(), current().level if how.get("intervals", True) else None
     given = (model, reference)
-    arrays: list[Any] = [as_array(each, name="the array") if hasattr(each, "shape") else each for each in given]
-    first, second = ([each] if getattr(each, "ndim", 0) == 2 else each for each in arrays)
+    first, second = map(_layers_of, given)
     if not isinstance(measure, CKA):
         return measure_layers(first, second, measure, level=level).map
     device = str(resolve_device(how.get("device", "auto")))
     named = [("the first", first), ("the second", second)]
     return estimate_cka(named, measures=[measure], level=level, device=device)[0].map
+
+
+def _layers_of(given: Any) -> Sequence[NDArray[Any]]:
+    """Return the layers of an array of one or of several, or of arrays by layer."""
+    if not hasattr(given, "shape"):
+        return [as_array(each, name=f"array {i}") for i, each in enumerate(given)]
+    array = as_array(given, name="the array")
+    if array.ndim not in (2, 3):
+        raise DataError(f"expected (samples, features) or (layers, samples, features), got an array of {array.shape}")
+    return [array] if array.ndim == 2 else list(array)
 
 
 def compare_all(
@@ -160,7 +169,7 @@ def compare_all(
             f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.texts)}"
         )
     if permutations:
-        check_permutations(permutations, measure, level=level or LEVEL, documents=documents is not None)
+        check_permutations(permutations, measure, level=current().level, documents=documents is not None)
     for reference in references:
         _check_same_texts(model, reference)
         if alignment == "same-index" and model.n_layers != reference.n_layers:
@@ -199,7 +208,7 @@ def compare_all(
         for number, (comparison, reference) in enumerate(zip(result.comparisons, references, strict=True)):
             with part(start=number, share=1, whole=len(references)):
                 null = _null(
-                    model, reference, comparison.map, permutations=permutations, level=level or LEVEL, device=device
+                    model, reference, comparison.map, permutations=permutations, level=current().level, device=device
                 )
             nulls.append(null)
         with_nulls = [

@@ -223,6 +223,7 @@ def _sliced(tensor: Any, where: Any) -> NDArray[Any]:
 
 def _of_parquet(path: Path) -> list[Layer]:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     try:
@@ -235,19 +236,25 @@ def _of_parquet(path: Path) -> list[Layer]:
         raise DataError(f"expected a column of lists of numbers for each layer in {path}, got the columns {names}")
     ends = np.cumsum([0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))])
 
+    widths: dict[str, int] = {}
+
     @functools.lru_cache(maxsize=2)
     def group(name: str, number: int) -> NDArray[Any]:
         cells = file.read_row_group(number, columns=[name]).column(0).combine_chunks()
-        flat = cells.flatten().to_numpy(zero_copy_only=False)
-        if cells.null_count or len(flat) % len(cells):
+        lengths = pc.min_max(pc.list_value_length(cells)).as_py()
+        if (
+            cells.null_count
+            or lengths["min"] != lengths["max"]
+            or lengths["max"] != widths.setdefault(name, lengths["max"])
+        ):
             raise DataError(f"expected lists of one length in column {name!r} of {path}, got missing or shorter ones")
-        rows: NDArray[Any] = flat.reshape(len(cells), -1)
+        rows: NDArray[Any] = cells.flatten().to_numpy(zero_copy_only=False).reshape(len(cells), -1)
         return rows
 
     def read(name: str, rows: Rows) -> NDArray[Any]:
         numbers = np.arange(int(ends[-1]))[rows] if isinstance(rows, slice) else rows
         groups = np.searchsorted(ends, numbers, side="right") - 1
-        result = np.empty((len(numbers), group(name, 0).shape[1]), np.float32)
+        result = np.empty((len(numbers), widths[name]), np.float32)
         for number in np.unique(groups):
             here = groups == number
             result[here] = group(name, int(number))[numbers[here] - ends[number]]

@@ -21,7 +21,7 @@ from layerprobe.metrics.links import Links
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.probing.arrays import Layer, as_layers
 from layerprobe.probing.combinations import Combinations
-from layerprobe.probing.probes import UNITS, Problem
+from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.statement import Statement, state
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, ProbedLayer, ProbeSettings, Probing, TargetKind
@@ -269,28 +269,39 @@ def _add_together(board: Board, several: Combinations) -> None:
     """Score the mean of all layers, the learned weighted sum, and two side by side; say why where that cannot be."""
     layers, kind = several.layers, several.problem.kind
     mean, summed, two = TOGETHER
+    width = layers[0].shape[1]
+
+    def add(what: str, width: int | None, fit: Callable[[], Fitted], note: Callable[[Combinations], str]) -> None:
+        try:
+            fitted = fit()
+        except MisalignedSamplesError:
+            raise
+        except DataError as error:  # the layers by themselves have their scores
+            board.left_out[what] = str(error)
+        else:
+            board.add(what, None, width, fitted.outputs, swayed=fitted.swayed, note=note(several))
+
     if len({layer.shape[1] for layer in layers}) > 1:
         board.left_out |= dict.fromkeys((mean, summed), "the layers have different widths")
     else:
-        fitted = several.mean()
-        board.add(mean, None, layers[0].shape[1], fitted.outputs, swayed=fitted.swayed)
+        add(mean, width, several.mean, lambda _: "")
         if kind == "queries":
             board.left_out[summed] = "rankings give no loss to learn weights by"
         else:
-            fitted = several.weighted()
-            note = _weights_said(several)
-            board.add(summed, None, layers[0].shape[1], fitted.outputs, swayed=fitted.swayed, note=note)
-    fitted = several.two()
-    names = [" and ".join(layers[number].name for number in pair) for pair in several.pairs]
-    common = max(dict.fromkeys(names), key=names.count)
-    said = f"{common}, in {names.count(common)} of {len(names)} folds"
-    board.add(two, None, None, fitted.outputs, swayed=fitted.swayed, note=said)
+            add(summed, width, several.weighted, _weights_said)
+    add(two, None, several.two, _pairs_said)
 
 
 def _weights_said(several: Combinations) -> str:
     mean = np.mean(several.weights, axis=0)
     highest = np.argsort(-mean)[:3]
     return "mean weights " + ", ".join(f"{mean[number]:.2f} of {several.layers[number].name}" for number in highest)
+
+
+def _pairs_said(several: Combinations) -> str:
+    names = [" and ".join(several.layers[number].name for number in pair) for pair in several.pairs]
+    common = max(dict.fromkeys(names), key=names.count)
+    return f"{common}, in {names.count(common)} of {len(names)} folds"
 
 
 def finish(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, get_args
 
@@ -60,7 +61,7 @@ class Targets:
         """
         from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
-        n, units = len(self.values), self._units(groups)
+        n, units = len(self.values), self._units(groups, settings.folds)
         there = n if units is None else len(np.unique(units))
         if there < settings.folds:
             what, finer = ("items", "") if groups is None else ("groups", ", or finer groups")
@@ -89,13 +90,14 @@ class Targets:
                     ) from error
         return result
 
-    def _units(self, groups: Folds | None) -> Folds | None:
+    def _units(self, groups: Folds | None, folds: int) -> Folds | None:
         """Return (items,) numbers of what is never divided; None where every item is by itself."""
         if self.kind != "pairs" or self.rows is None:
             return groups if groups is None or self.rows is None else groups[self.rows]
         units = joined(*(self.rows if groups is None else groups[self.rows]).T)
-        # where pairs are all connected: what is chosen across folds is a few numbers
-        return None if groups is None and np.bincount(units).max() > len(units) / 2 else units
+        # where pairs are all connected, or in few sets: what is chosen across folds is a few numbers
+        sizes = np.bincount(units)
+        return None if groups is None and (sizes.max() > len(units) / 2 or len(sizes) < folds) else units
 
 
 def joined(first: Folds, second: Folds) -> Folds:
@@ -144,6 +146,8 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
         )
     if values.dtype == object:
         check_present(values[:, 0] if values.ndim == 2 else values, name="a target")
+        if all(isinstance(value, Real) for value in values.flat):
+            values = values.astype(np.float64)
     if kind == "labels" and values.ndim == 1:
         values = values[:, None]
     elif kind != "labels" and values.ndim == 2 and values.shape[1] == 1:
@@ -185,7 +189,7 @@ def as_groups(given: object, n: int) -> Folds | None:
     if isinstance(given, str | Path):
         path, _, column = str(given).rpartition(":")
         whole = Path(given).exists() or not path
-        values, _ = _read(Path(given), None, "group") if whole else _read(Path(path), column)
+        values, _ = _read(Path(given), None, "group") if whole else _read(Path(path), column, "group")
     else:
         values = as_array(given, name="groups")  # type: ignore[arg-type]
     if values.ndim != 1 or len(values) != n:
@@ -262,14 +266,15 @@ def _check_finite(values: NDArray[Any], what: str) -> None:
 
 
 def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray[Any], TargetKind | None]:
-    """Return the values of a file, and what they are where the columns say so."""
+    """Return the values of a file, and what they are where the columns say so; groups are text, whatever they are."""
+    as_values = _numbers if what == "target" else _present
     try:
         if path.stat().st_size == 0:
             raise DataError(f"{path} is empty: expected a {what} for each row")
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False), None
         if path.suffix == ".txt":
-            return _numbers([line.rstrip("\r\n") for _, line in text_lines(path)]), None
+            return as_values([line.rstrip("\r\n") for _, line in text_lines(path)]), None
         columns = _parquet(path) if path.suffix in (".parquet", ".pq") else _table(path)
     except (OSError, ValueError) as error:
         if isinstance(error, DataError):
@@ -289,7 +294,7 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
         guess = nearest(missing[0], columns) if missing else ""
         raise DataError(f"expected {said} in {path}, got {some(list(columns), 12)}{guess}")
     if len(names) == 1:
-        return _numbers(columns[names[0]]), None
+        return as_values(columns[names[0]]), None
     return np.stack([_numbers(columns[name]) for name in names], axis=1), "labels"
 
 
@@ -312,12 +317,18 @@ def _parquet(path: Path) -> dict[str, Sequence[Any]]:
 
 def _numbers(cells: Sequence[Any]) -> NDArray[Any]:
     """Return cells as numbers where all are, else as text."""
+    text = _present(cells)
+    try:
+        return np.array([float(cell) for cell in cells])
+    except ValueError:
+        return text
+
+
+def _present(cells: Sequence[Any]) -> NDArray[Any]:
+    """Return cells as text; raise DataError if one is empty."""
     missing = [row for row, cell in enumerate(cells) if cell is None or cell == ""]
     if missing:
         raise DataError(
             f"expected a value in every row, got none in row {missing[0]}, counted from 0: leave it out of both"
         )
-    try:
-        return np.array([float(cell) for cell in cells])
-    except ValueError:
-        return np.array([str(cell) for cell in cells])
+    return np.array([str(cell) for cell in cells])

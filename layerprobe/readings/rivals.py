@@ -178,13 +178,13 @@ def _moved(source: Source) -> LayerCurve:
 def _retained(source: Source) -> LayerCurve:
     """Return what each layer keeps of the neighbours of the one before; the first repeats the value of the next."""
     embedded = source.embeddings
-    begin = embedded.first_layer + 1
+    begin = min(embedded.first_layer + 1, source.n_layers - 1)
 
     def of_layer(layer: int, name: str) -> float:
-        layer = max(layer, min(begin, source.n_layers - 1))
+        layer = max(layer, begin)
         return retention(embedded.measured(layer), embedded.measured(layer - 1), name=name)
 
-    return source.by_layer(of_layer, first_layer=embedded.first_layer)
+    return source.by_layer(of_layer, first_layer=embedded.first_layer and begin)
 
 
 def _loes(source: Source) -> LayerCurve | None:

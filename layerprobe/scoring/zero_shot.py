@@ -68,12 +68,15 @@ def probed(
 
     Raises:
         MisalignedSamplesError: If a text was not embedded.
-        DataError: If the kind has no probe, the task too few examples to fit it on, or a layer cannot be scored.
+        DataError: If the kind has no probe, the task too few examples to fit it on, the split has those that it is
+            fitted on, or a layer cannot be scored.
     """
     probe: Probe | None = KINDS[task.kind].load("probe")
     if probe is None:
         kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.probe is not None)
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
+    if split in ("train", "all"):
+        raise DataError(f"expected the validation or the test split for a probe that the train split fits, got {split}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
     if (kept := kept_scores(embeddings.store, probe.kept, key)) is not None:

@@ -1,7 +1,7 @@
 """What an array must be before it is compared. Knows the names that arrays are reported by; knows no kernels."""
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 
 Array: TypeAlias = NDArray[np.float64]
+Given = TypeVar("Given")
 
 MIN_SAMPLES = 4
 """The debiased HSIC divides by n - 3."""
@@ -26,10 +27,20 @@ def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
 
 
 def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Return what was given as an array; raise DataError if it has a mask, which would be lost."""
+    """Return what was given, also a tensor of torch, as an array; raise DataError if it has a mask, which is lost."""
+    X = unmasked(X, name=name)
+    tensor: Any = X
+    if hasattr(X, "detach"):
+        tensor = tensor.detach().cpu()
+        X = tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+    return np.asarray(X)
+
+
+def unmasked(X: Given, *, name: str) -> Given:
+    """Return what was given; raise DataError if it has a mask, which would be lost."""
     if np.ma.is_masked(X):
         raise DataError(f"expected no masked values, got some in {name}: leave these rows out, everywhere alike")
-    return np.asarray(X)
+    return X
 
 
 def finite_matrix(X: ArrayLike, *, name: str) -> Array:

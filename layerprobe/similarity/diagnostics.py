@@ -22,6 +22,7 @@ from layerprobe.similarity.checks import (
     check_shape,
     constant_layer,
     rounding,
+    unmasked,
 )
 from layerprobe.similarity.grams import squared_distances
 from layerprobe.similarity.values import LayerDiagnostics
@@ -81,7 +82,8 @@ def diagnose(
         (7.9, 56, 0.016)
     """
     # what reads its rows from files is not read as a whole
-    array: Any = layer if isinstance(getattr(layer, "dtype", None), np.dtype) else np.asarray(layer)
+    array: Any = unmasked(layer, name=name)
+    array = array if isinstance(getattr(array, "dtype", None), np.dtype) else np.asarray(array)
     check_shape(array.shape, array.dtype, name=name)
     n, d = array.shape
     check_samples(n, name=name)

@@ -147,6 +147,16 @@ def test_parquet_without_lists_or_with_shorter_ones_is_one_line(tmp_path: Path) 
         as_layers(path)
 
 
+@pytest.mark.parametrize("rows", [None, 1], ids=["one group", "a group a row"])
+@pytest.mark.parametrize("lengths", [(2, 4, 3), (3, 1, 3), (3, 3, 2)], ids=str)
+def test_parquet_never_mixes_rows(tmp_path: Path, rows: int | None, lengths: tuple[int, ...]) -> None:
+    """Also where the numbers are as many as those of rows of one length."""
+    path = tmp_path / "e.parquet"
+    pq.write_table(pa.table({"layer_0": [list(np.arange(n, dtype=float)) for n in lengths]}), path, row_group_size=rows)
+    with pytest.raises(DataError, match="lists of one length in column 'layer_0'"):
+        as_layers(path)[0].rows(np.arange(3))
+
+
 def test_a_folder_has_one_layer_a_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a file a layer in .*, got none"):
         as_layers(tmp_path)

@@ -168,7 +168,7 @@ def test_other_widths_leave_mean_and_weights_out() -> None:
     layers = [EMBEDDINGS[:, 2], EMBEDDINGS[:, 3, :8]]
     result = probe(layers, TARGETS["scores"])
     assert [each.width for each in result.layers] == [24, 8]
-    assert [each.name for each in result.together] == ["pair of layers"]
+    assert [each.name for each in result.together] == ["weighted sum", "pair of layers"]
     reason = "the layers have different widths"
     assert result.left_out == {"mean of all layers": reason, "weighted sum": reason}
     assert result.warnings[0] == f"mean of all layers is left out: {reason}"
@@ -184,6 +184,15 @@ def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
     assert "the first in row 5" in result.left_out["layer 4"]
     with pytest.raises(DataError, match="no layer can be scored: it is the same for all 240 samples"):
         probe(np.ones((N, 2, 3)), TARGETS["scores"])
+
+
+def test_combinations_that_cannot_be_scored_are_left_out_with_the_reason() -> None:
+    """The mean of a layer and its negative is the same for all; the layers themselves have scores."""
+    layer = EMBEDDINGS[:, 2]
+    result = probe([layer, -layer], TARGETS["scores"])
+    assert [each.layer for each in result.layers] == [0, 1]
+    assert result.left_out["mean of all layers"] == "it is the same for all 240 samples"
+    assert [each.name for each in result.together] == ["weighted sum", "pair of layers"]
 
 
 def test_many_numbers_are_not_combined_unless_somebody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +281,28 @@ def test_few_whole_numbers_are_classes_unless_somebody_says_otherwise() -> None:
     assert "targets are taken for 5 classes" in taken.notes[0]
     assert as_targets(ratings, N, kind="scores").kind == "scores"
     assert as_targets(ratings + 0.5, N).kind == "scores"
+
+
+def test_numbers_among_objects_are_numbers() -> None:
+    assert as_targets(TARGETS["scores"].astype(object), N).kind == "scores"
+    assert as_targets(np.array(["a", 1.5] * (N // 2), dtype=object), N).kind == "classes"
+
+
+def test_groups_in_a_file_are_names_not_numbers(tmp_path: Path) -> None:
+    """As floats, numbers of 19 digits are one."""
+    file = tmp_path / "groups.csv"
+    file.write_text("\n".join(["group", *(str(1234567890123456789 + i // 12) for i in range(N))]) + "\n")
+    for given in (file, f"{file}:group"):
+        groups = as_groups(given, N)
+        assert groups is not None
+        assert len(set(groups)) == N / 12
+
+
+def test_pairs_in_fewer_sets_than_folds_are_divided_one_by_one() -> None:
+    """Four sets of rows, and pairs within each."""
+    rows = np.array([(10 * k + i, 10 * k + j) for k in range(4) for i in range(10) for j in range(i)])
+    pairs = np.column_stack([rows, (SIGNAL[rows[:, 0]] * SIGNAL[rows[:, 1]]).sum(axis=1)])
+    assert probe(EMBEDDINGS[:40], pairs, kind="pairs").n_items == len(pairs)
 
 
 def test_targets_and_groups_come_from_files(tmp_path: Path) -> None:

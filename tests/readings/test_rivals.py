@@ -146,6 +146,14 @@ def test_a_layer_without_variance_is_named() -> None:
         kite(features, features[:, 0], flat, name="layer 3")
 
 
+def test_without_layer_0_the_first_that_retains_is_layer_2(tmp_path: Path) -> None:
+    options = Options(device="cpu", cache_dir=tmp_path / "cache", pooling="cls")
+    curve = read_curves(given(str(save_tiny("bert", tmp_path / "bert")), options), TEXTS, ["neighbour retention"])
+    retained = curve["neighbour retention"]
+    assert retained.first_layer == 2
+    assert retained.values[1] == retained.values[2]
+
+
 def test_they_are_read_by_name_and_stand_in_no_list(tmp_path: Path) -> None:
     assert not set(RIVALS) & {*alone(), *READINGS}
     model, options = str(save_tiny("bert", tmp_path / "bert")), Options(device="cpu", cache_dir=tmp_path / "cache")

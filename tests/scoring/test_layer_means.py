@@ -10,13 +10,14 @@ import pytest
 from scipy import stats
 
 from layerprobe.encoders.model import Options
-from layerprobe.errors import DegenerateLayerError
+from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.scoring import layer_means as module
 from layerprobe.scoring.layer_means import layer_means, mean_cosines
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
+from layerprobe.tasks.values import TextSplit
 from tests.models import given, save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
@@ -54,6 +55,14 @@ def test_what_has_no_cosine_is_refused() -> None:
         mean_cosines([ones, 0 * ones], [ones, ones])
     with pytest.raises(DegenerateLayerError, match="got two layers that cancel out"):
         mean_cosines([ones, -ones], [ones, ones])
+
+
+@pytest.mark.parametrize("split", ["train", "all"])
+def test_a_probe_is_not_scored_on_what_it_was_fitted_on(model: str, options: Options, split: TextSplit) -> None:
+    task = toy_task_of("classification", train=20, validation=8, test=8)
+    embeddings = extract(given(model, options), task.texts())
+    with pytest.raises(DataError, match=f"the validation or the test split for a probe .* fits, got {split}"):
+        zero_shot(embeddings, task, split=split)
 
 
 def test_the_pair_is_chosen_on_validation_and_its_gain_is_on_test(model: str, options: Options) -> None:

@@ -176,6 +176,10 @@ def test_the_biased_estimator_is_told_its_chance_level() -> None:
     assert line.startswith("layer 3 of electra and layer 7 of bert: independent layers with these spectra would show")
     assert "a biased CKA of 0.20, which lies under every value: compare with --estimator debiased" in line
     assert cautions(DEBIASED, 2758, *models) == ()
+    # layer 0, which is left out, repeats layer 1
+    without = ("electra", layers(0, 1, chance_cka=0.4)), ("bert", layers(0, 1, chance_cka=0.1))
+    (line,) = cautions(BIASED, 2758, *without, first_layers=(1, 1))
+    assert line.startswith("layer 1 of electra and layer 1 of bert: ")
 
 
 def test_other_kernels_and_scales_have_at_least_that_chance_level() -> None:

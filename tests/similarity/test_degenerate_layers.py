@@ -6,11 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
+from layerprobe.comparison.compare import compare
 from layerprobe.errors import DataError, DegenerateLayerError, LayerProbeError, MisalignedSamplesError
-from layerprobe.similarity.cka import linear_cka, rbf_cka
+from layerprobe.similarity.cka import estimate_cka, linear_cka, rbf_cka
+from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.grams import rbf_gram, rbf_sigma_squared
 from layerprobe.similarity.hsic import hsic
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.values import Measure
 
 cka_measures = pytest.mark.parametrize("cka", [linear_cka, rbf_cka])
 estimators = pytest.mark.parametrize("estimator", ["biased", "debiased"])
@@ -108,6 +114,34 @@ def test_what_is_no_real_number_is_refused(cka: Callable, dtype: type, X: np.nda
 def test_integers_are_real_numbers() -> None:
     X = np.arange(12).reshape(6, 2) ** 2
     assert linear_cka(X, X.astype(float)) == pytest.approx(1, abs=1e-12)
+
+
+def test_masked_values_are_refused_however_layers_are_given(X: np.ndarray) -> None:
+    masked = np.ma.masked_greater(X, X.max() - 1e-9)
+    calls: list[Callable[[], object]] = [
+        lambda: linear_cka(masked, X),
+        lambda: estimate_cka([("a", [masked]), ("b", [X])]),
+        lambda: compare([masked], [X]),
+        lambda: compare([masked], [X], measure=RSA()),
+        lambda: diagnose(masked, name="a", norm="none"),
+    ]
+    for call in calls:
+        with pytest.raises(DataError, match="expected no masked values, got some in"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tensors_are_arrays_whatever_their_precision(dtype: torch.dtype, X: np.ndarray) -> None:
+    tensor = torch.tensor(X, dtype=dtype, requires_grad=True)
+    expected = linear_cka(tensor.detach().float().numpy(), X)
+    assert compare([tensor], [X], device="cpu").values[0][0] == pytest.approx(expected, abs=1e-5)
+    assert compare(tensor, X, device="cpu").values[0][0] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("measure", [CKA(), RSA()], ids=lambda measure: measure.name)
+def test_an_array_without_features_is_refused(measure: Measure, X: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"expected \(samples, features\) or .*, got an array of \(20,\)"):
+        compare(X[:, 0], X[:, 0], measure=measure)
 
 
 def test_one_odd_row_has_no_debiased_self_similarity(X: np.ndarray) -> None:

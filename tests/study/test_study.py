@@ -495,6 +495,10 @@ def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -
     assert comparison.map.null is not None
     assert comparison.map.null.permutations == 19
     assert min(min(row) for row in comparison.map.null.p_values) == pytest.approx(1 / 20)
+    with settings(level=0.9):
+        few = compare(embedded["electra"], embedded["bert"], permutations=9, intervals=False)
+    assert few.map.null is not None
+    assert few.map.null.permutations == 9
     with pytest.raises(DataError, match="expected permutations for cka alone, got 19 for RSA"):
         compare(
             embedded["electra"],

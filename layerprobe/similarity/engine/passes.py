@@ -10,6 +10,7 @@ import torch
 
 from layerprobe.context import part
 from layerprobe.errors import DataError
+from layerprobe.similarity.checks import unmasked
 from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
@@ -31,7 +32,8 @@ def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
     """Return the layers of a model with what messages call each; raise DataError if there are none."""
     if not len(layers):
         raise DataError(f"{name} has no layers, expected at least one")
-    return [(f"layer {i} of {name}", layer) for i, layer in enumerate(layers)]
+    names = [f"layer {i} of {name}" for i in range(len(layers))]
+    return [(each, unmasked(layer, name=each)) for each, layer in zip(names, layers, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

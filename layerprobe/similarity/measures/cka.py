@@ -76,8 +76,10 @@ class CKA(Measure):
         level = math.sqrt(first.chance_cka * second.chance_cka)
         if self.estimator == "debiased" or level <= CHANCE:
             return None
+        # the last of equals: a layer 0 that is left out repeats layer 1
         where = " and ".join(
-            f"layer {layers.index(layer)} of {name}" for (name, layers), layer in ((model, first), (reference, second))
+            f"layer {len(layers) - 1 - layers[::-1].index(layer)} of {name}"
+            for (name, layers), layer in ((model, first), (reference, second))
         )
         # Both flatten the spectrum, which raises the level.
         more = " or more" if self.normalize == "zscore" or self.kernel == "rbf" else ""
