@@ -39,6 +39,7 @@ from layerprobe_cli.output import Output, fail
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.model import Options
+    from layerprobe.files.images import Readable
     from layerprobe.tasks.values import Items, Task, TaskSettings
 
 
@@ -283,11 +284,16 @@ class Loading:
         ),
     ] = None
 
-    def resolve(self, model: str) -> Checkpoint:
-        """Return the model's checkpoint, its weights not yet loaded."""
+    def resolve(self, model: str, items: Readable | None = None) -> Checkpoint:
+        """Return the model's checkpoint, its weights not yet loaded; of two towers, that which reads the items."""
         names = () if self.name is None else (self.name,)
-        kept = None if self.keep_blocks is None else integers(self.keep_blocks, "--keep-blocks")
-        return self.resolve_all([model], random_init=self.random_init, names=names, blocks=kept)[0]
+        return self.resolve_all(
+            [model], random_init=self.random_init, names=names, blocks=self.kept_blocks(), items=items
+        )[0]
+
+    def kept_blocks(self) -> tuple[int, ...] | None:
+        """Return which blocks are kept; None where that is not said."""
+        return None if self.keep_blocks is None else integers(self.keep_blocks, "--keep-blocks")
 
     def resolve_all(
         self,
@@ -296,6 +302,7 @@ class Loading:
         random_init: int | None = None,
         names: Sequence[str] = (),
         blocks: tuple[int, ...] | None = None,
+        items: Readable | None = None,
     ) -> list[Checkpoint]:
         """Return the checkpoints of models, the first ones called by names, the first with a seed and some blocks."""
         from layerprobe.encoders.loading import resolve_checkpoint, resolve_device
@@ -313,12 +320,12 @@ class Loading:
             )
             for number, (model, name) in enumerate(itertools.zip_longest(models, names))
         ]
-        return [resolve_checkpoint(spec, like=options) for spec in specs]
+        return [resolve_checkpoint(spec, items=items, like=options) for spec in specs]
 
-    def resolve_each(self, models: Sequence[str]) -> list[Checkpoint]:
+    def resolve_each(self, models: Sequence[str], items: Readable | None = None) -> list[Checkpoint]:
         """Return the checkpoints of models that are compared with each other; --name is that of the first."""
         loadings = [self, *([self.without_name()] * (len(models) - 1))]
-        return [loading.resolve(name) for loading, name in zip(loadings, models, strict=True)]
+        return [loading.resolve(name, items) for loading, name in zip(loadings, models, strict=True)]
 
     def without_name(self) -> Self:
         """Return the same for a further model, which --name and --keep-blocks are not about."""
@@ -681,14 +688,14 @@ class Reference:
     ] = None
     reference_random_init: ReferenceRandomInit = None
 
-    def resolve(self, loading: Loading) -> list[Checkpoint]:
+    def resolve(self, loading: Loading, items: Readable | None = None) -> list[Checkpoint]:
         """Return the checkpoints of all references; none where none was given."""
         references, names = self.reference or [], self.reference_name or []
         if len(names) > len(references):
             raise typer.BadParameter(f"expected a --reference for each --reference-name, got {len(references)}")
         if not references and self.reference_random_init is not None:
             raise typer.BadParameter("expected --reference with --reference-random-init, got none")
-        return loading.resolve_all(references, random_init=self.reference_random_init, names=names)
+        return loading.resolve_all(references, random_init=self.reference_random_init, names=names, items=items)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -1036,8 +1043,10 @@ def layers_of_model(context: typer.Context, text: str) -> str:
 
 def check_depth(model: str | None, layer: int) -> None:
     """Raise DataError if the config.json of a local model says that there is no such layer."""
+    if not model:  # several: each has layers of its own
+        return
     try:
-        config = json.loads((Path(model or "") / "config.json").read_text("utf-8"))
+        config = json.loads((Path(model) / "config.json").read_text("utf-8"))
         n_blocks = next(config[name] for name in ("num_hidden_layers", "n_layer", "n_layers") if name in config)
     except (OSError, ValueError, TypeError, StopIteration):
         return  # it is reported once the model is known
@@ -1054,6 +1063,11 @@ def new_folder(folder: Path) -> Path:
             raise DataError(f"{folder} is not empty and holds no model that layerprobe wrote: choose another folder")
     return folder
 
+
+TextColumn = Annotated[
+    str | None,
+    option("Data", "--columns", "--column", help="The text column of a table or data set.", show_default="detected"),
+]
 
 Layers = Annotated[
     str, option("Fine-tuning", callback=layers_of_model, help="Layers to fine-tune, such as 3,6,9-12 or all.")
@@ -1232,6 +1246,11 @@ def given_options(context: typer.Context, *groups: type, others: tuple[str, ...]
     names = {field.name for group in groups for field in dataclasses.fields(group)} | set(others)
     sources = {name: context.get_parameter_source(name) for name in names}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def flag(context: typer.Context, name: str) -> str:
+    """Return an option as it is given on the command line, such as --format."""
+    return next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
 
 
 def finetune_command(context: typer.Context, model: str) -> str:

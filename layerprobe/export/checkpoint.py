@@ -30,7 +30,7 @@ from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
-from layerprobe.export.layout import Layout, read_layout, write_layout
+from layerprobe.export.layout import Layout, fetch_modules, other_layout, read_layout, write_layout
 from layerprobe.export.values import Int8File
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder
@@ -81,6 +81,8 @@ def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layou
         DataError: If a file of it is damaged, or it is not an export of this layer.
     """
     wrong = next(folder_problems(out, again=True), None)
+    if wrong is None and layout.source is not None and (other := other_layout(out, layout)):
+        wrong = f"{out} is another export of {encoder.description.name}: its {other} is not what is requested now"
     try:
         if wrong is None:
             return *_compared(encoder, layer, out, layout), _in_8_bits(encoder, out, layout, write=False)
@@ -216,6 +218,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
         from sentence_transformers import SentenceTransformer
     except ImportError:  # or it does not go with the installed transformers
         return None
+    fetch_modules(source)  # also of those that are not kept
     with quiet_transformers(), model_errors(name, "encoding by sentence-transformers"):
         whole, written = (
             SentenceTransformer(str(each), device="cpu", local_files_only=True).float()

@@ -159,6 +159,29 @@ def write_layout(folder: Path, layout: Layout) -> None:
     _write(folder / SETTINGS, settings)
 
 
+def other_layout(folder: Path, layout: Layout) -> str:
+    """Return which file of a folder is not as `write_layout` would write it; nothing where all are."""
+    with tempfile.TemporaryDirectory() as name:
+        fresh = Path(name)
+        write_layout(fresh, layout)
+        for file in sorted(fresh.rglob("*.json")):
+            there = folder / file.relative_to(fresh)
+            wanted, found = (_read(each) if each.is_file() else None for each in (file, there))
+            for settings in (wanted, found):
+                if isinstance(settings, dict):
+                    settings.pop("__version__", None)  # of the libraries that wrote it
+            if wanted != found:
+                return str(file.relative_to(fresh))
+    return ""
+
+
+def fetch_modules(source: SentenceModel) -> None:
+    """Have the files of all modules beside their list; of a model of the Hub those that are missing are downloaded."""
+    for row in source.rows[1:]:
+        for file in _FILES:
+            source.find(f"{row['path']}/{file}")
+
+
 def read_layout(folder: Path) -> Layout:
     """Return what `write_layout` wrote.
 

@@ -41,6 +41,21 @@ def test_doctor_says_what_a_model_makes_of_images(tmp_path: Path, monkeypatch: p
     assert json.loads(out)["checks"][0]["finding"].startswith("this is the image tower")
 
 
+def test_layers_are_those_of_the_tower_that_reads_the_images(tmp_path: Path) -> None:
+    clip, digits = save_towers("clip", tmp_path / "clip"), digit_folder(tmp_path / "digits", 40, classes=(0, 1))
+    for command in ("finetune", "confirm"):
+        code, out, err = run(command, clip, "-t", digits, "--layers", "3", "--dry-run", "--json")
+        assert code == 0, err
+        assert json.loads(out)["n_blocks"] == 3
+    code, _, err = run("finetune", clip, "-t", digits, "--layers", "4", "--dry-run")
+    assert "expected layers from 0 to 3" in err
+    sizes = [
+        json.loads(run("finetune", clip, "-t", digits, *more, "--dry-run", "--json")[1])["block_steps"]
+        for more in ((), ("--layers", "0-3"))
+    ]
+    assert sizes[0] == sizes[1]
+
+
 def test_export_says_which_tower_it_writes(tmp_path: Path) -> None:
     clip = save_towers("clip", tmp_path / "clip")
     code, out, err = run("export", clip, tmp_path / "text", "--layer", "1")

@@ -56,6 +56,8 @@ def test_what_does_not_go_together_is_refused(layerprobe: Layerprobe, files: tup
         done = layerprobe("probe", *arguments)
         assert done.code == 2
         assert "expected EMBEDDINGS and TARGETS, or a model with --task" in done.err
+    done = layerprobe("probe", embeddings, table, "--format", "delimiter=;")
+    assert (done.code, "expected no --format without --task" in done.err) == (2, True)
     done = layerprobe("probe", "model", "-t", table, "--groups", table)
     assert done.code == 2
     assert "expected no --groups" in done.err

@@ -125,5 +125,7 @@ def test_means_of_layers(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_
     kept = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--json").json
     assert [mean["form"] for mean in kept["means"]["means"]] == ["unit", "plain"]
     assert kept["scores"]["metrics"]["spearman"][kept["means"]["layer"]] == kept["means"]["test"]
+    wide = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--level", "0.8", "--json").json
+    assert [each["means"]["means"][0]["gain"]["level"] for each in (kept, wide)] == [0.95, 0.8]
     refused = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--split", "validation")
     assert (refused.code, "the validation split chooses the layers" in refused.err) == (2, True)

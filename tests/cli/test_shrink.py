@@ -98,6 +98,19 @@ def test_too_few_texts_and_blocks_that_do_not_exist(
     assert "ascending, from 1 to 3, got 1, 4" in done.error
 
 
+def test_texts_of_a_table_are_in_the_column_that_is_named(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "texts.csv"
+    lines = texts.read_text().splitlines()
+    table.write_text("\n".join(["title,body", *(f"the title of {line},{line}" for line in lines)]) + "\n")
+    for words in (("shrink", pair[1], "--size", "2"), ("lab", "adapt", pair[1], "-o", tmp_path / "adapted")):
+        given = (*words, "--texts", table, "--dry-run")
+        assert "--columns" in layerprobe(*given).error
+        done = layerprobe(*given, "--columns", "body")
+        assert done.code == 0, done.err
+
+
 def test_every_command_takes_a_model_without_some_blocks(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
 ) -> None:

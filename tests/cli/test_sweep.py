@@ -112,9 +112,19 @@ def test_the_command_line_says_the_same_as_toml(
         "[options]",
         'pooling = "cls"',
     ]
+    cut = layerprobe("lab", "sweep", pair[0], "-t", pairs_file, "--keep-blocks", "1,3", "--print-toml")
+    assert "blocks = [1, 3]" in cut.out
     path = tmp_path / "same.toml"
     path.write_text(said.out)
     assert layerprobe("lab", "sweep", path, "--print-toml").out == said.out
+
+
+def test_a_model_in_the_current_folder_says_nothing_of_others(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pair[0])
+    said = layerprobe("lab", "sweep", "org/deep", "-t", pairs_file, "--layers", "9-12", "--print-toml")
+    assert said.code == 0, said.err
 
 
 def test_options_of_the_machine_may_be_given_beside_toml(layerprobe: Layerprobe, toml: Path) -> None:
@@ -137,6 +147,11 @@ BAD = {
     "no such layer": (("MODEL", "-t", "TASK", "--layers", "2-9"), 1, "expected layers from 0 to 3"),
     "no such model": (("./nothing", "-t", "TASK"), 1, "there is no folder ./nothing"),
     "no such task": (("MODEL", "-t", "nothing.csv"), 1, "nothing.csv"),
+    "blocks of several models": (
+        ("MODEL", "MODEL", "-t", "TASK", "--keep-blocks", "1,3"),
+        2,
+        "expected one model for --keep-blocks, got 2",
+    ),
     "no workers": (("MODEL", "-t", "TASK", "--workers", "0"), 2, "--workers"),
     "no such cluster": (("MODEL", "-t", "TASK", "--ray", "nowhere"), 1, "nowhere"),
 }

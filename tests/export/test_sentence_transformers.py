@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model
-from layerprobe.errors import ModelError
+from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
 from layerprobe.export.values import ExportResult
 from tests.models import HIDDEN, N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
@@ -196,6 +197,41 @@ def test_what_is_asked_otherwise_takes_the_place_of_the_source(tmp_path: Path) -
     source[1].pooling_mode, source.max_seq_length = "cls", 7
     found, expected = written.encode(SENTENCES), source.encode(SENTENCES, prompt="b ")
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_modules_that_are_not_kept_are_downloaded_to_compare_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a model of the Hub, of which only what was asked for is there."""
+    there = built(tmp_path, mean(), dense())
+    folder = Path(shutil.copytree(there, tmp_path / "here", ignore=shutil.ignore_patterns("2_Dense")))
+
+    def asked(source: str, commit: str | None, file: str) -> Path | None:
+        if not (there / file).is_file():
+            return None
+        (folder / file).parent.mkdir(exist_ok=True)
+        return Path(shutil.copyfile(there / file, folder / file))
+
+    monkeypatch.setattr("layerprobe.encoders.loading._beside", asked)
+    assert export_model(folder, tmp_path / "out", layer=2).compared_with == "source"
+
+
+@pytest.mark.parametrize("other", [{"pooling": "max"}, {"prompt": "query: "}, {"max_length": 9}], ids=str)
+def test_another_export_is_not_taken_for_what_is_requested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+) -> None:
+    uploaded = list[Path]()
+    monkeypatch.setattr("layerprobe.export.run.upload", lambda folder, *_, **__: uploaded.append(folder) or "there")
+    monkeypatch.setenv("HF_TOKEN", "hf_none")
+    folder, out = built(tmp_path, mean(), prompts={"q": "a "}, default_prompt_name="q"), tmp_path / "out"
+    export_model(Model(folder, pooling="mean"), out, layer=2)
+    with pytest.raises(
+        DataError, match=r"is another export of .*model: its .*json is not what is requested now"
+    ):
+        export_model(Model(folder, **other), out, layer=2, push_to_hub="someone/small")
+    assert not uploaded
+    export_model(Model(folder, pooling="mean"), out, layer=2, push_to_hub="someone/small")
+    assert uploaded == [out]
 
 
 def test_without_sentence_transformers_the_layer_alone_is_compared(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.lab.adaptation.values import AdaptationProtocol
-from layerprobe_cli.options import DryRun, Loading, Model, new_folder, option
+from layerprobe_cli.options import DryRun, Loading, Model, TextColumn, new_folder, option
 from layerprobe_cli.output import Output
 
 TRAINING = {
@@ -40,6 +40,7 @@ def adapt(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", callback=new_folder, help="The folder to write.")],
     output: Output,
+    column: TextColumn = None,
     seed: Annotated[
         int, option("Training", min=0, help="Of the held-out texts, order, masking, dropout and fresh weights.")
     ] = 0,
@@ -68,7 +69,7 @@ def adapt(
     from layerprobe.lab.adaptation.run import plan_adaptation
     from layerprobe.tasks.corpus import load_corpus
 
-    corpus = load_corpus(texts)
+    corpus = load_corpus(texts, columns=column)
     if dry_run:
         with output.progress():
             plan = plan_adaptation(loading.resolve(model), corpus, protocol=protocol, seed=seed)

@@ -53,7 +53,8 @@ def confirm(
     from layerprobe.study.plan import search_begun
     from layerprobe.study.predict import predict
 
-    checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
+    checkpoint = extraction.resolve(model, task.readable)
+    references = reference.resolve(extraction, task.readable)
     protocol, further = tuning.protocol(extraction), parse_layers(layers, checkpoint)
     told = output.data(checkpoint, task, max_length=protocol.max_length)
     if dry_run or not search_begun(checkpoint, task, seeds=len(seeds), cross_validation=False, protocol=protocol):

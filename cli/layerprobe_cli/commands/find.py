@@ -75,7 +75,7 @@ def find(
         raise typer.BadParameter("expected one model with --other-blocks, got several")
     if not re.fullmatch(rf"{FOUND}|\d+(,\s*\d+)*", FOUND if other_blocks is None else other_blocks):
         raise typer.BadParameter(f"expected --other-blocks {FOUND}, 3 or 1,3,5, got {other_blocks!r}")
-    checkpoints, further = embedding.resolve_each(models), 0
+    checkpoints, further = embedding.resolve_each(models, task.readable), 0
     checkpoint = checkpoints[0]
     if other_blocks is not None:
         from layerprobe.encoders.architecture import count_blocks

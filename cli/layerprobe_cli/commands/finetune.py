@@ -84,7 +84,7 @@ def finetune(
     from layerprobe.finetuning.tuning import saved_models
     from layerprobe.finetuning.tuning import scan as scan_layers
 
-    checkpoint = embedding.resolve(model)
+    checkpoint = embedding.resolve(model, task.readable)
     chosen = parse_layers(layers, checkpoint)
     protocol = tuning.protocol(embedding)
     output.data(checkpoint, task, max_length=protocol.max_length)

@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.lab.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli.completion import names_of
-from layerprobe_cli.options import Device, new_folder, option
+from layerprobe_cli.options import Device, TextColumn, new_folder, option
 from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ def pretrain(
     shape: Shape,
     protocol: Annotated[PretrainingProtocol, PROTOCOL],
     output: Output,
-    column: Annotated[
-        str | None, option("Data", help="The text column of a table or data set.", show_default="detected")
-    ] = None,
+    column: TextColumn = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order, masking, sampling and dropout.")] = 0,
     device: Device = "auto",
     dtype: Annotated[

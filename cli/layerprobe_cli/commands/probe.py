@@ -9,11 +9,12 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.probing.values import FOLDINGS, FOLDS, TOLERANCE, ProbeSettings
-from layerprobe_cli.options import Extraction, Level, Report, TaskSource, command, option
+from layerprobe_cli.options import Extraction, Level, Report, TaskSource, command, flag, given_options, option
 from layerprobe_cli.output import Output
 
 
 def probe(
+    context: typer.Context,
     embeddings: Annotated[
         str,
         typer.Argument(
@@ -88,6 +89,8 @@ def probe(
         raise typer.BadParameter("expected EMBEDDINGS and TARGETS, or a model with --task")
     if of_model and (groups or targets_are or target):
         raise typer.BadParameter("expected no --groups, --target and --targets-are with --task, which says all of that")
+    if not of_model and (unread := sorted(given_options(context, TaskSource))):
+        raise typer.BadParameter(f"expected no {flag(context, unread[0])} without --task")
     settings = ProbeSettings(folds=folds, foldings=foldings, tolerance=tolerance, seed=seed)
     task = source.load() if of_model else None
 

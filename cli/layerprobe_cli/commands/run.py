@@ -98,7 +98,7 @@ def run(
     # only now: an error in the data needs no torch
     from layerprobe.study.run import run as run_study
 
-    checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
+    checkpoint, references = extraction.resolve(model, task.readable), reference.resolve(extraction, task.readable)
     if reference_layers and not references:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")
     tuned_layers = parse_layers(layers, checkpoint)

@@ -23,6 +23,7 @@ from layerprobe_cli.options import (
     TaskSource,
     TaskSources,
     command,
+    flag,
     folder_to_write,
     given_options,
     option,
@@ -113,8 +114,13 @@ def score(
     searched = ranking or relevant_from is not None or old == "retrieve"
     unread = sorted(given_options(context, TaskSource) - READ_OF_COLLECTIONS)
     if searched and unread:
-        raise typer.BadParameter(f"expected no --{unread[0].replace('_', '-')} with --ranking and --relevant-from")
-    whole = split not in ("validation", "all") and not unread
+        raise typer.BadParameter(f"expected no {flag(context, unread[0])} with --ranking and --relevant-from")
+    if searched and (len(settings) > 1 or layer_means or mteb is not None):
+        raise typer.BadParameter(
+            "expected one task of queries and documents with --ranking and --relevant-from, without --layer-means and "
+            "--mteb"
+        )
+    whole = split not in ("validation", "all") and not unread and not layer_means and mteb is None
     if len(settings) == 1 and (searched or (whole and _is_collection(source, settings[0].source))):
         from layerprobe.kinds.retrieval.loading import load_retrieval
 
@@ -190,7 +196,7 @@ class _Scoring:
         from layerprobe.scoring.layer_means import layer_means as average_layers
         from layerprobe.scoring.zero_shot import score_split as score_layers
 
-        with self.output.progress():
+        with self.output.progress(self.level):
             checkpoint = self.extraction.resolve(self.models[0])
             split = "test" if layer_means else split
             told = self.output.data(checkpoint, task, scored=split or task.scored)

@@ -119,7 +119,8 @@ def shrink(
 
     if out is not None:
         check_target(out, overwrite=overwrite)  # before anything is trained
-    corpus = load_corpus(texts) if texts else _of_task(task)
+    # with a task they are that task's columns
+    corpus = load_corpus(texts, columns=source.columns if task is None else None) if texts else _of_task(task)
     checkpoint = embedding.resolve(model)
     how: dict[str, Any] = {
         "size": size,

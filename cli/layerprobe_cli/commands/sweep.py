@@ -125,8 +125,14 @@ def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuni
     seeds, tasks = tuning.seed_list(), source.all_settings()
     if embedding.name is not None and len(models) > 1:
         raise typer.BadParameter(f"expected one model for --name, got {len(models)}: name them in a TOML file")
+    blocks = embedding.kept_blocks()
+    if blocks is not None and len(models) > 1:
+        raise typer.BadParameter(f"expected one model for --keep-blocks, got {len(models)}: say it in a TOML file")
     random_init, name, end_token = embedding.random_init, embedding.name, embedding.end_token
-    specs = (ModelSpec(model, random_init=random_init, display_name=name, end_token=end_token) for model in models)
+    specs = (
+        ModelSpec(model, random_init=random_init, display_name=name, end_token=end_token, blocks=blocks)
+        for model in models
+    )
     return Sweep(
         models=tuple(SweepModel(model=spec) for spec in specs),
         tasks=tasks,
