@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,12 +52,19 @@ def data_quality(
     asked = max_length or checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
     limit = min(asked, checkpoint.tokenizer.model_max_length)
     with model_errors(checkpoint.label, "tokenizing"):
-        tokens = token_quality(checkpoint.tokenizer, texts, limit=limit, model=short_name(checkpoint.label))
+        whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()
+        name = short_name(checkpoint.label)
+        tokens = token_quality(checkpoint.tokenizer, texts, limit=limit, model=name, windowed=whole)
     return replace(own, tokens=tokens)
 
 
-def token_quality(tokenizer: Any, texts: Sequence[str], *, limit: int, model: str) -> TokenQuality:
-    """Return what a tokenizer makes of texts; of more than `LOOKED_AT`, from as many of them."""
+def token_quality(
+    tokenizer: Any, texts: Sequence[str], *, limit: int, model: str, windowed: Collection[str] = ()
+) -> TokenQuality:
+    """Return what a tokenizer makes of texts; of more than `LOOKED_AT`, from as many of them.
+
+    Those that are `windowed` are never cut.
+    """
     step = max(1, math.ceil(len(texts) / LOOKED_AT))
     texts = [text for text in texts[::step] if text.strip()]
     offsets = bool(tokenizer.is_fast)
@@ -81,7 +88,9 @@ def token_quality(tokenizer: Any, texts: Sequence[str], *, limit: int, model: st
             n_lost += _visible(_unread(text, [span for token, span in spans if token != unknown]))
         elif ids:
             n_lost += round(characters * unknown_here / len(ids))
-    lengths = sorted(len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]) or [0]
+    by_text = [len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]]
+    n_cut = sum(length > limit and text not in windowed for length, text in zip(by_text, texts, strict=True))
+    lengths = sorted(by_text) or [0]
     return TokenQuality(
         model=model,
         n_texts=len(texts),
@@ -93,7 +102,7 @@ def token_quality(tokenizer: Any, texts: Sequence[str], *, limit: int, model: st
         long_length=float(lengths[math.ceil(0.95 * len(lengths)) - 1]),
         longest=lengths[-1],
         limit=limit,
-        truncated=sum(length > limit for length in lengths) / len(lengths),
+        truncated=n_cut / len(lengths),
     )
 
 

@@ -250,7 +250,7 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     several = len(scores) > 1
     named = [(f"{label}: " if several else "", each) for label, each in zip(labels, scores, strict=True)]
     lead = tuple(f"{name}{each.sentence}" for name, each in named)
-    course = " ".join(f"{name}{_course(each.scores)}" for name, each in named)
+    course = " ".join(f"{name}{_course(each.scores, each.first_layer)}" for name, each in named)
     reading = (
         f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
     )
@@ -293,7 +293,8 @@ def _retrieval_figure(scores: Sequence[RetrievalScores], labels: Sequence[str]) 
     for (colour, shade, dash), label, each in zip(looks, labels, scores, strict=False):
         means, title = each.means[each.primary], metric_title(each.primary)
         bounds = [mean.lower for mean in means], [mean.upper for mean in means]
-        figure.add_trace(area(*bounds, name=label, colour=shade, legendgroup=label, showlegend=False))
+        first: dict[str, Any] = {"first": each.first_layer, "legendgroup": label, "showlegend": False}
+        figure.add_trace(area(*bounds, name=label, colour=shade, **first))
         texts = [
             f"{text(label)}<br>layer {layer}: {title} {numbers.number(mean.value)}"
             f"<br>{numbers.interval((mean.lower, mean.upper))}"
@@ -301,7 +302,8 @@ def _retrieval_figure(scores: Sequence[RetrievalScores], labels: Sequence[str]) 
         ]
         marker = {"size": 8, "color": colour}
         look: dict[str, Any] = {"colour": colour, "dash": dash, "marker": marker, "width": 2.5, "legendgroup": label}
-        figure.add_trace(line(each.scores, name=label, texts=texts, showlegend=True, **look))
+        own = from_layer(each.first_layer, each.scores)
+        figure.add_trace(line(own, name=label, texts=texts, showlegend=True, **look))
     layer_axis(figure, max(each.model.n_layers for each in scores))
     figure.update_yaxes(title=f"{metric_title(scores[0].primary)} × 100")
     return styled(figure)

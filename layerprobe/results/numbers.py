@@ -35,14 +35,17 @@ def significant(value: float | None, digits: int = 3) -> str:
     """Return a number with so many significant digits, and no exponent for large ones; a dash where there is none.
 
     Examples:
-        >>> significant(0.012345), significant(12.345), significant(12345.6), significant(1.3, 4)
-        ('0.0123', '12.3', '12346', '1.300')
+        >>> significant(0.012345), significant(12.345), significant(12345.6), significant(999.7), significant(1.3, 4)
+        ('0.0123', '12.3', '12346', '1000', '1.300')
     """
     if value is None:
         return "–"
     if abs(value) >= 10**digits or not value:
         return number(value, 0)
-    return f"{value:#.{digits}g}".rstrip(".").replace("-", "−")
+    shown = f"{value:#.{digits}g}"
+    if "e+" in shown:  # rounded up to one more digit, as 999.7
+        return number(value, 0)
+    return shown.rstrip(".").replace("-", "−")
 
 
 def percent(share: float) -> str:

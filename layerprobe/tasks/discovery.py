@@ -1,14 +1,16 @@
 """Which files of a folder are the train, validation and test split. Knows file names, not what is in them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.tables import SUFFIXES
 
 _ROLE_WORD = re.compile(r"(?<![a-z])(train|dev|val|valid|validation|trial|test)(?![a-z])")
 _SHOWN = 12
+Key = TypeVar("Key")
 
 
 def split_role(name: str) -> str | None:
@@ -22,6 +24,32 @@ def split_role(name: str) -> str | None:
     if word is None:
         return None
     return word[1] if word[1] in ("train", "test") else "validation"
+
+
+def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of each") -> dict[str, Key]:
+    """Return the keys of splits by train, validation and test; a lone one counts as train.
+
+    A key that says no more than the role goes before others, as test before test_hard.
+
+    Raises:
+        TaskError: If none is train, or two could be the same split.
+    """
+    keys = list(keys)
+    if len(keys) == 1:
+        return {"train": keys[0]}
+    found: dict[str, list[Key]] = {}
+    for key in keys:
+        if (role := split_role(str(key))) is not None:
+            found.setdefault(role, []).append(key)
+    if "train" not in found:
+        raise TaskError(f"{name} has the splits {', '.join(map(str, keys))}: expected train, validation and test")
+    roles = {}
+    for role, named in found.items():
+        exact = [key for key in named if _ROLE_WORD.fullmatch(str(key).lower())]
+        if len(exact or named) > 1:
+            raise TaskError(f"{name} has several {role} splits, {', '.join(map(str, exact or named))}: {advice}")
+        roles[role] = (exact or named)[0]
+    return roles
 
 
 def sibling_splits(

@@ -9,7 +9,7 @@ from typing import Any
 
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
-from layerprobe.tasks.discovery import split_role
+from layerprobe.tasks.discovery import roles_of
 from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
 
 ALIASES = {"stsb": "sentence-transformers/stsb"}
@@ -44,16 +44,12 @@ def hub_splits(name: str) -> dict[str, Any]:
     """Return the splits of a hub data set by train, validation and test; a lone split counts as train.
 
     Raises:
-        TaskError: If it cannot be loaded, or has several splits and none is train.
+        TaskError: If it cannot be loaded, or it is not clear which splits are meant.
     """
     repository, _, config = name.partition(":")
     splits = _load(ALIASES.get(repository, repository), config or None, name)
-    by_role = {role: key for key in splits if (role := split_role(key)) is not None}
-    if len(splits) == 1:
-        by_role = {"train": next(iter(splits))}
-    if "train" not in by_role:
-        raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected train, validation and test")
-    return {role: splits[key] for role, key in by_role.items()}
+    advice = "download its files, with `hf download --repo-type dataset`, and give those to take"
+    return {role: splits[key] for role, key in roles_of(splits, repr(name), advice=advice).items()}
 
 
 def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.discovery import split_role
+from layerprobe.tasks.discovery import roles_of
 from layerprobe.tasks.hub import split_table
 from layerprobe.tasks.tables import Table, check_size, table_of_columns
 
@@ -19,7 +19,7 @@ def tables_of(data: object, name: str) -> dict[str, Table]:
     """Return the tables of data by train, validation and test; what is no mapping of splits counts as train.
 
     Raises:
-        TaskError: If it is no data, or a mapping of splits and none is train.
+        TaskError: If it is no data, or a mapping of splits, and not clear which is train, validation and test.
     """
     return {role: table_of(part, label) for role, (label, part) in splits_of(data, name).items()}
 
@@ -28,16 +28,11 @@ def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
     """Return data by train, validation and test, each with its name; what is no mapping of splits counts as train.
 
     Raises:
-        TaskError: If it is a mapping of splits and none is train.
+        TaskError: If it is a mapping of splits, and not clear which is train, validation and test.
     """
     if not isinstance(data, Mapping) or not data or not all(_is_table(part) for part in data.values()):
         return {"train": (name, data)}
-    splits = {role: key for key in data if (role := split_role(str(key))) is not None}
-    if len(data) == 1:
-        splits = {"train": next(iter(data))}
-    if "train" not in splits:
-        raise TaskError(f"{name} has the splits {', '.join(map(str, data))}: expected train, validation and test")
-    return {role: (f"{name} {key}", data[key]) for role, key in splits.items()}
+    return {role: (f"{name} {key}", data[key]) for role, key in roles_of(data, name).items()}
 
 
 def table_of(data: object, name: str) -> Table:
@@ -54,17 +49,22 @@ def table_of(data: object, name: str) -> Table:
         return split_table(name, data)
     columns = columns_of(data, name)
     if columns is not None:
-        lengths = {column: len(values) for column, values in columns.items()}
-        if len(set(lengths.values())) > 1:
-            shown = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
-            raise TaskError(f"{name}: expected columns of one length, got {shown}")
-        check_size(name, cells=sum(lengths.values()))
+        check_lengths(columns, name)
+        check_size(name, cells=sum(map(len, columns.values())))
         table = table_of_columns(name, {column: list(map(_present, values)) for column, values in columns.items()})
     else:
         table = _table_of_rows(_items(data), name)
     if not table.rows:
         raise TaskError(f"{name} is empty: expected at least one row")
     return table
+
+
+def check_lengths(columns: Mapping[str, Sequence[Any]], name: str) -> None:
+    """Raise TaskError unless columns are of one length."""
+    lengths = {column: len(values) for column, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
+        raise TaskError(f"{name}: expected columns of one length, got {shown}")
 
 
 def _is_table(data: object) -> bool:

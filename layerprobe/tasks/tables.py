@@ -509,9 +509,9 @@ def _cell(value: Any) -> str:
 
 SUFFIXES = (*_WAYS, ".jsonl", ".parquet")
 CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
+"""Of files with a word a line, which are no tables."""
 _OF_OTHER_KINDS = {
     **dict.fromkeys(CONLL_SUFFIXES, "a word and its tag a line, in tasks of kind entities or tags"),
     ".json": "questions in the layout of SQuAD, in tasks of that kind",
 }
 """What files that are no tables hold for other kinds."""
-"""Of files with a word a line, which are no tables."""

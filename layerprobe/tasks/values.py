@@ -73,6 +73,11 @@ class Items(abc.ABC):
         return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
 
     @property
+    def windowed(self) -> tuple[str, ...]:
+        """Texts that are never cut: what is too long is read in windows that overlap."""
+        return ()
+
+    @property
     def alike(self) -> tuple[tuple[str, ...], ...]:
         """By item, what makes it the same as another, whatever their targets: its texts in any order, see `plain`."""
         return tuple(tuple(sorted(set(map(plain, item)))) for item in zip(*self.sides, strict=True))

@@ -225,9 +225,7 @@ def test_another_export_is_not_taken_for_what_is_requested(
     monkeypatch.setenv("HF_TOKEN", "hf_none")
     folder, out = built(tmp_path, mean(), prompts={"q": "a "}, default_prompt_name="q"), tmp_path / "out"
     export_model(Model(folder, pooling="mean"), out, layer=2)
-    with pytest.raises(
-        DataError, match=r"is another export of .*model: its .*json is not what is requested now"
-    ):
+    with pytest.raises(DataError, match=r"is another export of .*model: its .*json is not what is requested now"):
         export_model(Model(folder, **other), out, layer=2, push_to_hub="someone/small")
     assert not uploaded
     export_model(Model(folder, pooling="mean"), out, layer=2, push_to_hub="someone/small")

@@ -12,6 +12,7 @@ from layerprobe.extraction import readability
 from layerprobe.extraction.readability import data_quality, token_quality
 from layerprobe.study.predict import predict
 from tests.models import given
+from tests.toy_questions import toy_question_task
 
 FRENCH = (
     "Le café est fermé depuis hier.",
@@ -35,6 +36,20 @@ def test_tokens_are_counted(own: PreTrainedTokenizerFast) -> None:
     assert quality.tokens_per_character == 4 / (2 * len(word) + len(other) + 6)
     assert (quality.median_length, quality.longest, quality.n_texts) == (2 + special, 2 + special, 2)
     assert quality.truncated == float(2 + special > 4)
+    assert token_quality(own, [f"{word} {other}"], limit=1, model="m").truncated == 1
+    assert token_quality(own, [f"{word} {other}"], limit=1, model="m", windowed=[f"{word} {other}"]).truncated == 0
+
+
+def test_contexts_of_questions_are_not_called_cut() -> None:
+    """They are read in windows; questions are cut."""
+    task, model = toy_question_task(), embedded_model("rtd")
+    long, short = (data_quality(model, task, max_length=length).tokens for length in (10, 200))
+    assert long is not None
+    assert short is not None
+    texts = task.texts()
+    assert sum(text in task.train.windowed for text in texts) > 0
+    assert long.longest == short.longest > 10
+    assert long.truncated < 0.5
 
 
 def test_the_embedded_pair_reads_its_own_language_alone() -> None:

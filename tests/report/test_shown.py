@@ -411,6 +411,14 @@ def test_retrieval_has_the_whole_name_and_an_interval_of_every_metric() -> None:
     assert [each.head for each in table.shown if each.interval] == ["95 % interval", "interval, all layers together"]
 
 
+def test_a_layer_that_is_left_out_is_not_drawn() -> None:
+    (figure,) = make_page(dataclasses.replace(retrieval(), first_layer=1)).figures
+    assert "at layer 0" not in str(figure)
+    for trace in figure.plot.data:
+        layers = range(len(trace.y)) if trace.x is None else trace.x
+        assert 0 not in [layer for layer, value in zip(layers, trace.y, strict=True) if value is not None]
+
+
 def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> None:
     page = make_page(retrieval(), retrieval("org/other", last=5.0))
     assert page.lead[0].startswith("e5-small: Layer 2 has the best nDCG@10")

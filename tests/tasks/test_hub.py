@@ -71,6 +71,13 @@ def test_a_data_set_without_train_split_is_an_error(hub):
         load_task("stsb")
 
 
+def test_several_splits_of_one_role_are_an_error(hub):
+    hub["splits"] = {name: split(8, name) for name in ("train", "validation_matched", "validation_mismatched")}
+    said = "several validation splits, validation_matched, validation_mismatched: download its files"
+    with pytest.raises(TaskError, match=said):
+        load_task("org/mnli")
+
+
 def test_an_empty_split_is_an_error(hub):
     hub["splits"] = {"train": split(8), "test": split(0)}
     with pytest.raises(TaskError, match="stsb test is empty"):

@@ -51,6 +51,10 @@ def test_splits():
     assert load_task(parts, test=frames["c"]).digest == whole.digest
     with pytest.raises(TaskError, match="data has the splits x, y: expected train, validation and test"):
         load_task({"x": frames["a"], "y": frames["b"]})
+    with pytest.raises(TaskError, match="data has several train splits, train_1, train_2: leave one of each"):
+        load_task({"train_1": frames["a"], "train_2": frames["b"], "test": frames["c"]})
+    exact = load_task({"train": frames["a"], "dev": frames["b"], "test_hard": frames["a"], "test": frames["c"]})
+    assert exact.digest == whole.digest
 
 
 def test_classes_of_a_data_set_go_by_their_names():

@@ -54,6 +54,11 @@ class Questions(Items):
         return self.questions, self.contexts
 
     @property
+    def windowed(self) -> tuple[str, ...]:
+        """Contexts."""
+        return self.contexts
+
+    @property
     def parts(self) -> tuple[str, tuple[str, ...]]:
         """Contexts, which data sets can share between splits."""
         return "context", self.contexts

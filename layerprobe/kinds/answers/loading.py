@@ -19,10 +19,11 @@ from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.answers.items import Answer, Questions, is_in
 from layerprobe.kinds.answers.kind import QUESTION_ANSWERING
 from layerprobe.names import counted, some
-from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits, split_role
+from layerprobe.tasks.discovery import data_files, folder_splits, roles_of, sibling_splits
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.loading import TaskSource
+from layerprobe.tasks.memory import check_lengths
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
 from layerprobe.tasks.tables import check_size, columns_in, read_json_lines
 from layerprobe.tasks.texts import Cleaner
@@ -129,16 +130,17 @@ def _said(splits: Mapping[str, Questions]) -> str:
 
 def _records(source: TaskSource) -> tuple[dict[str, tuple[str, list[_Record]]], list[str]]:
     """Return name and records by split, and where they come from; what was given goes before files beside it."""
-    given = {role: data for role, data in (("validation", source.validation), ("test", source.test)) if data}
-    others = {role: (f"{source.name} {role}", _read(data, f"{source.name} {role}")) for role, data in given.items()}
+    others = (("validation", source.validation), ("test", source.test))
+    given = {role: data for role, data in others if data is not None}
+    read = {role: (f"{source.name} {role}", _read(data, f"{source.name} {role}")) for role, data in given.items()}
     data = source.source
     if not isinstance(data, (str, Path)):
-        splits = _splits_in_memory(data)
+        splits = _splits_in_memory(data, source.name)
         named = {role: f"{source.name} {key}" if len(splits) > 1 else source.name for role, (key, _) in splits.items()}
-        return {role: (named[role], _read(each, named[role])) for role, (_, each) in splits.items()} | others, []
+        return {role: (named[role], _read(each, named[role])) for role, (_, each) in splits.items()} | read, []
     if is_on_hub(data):
         on_hub = {role: (f"{data} {role}", split) for role, split in hub_splits(str(data)).items()}
-        return {role: (name, _read(split, name)) for role, (name, split) in on_hub.items()} | others, []
+        return {role: (name, _read(split, name)) for role, (name, split) in on_hub.items()} | read, []
     path = from_home(data)
     if path.is_dir():
         files = {role: file for role, file in folder_splits(path, suffixes=SUFFIXES).items() if role not in given}
@@ -147,15 +149,12 @@ def _records(source: TaskSource) -> tuple[dict[str, tuple[str, list[_Record]]], 
         siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given], suffixes=SUFFIXES)
         files = {"train": path, **siblings}
         notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
-    return {role: (str(file), _read(file, str(file))) for role, file in files.items()} | others, notes
+    return {role: (str(file), _read(file, str(file))) for role, file in files.items()} | read, notes
 
 
-def _splits_in_memory(data: Any) -> dict[str, tuple[str, Any]]:
+def _splits_in_memory(data: Any, name: str) -> dict[str, tuple[str, Any]]:
     if isinstance(data, Mapping) and "data" not in data and not set(COLUMNS) <= set(data):
-        roles = {role: (str(key), each) for key, each in data.items() if (role := split_role(str(key))) is not None}
-        if "train" not in roles:
-            raise TaskError(f"the data have {', '.join(map(str, data))}: expected train, validation and test")
-        return roles
+        return {role: (str(key), data[key]) for role, key in roles_of(data, name).items()}
     return {"train": ("", data)}
 
 
@@ -164,7 +163,8 @@ def _read(data: Any, name: str) -> list[_Record]:
     if isinstance(data, (str, Path)):
         data = _parsed(from_home(data))
     elif isinstance(data, Mapping) and set(COLUMNS) <= set(data):
-        data = [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=False)]
+        check_lengths(data, name)
+        data = [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
     elif "datasets" in sys.modules and isinstance(data, sys.modules["datasets"].Dataset):
         data = data.to_list()
     elif callable(to_records := getattr(data, "to_dict", None)):

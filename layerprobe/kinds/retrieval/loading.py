@@ -182,7 +182,7 @@ def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, 
     if found and "train" not in files:
         names = ", ".join(file.name for _, file in found)
         raise TaskError(f"{qrels} has no judgements to train on, got {names}: expected train.tsv, or a lone file")
-    tables = _folder_tables(folder, files["train"].stem if files else "train")
+    tables = _folder_tables(folder, files["train"].stem if "train" in files else "train")
     collection = _collection(tables)
     read = {role: read_table(file) for role, file in files.items() if role != "train"}
     splits = {role: _judgements(table) for role, table in {"train": tables["qrels"], **read}.items()}

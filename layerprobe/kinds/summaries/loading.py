@@ -15,8 +15,10 @@ from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.metrics import greedy_oracle, readable
 from layerprobe.names import counted
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.memory import splits_of
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
-from layerprobe.tasks.tables import columns_in, read_json_lines
+from layerprobe.tasks.tables import check_format, columns_in, encoding_of, read_json_lines
 from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task
 
@@ -74,7 +76,7 @@ def load_summaries(source: TaskSource, *, kind: str) -> Task:
     notes: list[str] = []
     warnings: list[str] = []
     for role, data in _data(source, notes).items():
-        rows[role], said = _documents(data, names, f"{source.name} {role}", skip_empty=source.skip_empty)
+        rows[role], said = _documents(data, names, f"{source.name} {role}", source)
         warnings += said
     one_piece = len(rows) == 1
     rows, drawn = with_all_splits(
@@ -123,9 +125,7 @@ def _data(source: TaskSource, notes: list[str]) -> Mapping[str, object]:
         role: data for role, data in (("validation", source.validation), ("test", source.test)) if data is not None
     }
     if not isinstance(source.source, (str, Path)):
-        if isinstance(source.source, Mapping):
-            return {**source.source, **given}
-        return {"train": source.source, **given}
+        return {role: part for role, (_, part) in splits_of(source.source, source.name).items()} | given
     path = from_home(source.source)
     if path.is_dir():
         files = {role: file for role, file in folder_splits(path).items() if role not in given}
@@ -136,12 +136,10 @@ def _data(source: TaskSource, notes: list[str]) -> Mapping[str, object]:
     return {"train": path, **siblings, **given}
 
 
-def _documents(
-    data: object, names: tuple[str, str], what: str, *, skip_empty: bool
-) -> tuple[list[Document], list[str]]:
+def _documents(data: object, names: tuple[str, str], what: str, source: TaskSource) -> tuple[list[Document], list[str]]:
     """Return the documents of a file or a list that have both texts, and warnings."""
     cleaner, found, empty = Cleaner(), list[Document](), list[str]()
-    for place, row in _rows(data, what):
+    for place, row in _rows(data, what, source.format):
         texts = []
         for name in names:
             if name not in row:
@@ -157,7 +155,7 @@ def _documents(
             raise TaskError(f"{place}: expected a summary with letters from a to z or digits, which is all ROUGE reads")
         else:
             found.append((document, summary))
-    if empty and not skip_empty:
+    if empty and not source.skip_empty:
         raise TaskError(
             f"{counted(len(empty), 'document')} without sentences or without a summary (first: {empty[0]}): go on "
             "without them with --skip-empty (skip_empty=True)"
@@ -166,13 +164,15 @@ def _documents(
     return found, [*said, *cleaner.warnings(what, "text")]
 
 
-def _rows(data: object, what: str) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def _rows(data: object, what: str, format: Format) -> Iterable[tuple[str, Mapping[str, Any]]]:
     if isinstance(data, (str, Path)):
         path = from_home(data)
         if path.suffix.lower() != ".jsonl":
             expected = f"expected a JSONL file with the columns {' and '.join(COLUMNS)}"
             raise TaskError(f"{expected}, got {path}{columns_in(path)}")
-        rows: Iterable[tuple[str, Any]] = ((f"{path}, line {i}", row) for i, row in read_json_lines(path))
+        check_format(path, format, ("encoding",))
+        encoding = format.encoding or encoding_of(path)
+        rows: Iterable[tuple[str, Any]] = ((f"{path}, line {i}", row) for i, row in read_json_lines(path, encoding))
     elif isinstance(data, Iterable):
         rows = ((f"{what}[{i}]", row) for i, row in enumerate(data))
     else:

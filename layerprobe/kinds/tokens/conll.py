@@ -10,6 +10,7 @@ from typing import Any
 from layerprobe.errors import DataError, TaskError
 from layerprobe.tasks.columns import Columns, plain_name
 from layerprobe.tasks.formats import Format
+from layerprobe.tasks.memory import check_lengths
 from layerprobe.tasks.tables import CONLL_SUFFIXES, check_format, columns_in, encoding_of, read_json_lines, read_lines
 
 DOCUMENT = "-DOCSTART-"
@@ -71,8 +72,9 @@ def sentences_of(
         TaskError: If there are no such columns, or a sentence has more words than tags, or fewer.
     """
     word, tag = _names(name, list(columns), wanted, tags)
-    places = (f"{name}, row {number}" for number in itertools.count(1))
-    return [_listed(*each) for each in zip(columns[word], columns[tag], places, strict=False)]
+    check_lengths({word: columns[word], tag: columns[tag]}, name)
+    rows = enumerate(zip(columns[word], columns[tag], strict=True), 1)
+    return [_listed(*cells, f"{name}, row {number}") for number, cells in rows]
 
 
 def _sentences(path: Path, columns: Columns | None, encoding: str, tags: Sequence[str]) -> Iterator[Sentence]:
@@ -88,7 +90,7 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Se
     """Yield the sentences of a file with a word a line. Lines of -DOCSTART- and comments are left out."""
     universal = path.suffix.lower() == UNIVERSAL
     given = _numbers(path, columns) if columns is not None else ((1, 3) if universal else None)
-    width, first_line, tabs = 0, 0, False
+    width, first_line, tabs, tags = 0, 0, False, set[str]()
     rows: list[tuple[str, str, str]] = []
     for number, line in read_lines(path, encoding):
         line = line.rstrip("\r\n")
@@ -98,7 +100,7 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Se
             rows = []
             continue
         fields = line.split("\t") if (tabs if width else "\t" in line) else line.split()
-        # a word can begin with #, as in tweets
+        # a word can begin with #, as in tweets, or be one, and then has a tag that others have
         if not rows and line.startswith("#") and (len(fields) != width if width else line.startswith("# ")):
             continue
         if not width:
@@ -114,11 +116,21 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Se
                 f"{path}, line {number}: expected {width} columns as in line {first_line}, got {len(fields)}: "
                 f"{line[:40]!r}"
             )
+        if not rows and line.startswith("# ") and not tabs:
+            tags = tags or _tags_of_words(path, tag, encoding)
+            if fields[tag] not in tags:
+                continue
         if universal and not fields[0].isdigit():
             continue  # a word that several are written as, or one that is not written
         rows.append((fields[word], fields[tag], f"{path}, line {number}"))
     if rows:
         yield _sentence(rows)
+
+
+def _tags_of_words(path: Path, tag: int, encoding: str) -> set[str]:
+    """Return the tags of the lines of a file that are surely no comments."""
+    lines = (line.split() for _, line in read_lines(path, encoding) if not line.startswith("#"))
+    return {fields[tag] for fields in lines if len(fields) > tag}
 
 
 def _sentence(rows: Sequence[tuple[str, str, str]]) -> Sentence:

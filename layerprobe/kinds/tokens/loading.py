@@ -11,7 +11,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.tokens.conll import SUFFIXES, Sentence, first_cells, read_sentences, sentences_of
 from layerprobe.kinds.tokens.items import TaggedSentences
 from layerprobe.names import counted
-from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits
+from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits, split_role
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.kind import Kind
@@ -108,7 +108,8 @@ def _sources(source: TaskSource, kind: Kind) -> tuple[dict[str, list[Sentence]],
     }
     others = {role: _read(data, f"{source.name} {role}", source, kind) for role, data in given.items()}
     if not isinstance(source.source, (str, Path)):
-        parts = splits_of(source.source, source.name)
+        columns = isinstance(source.source, Mapping) and not any(map(split_role, map(str, source.source)))
+        parts = {"train": (source.name, source.source)} if columns else splits_of(source.source, source.name)
         return {role: _read(part, name, source, kind) for role, (name, part) in parts.items()} | others, []
     path = from_home(source.source)
     if is_on_hub(source.source):
@@ -143,7 +144,11 @@ def _columns_of_data_set(split: Any) -> dict[str, Sequence[Any]]:
     columns: dict[str, Sequence[Any]] = split.to_dict()
     for column, feature in split.features.items():
         if names := getattr(getattr(feature, "feature", None), "names", None):
-            columns[column] = [None if cells is None else [names[cell] for cell in cells] for cells in columns[column]]
+            # -1 and less, as -100, say that there is none
+            columns[column] = [
+                None if cells is None else [None if cell is None or cell < 0 else names[cell] for cell in cells]
+                for cells in columns[column]
+            ]
     return columns
 
 

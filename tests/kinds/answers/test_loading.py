@@ -48,6 +48,7 @@ def whole(task: Task) -> Questions:
 
 ALL = toy_questions(60, 0, impossible=0.3)
 ANSWERED = toy_questions(60, 0)
+ROW = tuple(rows(ANSWERED)[0])
 
 
 def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
@@ -74,6 +75,14 @@ def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
     assert any("without an answer in train" in note for note in task.notes)
     assert from_json(Task, to_json(task)) == task
     assert load_task(sources[1]).digest == task.digest
+
+
+def test_splits_can_be_frames() -> None:
+    import pandas
+
+    parts = [pandas.DataFrame(rows(ANSWERED.take(range(at, at + 20)))) for at in (0, 20, 40)]
+    task = load_task(parts[0], validation=parts[1], test=parts[2], kind=KIND)
+    assert [len(each) for each in (task.train, task.validation, task.test)] == [20, 20, 20]
 
 
 def test_splits_keep_contexts_apart(tmp_path: Path) -> None:
@@ -144,6 +153,11 @@ def broken(**changes: Any) -> list[dict[str, Any]]:
         ({"data": [{"paragraphs": [{"context": "a"}]}]}, "expected an object with 'qas', got the keys context"),
         ({"data": 3}, "data: expected a list, got '3': give JSON in the layout of SQuAD"),
         ([], "has no questions: expected at least one"),
+        (
+            {name: [row[name] for row in rows(ANSWERED)][: 40 if name == "answers" else 60] for name in ROW},
+            "expected columns of one length, got id 60, question 60, context 60, answers 40",
+        ),
+        ({"train_1": rows(ANSWERED), "train_2": rows(ANSWERED)}, "data has several train splits, train_1, train_2"),
     ],
 )
 def test_bad_questions_in_one_line(data: Any, message: str) -> None:

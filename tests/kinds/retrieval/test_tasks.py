@@ -95,6 +95,15 @@ def test_one_file_of_judgements_is_split_by_query(tmp_path: Path) -> None:
     assert load_task(folder, split_ratios=(0.5, 0.25, 0.25), seed=4).digest != task.digest
 
 
+def test_judgements_beside_the_texts_are_to_train_on_where_a_test_split_is_given(tmp_path: Path) -> None:
+    folder = collection(tmp_path / "root")
+    (folder / "qrels" / "train.tsv").rename(folder / "qrels.tsv")
+    test = (folder / "qrels" / "test.tsv").rename(tmp_path / "mine.tsv")
+    shutil.rmtree(folder / "qrels")
+    task = load_task(folder, test=test, split_ratios=(0.6, 0.2, 0.2), skip_empty=True)
+    assert len(items(task)) == 10
+
+
 def _rows(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file

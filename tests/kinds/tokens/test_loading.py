@@ -62,6 +62,17 @@ def test_documents_and_comments_are_left_out(tmp_path: Path, plenty: Path) -> No
     assert load_task(path).digest == load_task(plenty).digest
 
 
+@pytest.mark.parametrize("comment", ["# newdoc", "# id"])
+def test_comments_of_as_many_fields_as_a_word_and_its_tag_are_comments(tmp_path: Path, comment: str) -> None:
+    """In a file with spaces; a # with a tag that other words have is a word."""
+    plain = conll(tmp_path / "plain.conll", mark=" ")
+    path = tmp_path / "x.conll"
+    path.write_text("".join(f"{comment}\n{block}\n\n" for block in plain.read_text().strip().split("\n\n")))
+    assert load_task(path).digest == load_task(plain).digest
+    path.write_text(plain.read_text() + "# O\nw O\n")
+    assert any(words[0] == "#" for words, _ in sentences_of(load_task(path)))
+
+
 def test_jsonl_and_memory_are_read_as_files_of_columns(tmp_path: Path, plenty: Path) -> None:
     expected, records = load_task(plenty), []
     for block in plenty.read_text().strip().split("\n\n"):
@@ -85,6 +96,11 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
     part = {"tokens": list(map(list, task.train.words)), "ner_tags": list(map(list, task.train.tags))}
     loaded = load_task(datasets.Dataset.from_dict(part, features=features), kind="entities")
     assert set(loaded.labels) == set(task.labels)
+    without = {**part, "ner_tags": [[-1, *part["ner_tags"][0][1:]], *part["ner_tags"][1:]]}
+    with pytest.raises(TaskError, match="1 sentence of the train split with an empty word or tag"):
+        load_task(datasets.Dataset.from_dict(without, features=features), kind="entities")
+    with pytest.raises(TaskError, match="expected columns of one length, got tokens 48, ner_tags 40"):
+        load_task({"tokens": part["tokens"], "ner_tags": [["O"] * 5] * 40}, kind="entities")
 
 
 def test_splits_are_found_as_those_of_tables_are(tmp_path: Path) -> None:
