@@ -125,6 +125,9 @@ def find(
     `layerprobe.search.plan.next_run`. Runs are those of `finetune`, and of `scan`, on the same task, and read where
     they are there; an interrupted search goes on where it was.
 
+    A layer of which two runs give no score, while others have one, is left out from then on; so is layer 0 with
+    `save_models` where a model does not run without a block and would have no checkpoint there.
+
     Layers are chosen by validation scores alone. Where there are few validation examples, each seed has its own fold:
     training and validation examples are pooled, a different part of them validates each seed's runs, and the rest
     trains. The test split scores what was chosen.

@@ -1,9 +1,9 @@
 """What is InfoNCE worth on a second task? The same encoders, fine-tuned at every layer on two tasks.
 
-    layerprobe lab bench CONTEST.toml          # the encoders of a zoo, made again, on another task
-    python tests/benchmarks/infonce_by_task.py CONTEST/zoo.json
+    layerprobe lab study STUDY.toml            # a zoo's study, with another task: its encoders are made again
+    python tests/benchmarks/infonce_by_task.py STUDY/zoo.json [more zoos]
 
-For every encoder of the given zoo that is also one of DropBench's: Spearman's correlation over layers of InfoNCE with
+For every encoder of the given zoos that is also one of DropBench's: Spearman's correlation over layers of InfoNCE with
 the mean test score, and the points lost at the layer of the default rule, on either task, each with the InfoNCE of its
 own texts; and the correlation of the two curves of scores. Below are means with 95 % intervals by Student's t over
 encoders, and what a nat of InfoNCE is worth to a search by either task and both (`layerprobe.lab.dropbench.infonce`),
@@ -50,11 +50,11 @@ def worth(entries: Sequence[ZooEntry], budget: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("zoo")
+    parser.add_argument("zoo", nargs="+")
     parser.add_argument("--budget", default="converged")
     options = parser.parse_args(arguments)
     recorded = {entry.name: entry for zoo in (read_zoo(), read_searched()) for entry in zoo.entries}
-    second = [entry for entry in read_zoo(options.zoo).entries if entry.name in recorded]
+    second = [entry for zoo in options.zoo for entry in read_zoo(zoo).entries if entry.name in recorded]
     first = [recorded[entry.name] for entry in second]
     found = []
     print("encoder: InfoNCE with the scores, first and second task; points lost at its layer; the two curves of scores")

@@ -22,6 +22,8 @@ from layerprobe.export.run import export_model
 from layerprobe.files.folders import folder_problems
 from tests.hub_server import TOKEN, Hub, hub_server, use
 
+from .test_sentence_transformers import built, mean
+
 NAME = "someone/small-1"
 # httpx says so of what the Hub's client gives it
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -100,6 +102,20 @@ def test_an_export_of_something_else_is_not_uploaded(hub: Hub, bert: Path, tmp_p
     assert "\n" not in str(caught.value)
     assert hub.repositories == {}
     export_model(model, out, layer=1, push_to_hub=NAME, overwrite=True)
+    assert hub.files(NAME)
+
+
+@pytest.mark.parametrize("other", [{"pooling": "max"}, {"prompt": "query: "}, {"max_length": 9}], ids=str)
+def test_another_export_of_a_sentence_transformer_is_not_uploaded(
+    hub: Hub, tmp_path: Path, other: dict[str, Any]
+) -> None:
+    """Whose modules say how it pools, so that the folder would equal itself."""
+    folder, out = built(tmp_path, mean(), prompts={"q": "a "}, default_prompt_name="q"), tmp_path / "out"
+    export_model(Model(folder, pooling="mean"), out, layer=2)
+    with pytest.raises(DataError, match=r"is another export of .*model: its .*json is not what is requested now"):
+        export_model(Model(folder, **other), out, layer=2, push_to_hub=NAME)
+    assert hub.repositories == {}
+    export_model(Model(folder, pooling="mean"), out, layer=2, push_to_hub=NAME)
     assert hub.files(NAME)
 
 

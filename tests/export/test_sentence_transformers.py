@@ -15,7 +15,7 @@ import torch
 
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, ModelError
+from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
 from layerprobe.export.values import ExportResult
 from tests.models import HIDDEN, N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
@@ -214,22 +214,6 @@ def test_modules_that_are_not_kept_are_downloaded_to_compare_with(
 
     monkeypatch.setattr("layerprobe.encoders.loading._beside", asked)
     assert export_model(folder, tmp_path / "out", layer=2).compared_with == "source"
-
-
-@pytest.mark.parametrize("other", [{"pooling": "max"}, {"prompt": "query: "}, {"max_length": 9}], ids=str)
-def test_another_export_is_not_taken_for_what_is_requested(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
-) -> None:
-    uploaded = list[Path]()
-    monkeypatch.setattr("layerprobe.export.run.upload", lambda folder, *_, **__: uploaded.append(folder) or "there")
-    monkeypatch.setenv("HF_TOKEN", "hf_none")
-    folder, out = built(tmp_path, mean(), prompts={"q": "a "}, default_prompt_name="q"), tmp_path / "out"
-    export_model(Model(folder, pooling="mean"), out, layer=2)
-    with pytest.raises(DataError, match=r"is another export of .*model: its .*json is not what is requested now"):
-        export_model(Model(folder, **other), out, layer=2, push_to_hub="someone/small")
-    assert not uploaded
-    export_model(Model(folder, pooling="mean"), out, layer=2, push_to_hub="someone/small")
-    assert uploaded == [out]
 
 
 def test_without_sentence_transformers_the_layer_alone_is_compared(

@@ -168,7 +168,7 @@ def test_other_widths_leave_mean_and_weights_out() -> None:
     layers = [EMBEDDINGS[:, 2], EMBEDDINGS[:, 3, :8]]
     result = probe(layers, TARGETS["scores"])
     assert [each.width for each in result.layers] == [24, 8]
-    assert [each.name for each in result.together] == ["weighted sum", "pair of layers"]
+    assert [each.name for each in result.together] == ["pair of layers"]
     reason = "the layers have different widths"
     assert result.left_out == {"mean of all layers": reason, "weighted sum": reason}
     assert result.warnings[0] == f"mean of all layers is left out: {reason}"
