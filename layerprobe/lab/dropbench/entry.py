@@ -159,7 +159,7 @@ def tuned_layers(
         return item_errors(on(split), task.kind, task.split(split), weighting=weighting)
 
     halves = {each.run[:2]: half_scores(each, task.kind, task.test) for each in on("test") if not each.run[2]}
-    epochs, primary = range(protocol.epochs), task.primary
+    epochs, primary = _ends_of_epochs(next(iter(by_run.values())).epochs, protocol), task.primary
     return TunedLayers(
         protocol=protocol,
         steps=protocol.epochs * math.ceil(len(task.train) / protocol.batch_size),
@@ -173,11 +173,17 @@ def tuned_layers(
         halves=tuple(_rows([[halves[layer, seed][half] for seed in seeds] for layer in layers]) for half in range(2)),
         validation_errors=errors("validation"),
         test_errors=errors("test"),
-        scans=tuple(map(_scan_scores, joint)),
+        scans=tuple(_scan_scores(run, protocol) for run in joint),
     )
 
 
-def _scan_scores(run: JointRun) -> ScanScores:
+def _ends_of_epochs(evaluations: Sequence[object], protocol: Protocol) -> range:
+    """Return which evaluations of a run come at the end of an epoch."""
+    an_epoch = len(evaluations) // protocol.epochs
+    return range(an_epoch - 1, len(evaluations), an_epoch)
+
+
+def _scan_scores(run: JointRun, protocol: Protocol) -> ScanScores:
     def primary(metrics: dict[str, float] | None) -> float | None:
         return None if metrics is None else round(metrics[run.primary], DECIMALS)
 
@@ -185,8 +191,8 @@ def _scan_scores(run: JointRun) -> ScanScores:
         weighting=run.weighting,
         seed=run.seed,
         epochs=tuple(
-            tuple(None if score is None else round(score, DECIMALS) for score in epoch.validation)
-            for epoch in run.epochs
+            tuple(None if score is None else round(score, DECIMALS) for score in run.epochs[end].validation)
+            for end in _ends_of_epochs(run.epochs, protocol)
         ),
         validation=tuple(map(primary, run.validation)),
         test=tuple(map(primary, run.test)),

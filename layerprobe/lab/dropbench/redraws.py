@@ -30,13 +30,13 @@ def ratio(above: Array, below: Array) -> Array:
 def weighted_quantiles(values: Array, counts: Array, share: float = 0.5) -> Array:
     """Return a quantile, by default the median, of values as often as each row of (draws, values) counts says.
 
-    Between two values that divide the whole just so it is their mean.
+    Between two values that divide the whole just so it is their mean; NaN where no value counts.
     """
     order = np.argsort(values, kind="stable")
     ordered, totals = values[order], np.cumsum(counts[:, order], axis=1)
     part = totals[:, -1:] * share
     low, high = (totals >= part - ROUNDING).argmax(axis=1), (totals > part + ROUNDING).argmax(axis=1)
-    quantiles: Array = (ordered[low] + ordered[high]) / 2
+    quantiles: Array = np.where(totals[:, -1] > 0, (ordered[low] + ordered[high]) / 2, np.nan)
     return quantiles
 
 

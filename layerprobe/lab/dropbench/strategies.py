@@ -187,8 +187,8 @@ def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own: bool
             ]
             layer = best_of(np.array(list(map(_numbers, curves))).mean(axis=0).tolist())
             score = runs[chosen[0]].test[layer] if own else None
-            cost = model.share(seeds * epochs * model.n_layers)
-            choices.append(Choice(layer=layer, cost=cost, score=score))
+            trained = sum(last / len(runs[number].epochs) for number, last in zip(chosen, n_epochs, strict=True))
+            choices.append(Choice(layer=layer, cost=model.share(trained * model.n_layers), score=score))
         return choices
 
     name = f"scan, {weighting}"

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import GenericAlias
 
 from layerprobe.context import labelled
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.files.atomic import make_directory
@@ -45,7 +47,7 @@ class ContestModel:
     reference: str
     """The masked language model that it is compared with by CKA, another than itself."""
     blocks: int
-    """For its cost, and checked when it is loaded."""
+    """For its cost, and checked before anything is trained."""
     parameters: tuple[float, float]
     """Millions at layer 0 and of the whole, for its cost."""
 
@@ -76,6 +78,8 @@ class Contest:
         names = [model.id for model in self.models]
         if not names or len(set(names)) < len(names):
             raise DataError(f"expected at least one model, and each of them once, got {', '.join(names) or 'none'}")
+        if len(set(map(short_name, names))) < len(names):
+            raise DataError(f"expected models that differ in more than their owner, got {', '.join(names)}")
         if itself := [model.id for model in self.models if model.id == model.reference]:
             raise DataError(f"expected a reference other than {itself[0]} itself: CKA would be 1 at every layer")
         if wrong := [model.id for model in self.models if model.blocks < 1 or min(model.parameters) <= 0]:
@@ -207,6 +211,10 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
     make_directory(out)
     options = options if options.cache_dir else replace(options, cache_dir=out / "cache")
     task, entries, failures = loaded_task(contest.task), list[ZooEntry](), list[str]()
+    for model in contest.models:
+        n_blocks = count_blocks(resolve_checkpoint(Model.of(model.id, options), items=task.readable).config)
+        if n_blocks != model.blocks:
+            raise DataError(f"expected {model.blocks} blocks of {model.id}, got {n_blocks}: correct the contest")
     for number, model in enumerate(contest.models, 1):
         with labelled(f"model {number} of {len(contest.models)}, {short_name(model.id)}"):
             try:
@@ -228,8 +236,6 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
                 logger.warning("%s is left out: %s", model.id, error)
                 failures.append(f"{model.id}: {error}")
                 continue
-        if entry.n_blocks != model.blocks:
-            raise DataError(f"expected {model.blocks} blocks of {model.id}, got {entry.n_blocks}: correct the contest")
         entries.append(entry)
         write_zoo(_zoo(contest, entries), out / ZOO)
     if not entries:

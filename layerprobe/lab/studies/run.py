@@ -137,6 +137,9 @@ class _LabRun:
     tasks: dict[LabTask, Task]
     """Loaded."""
     failures: dict[str, str] = field(default_factory=dict)
+    """Why there is no entry, by its name."""
+    not_pretrained: dict[str, str] = field(default_factory=dict)
+    """Why a model could not be pretrained, by its name."""
 
     @classmethod
     def of(cls, study: LabStudy, out: Path, options: Options) -> _LabRun:
@@ -246,8 +249,8 @@ class _LabRun:
 
     def pretrained(self, model: LabModel) -> Pretraining:
         """Pretrain a model, or read what is there; another process that does so is waited for."""
-        if model.name in self.failures:
-            raise TrainingError(self.failures[model.name])
+        if model.name in self.not_pretrained:
+            raise TrainingError(self.not_pretrained[model.name])
         with self.lock(f"{model.name}-pretraining", wait=True), self.labelled(model):
             try:
                 return pretrain(
@@ -259,7 +262,7 @@ class _LabRun:
                     dtype=self.options.dtype,
                 )
             except TrainingError as error:
-                self.failures[model.name] = str(error)
+                self.not_pretrained[model.name] = str(error)
                 raise
 
     def fingerprint(self, task: Task, pretraining: Pretraining, references: dict[str, str]) -> str:
@@ -283,7 +286,19 @@ class _LabRun:
     # ---- all of them -------------------------------------------------------------------------------------
 
     def all_stored(self) -> list[LabEntry]:
-        return [entry for job in self.jobs.values() if (entry := self.stored(job)) is not None]
+        """Return the entries of this study that are there, without those of an earlier one in its folder."""
+        jobs = (job for name, job in self.jobs.items() if name not in self.failures)
+        return [entry for job in jobs if (entry := self.stored(job)) is not None and self.is_own(entry.entry)]
+
+    def is_own(self, entry: ZooEntry) -> bool:
+        """Return whether an entry has the budgets, seeds and scans of this study."""
+        study = self.study
+        scans = {(weighting, seed) for weighting, seeds in study.scans.items() for seed in seeds}
+        return {name: tuned.protocol for name, tuned in entry.budgets.items()} == study.budgets and all(
+            set(tuned.seeds) == set(study.finetuning_seeds)
+            and {(scan.weighting, scan.seed) for scan in tuned.scans} == scans
+            for tuned in entry.budgets.values()
+        )
 
     def zoo(self, entries: list[ZooEntry]) -> Zoo:
         study = self.study

@@ -124,6 +124,7 @@ def test_who_has_no_model_is_left_out_and_the_cheapest_comes_first(models: list[
 def test_quantiles_weigh_values() -> None:
     values = np.array([3.0, 1.0, 2.0])
     assert weighted_quantiles(values, np.array([[1.0, 1.0, 1.0]])).tolist() == [2.0]
+    assert np.isnan(weighted_quantiles(values, np.array([[0.0, 0.0, 0.0]]))).all()
     assert weighted_quantiles(values, np.array([[0.5, 0.5, 0.0]])).tolist() == [2.0]
     assert weighted_quantiles(values, np.array([[0.1] * 3]), 0.9).tolist() == [3.0]
     tenths = weighted_quantiles(np.arange(10.0), np.full((1, 10), 1 / 3), 0.9)

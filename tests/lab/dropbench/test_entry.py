@@ -17,7 +17,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.entry import zoo_entry
+from layerprobe.lab.dropbench.entry import tuned_layers, zoo_entry
 from layerprobe.lab.dropbench.values import Zoo, ZooEntry, ZooProvenance
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.readings.values import Views
@@ -70,6 +70,17 @@ def made(
 @pytest.fixture(scope="module")
 def entry(folders: dict[str, str], task: Task, options: Options) -> ZooEntry:
     return made(folders, task, options)
+
+
+def test_of_several_evaluations_an_epoch_the_last_counts(folders: dict[str, str], task: Task, options: Options) -> None:
+    protocol, model = Protocol(epochs=2, batch_size=20, evaluations=3), given(folders["electra"], options)
+    tuned = tuned_layers(model, task, protocol, seeds=(0,), scans={"falling": (0,)})
+    runs = {run.layer: run for run in finetune(model, task, range(N_BLOCKS + 1), seeds=(0,), protocol=protocol)}
+    for layer, run in runs.items():
+        assert len(run.epochs) == 6
+        ends = [run.epochs[end].validation["spearman"] for end in (2, 5)]
+        assert tuned.epochs[layer][0] == pytest.approx(ends, abs=1e-2)
+    assert len(tuned.scans[0].epochs) == 2
 
 
 def test_an_entry_is_what_the_stages_give(

@@ -62,6 +62,9 @@ def test_a_scan_takes_the_best_layer_of_its_curve_for_one_run(model: Recorded) -
     half = scan("falling", epochs=0.5).choose(model)[0]
     assert half.cost == pytest.approx(3.5 / FULL)
     assert half.layer == int(np.array(first.epochs[0], dtype=float).argmax())
+    # of one epoch, half is the whole
+    short = replace(model.tuned, scans=tuple(replace(run, epochs=run.epochs[:1]) for run in model.tuned.scans))
+    assert scan("falling", epochs=0.5).choose(replace(model, tuned=short))[0].cost == pytest.approx(7 / FULL)
     own = scan("falling", own=True).choose(model)[0]
     assert own.score == first.test[own.layer]
     assert scan("sandwich").choose(model) == []

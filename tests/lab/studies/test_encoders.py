@@ -142,6 +142,7 @@ def test_another_number_of_blocks_is_refused(toml: Path, tmp_path: Path) -> None
     deeper = dataclasses.replace(contest, models=(dataclasses.replace(contest.models[0], blocks=12),))
     with pytest.raises(DataError, match=r"expected 12 blocks of .*electra, got 3: correct the contest"):
         run_contest(deeper, tmp_path / "out", options=Options(device="cpu"))
+    assert not list((tmp_path / "out").iterdir()), "expected nothing to be trained before"
 
 
 def test_a_dry_run_needs_no_model(layerprobe: Layerprobe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
@@ -180,6 +181,10 @@ def test_a_model_is_not_its_own_reference(toml: Path) -> None:
         dataclasses.replace(contest, models=(itself,))
     with pytest.raises(DataError, match="expected at least one model, and each of them once, got none"):
         dataclasses.replace(contest, models=())
+    first = contest.models[0]
+    twice = (dataclasses.replace(first, id="a/bert"), dataclasses.replace(first, id="b/bert"))
+    with pytest.raises(DataError, match="expected models that differ in more than their owner, got a/bert, b/bert"):
+        dataclasses.replace(contest, models=twice)
 
 
 def test_zoos_and_a_contest_are_not_put_together(toml: Path, layerprobe: Layerprobe) -> None:  # noqa: F811

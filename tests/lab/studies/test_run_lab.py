@@ -176,6 +176,28 @@ def test_a_loss_that_is_not_finite_leaves_out_that_model_alone(
     assert json.loads((out / "lab.json").read_text())["failures"][0]["model"] == "s-rtd-seed0"
 
 
+def test_a_model_that_cannot_be_fine_tuned_is_still_a_reference(
+    result: LabResult, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what an earlier study of the folder says of it does not count."""
+    whole, referred = module.zoo_entry, dict[str, list[str]]()
+
+    def failing(model: Any, references: Any, *arguments: Any, **values: Any) -> Any:
+        referred[values["name"]] = list(references)
+        if values["name"] == "s-mlm-seed0":
+            raise TrainingError("the loss became nan")
+        return whole(model, references, *arguments, **values)
+
+    monkeypatch.setattr(module, "zoo_entry", failing)
+    out = Path(shutil.copytree(folder, tmp_path / "copy"))
+    fewer = changed(budgets={"fast": SMALL.budgets["fast"]}, objectives=("mlm", "rtd"))
+    found = run_lab(fewer, out, options=OPTIONS)
+    assert [each.model for each in found.failures] == ["s-mlm-seed0"]
+    assert [entry.name for entry in found.zoo.entries] == ["s-mlm-seed1", "s-rtd-seed0", "s-rtd-seed1"]
+    assert all(set(entry.budgets) == {"fast"} for entry in found.zoo.entries)
+    assert referred["s-rtd-seed0"] == ["mlm twin, same seed", "mlm twin, other seed"]
+
+
 def test_without_a_twin_its_models_have_one_reference(
     result: LabResult, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
