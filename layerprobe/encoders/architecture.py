@@ -5,7 +5,9 @@ Knows configurations; loads no weights.
 
 import contextlib
 import copy
+import functools
 import inspect
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +24,20 @@ from transformers import (
 
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.files.images import Modality
+
+
+class ByText:
+    """A configuration that is identified by its class and text, which caches keep what it says by."""
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        self.config = config
+        self._said = (type(config), json.dumps(config.to_dict(), sort_keys=True, default=str))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ByText) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return hash(self._said)
 
 
 def check_supported(config: PreTrainedConfig) -> None:
@@ -175,12 +191,18 @@ def _is_depth(config: PreTrainedConfig, name: str) -> bool:
 
 def _defaults(config: PreTrainedConfig, name: str) -> Iterator[tuple[int, Any]]:
     """Yield two numbers of blocks, and what a setting is for each; None where there is no such configuration."""
-    config_class: Any = type(config)
     for depth in (count_blocks(config), count_blocks(config) + 1):
-        try:
-            yield depth, getattr(config_class(num_hidden_layers=depth), name)
-        except Exception:  # configurations raise anything
-            yield depth, None
+        yield depth, getattr(_default(type(config), depth), name, None)
+
+
+@functools.lru_cache(maxsize=64)
+def _default(config_class: Any, depth: int) -> PreTrainedConfig | None:
+    """Return a configuration of so many blocks, all else at its default; None where there is none."""
+    try:
+        config: PreTrainedConfig = config_class(num_hidden_layers=depth)
+    except Exception:  # configurations raise anything
+        return None
+    return config
 
 
 def _first_blocks(value: Any, layer: int, n_blocks: int) -> Any:
@@ -241,6 +263,12 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     Raises:
         UnsupportedArchitectureError: If the architecture cannot be truncated.
     """
+    return _parameters(ByText(config), trust_remote_code)
+
+
+@functools.lru_cache(maxsize=64)
+def _parameters(of: ByText, trust_remote_code: bool) -> tuple[int, ...]:
+    config = of.config
     check_supported(config)
     with torch.device("meta"):
         model = empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code)

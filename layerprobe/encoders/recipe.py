@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 from transformers import PreTrainedConfig
 
-from layerprobe.encoders.architecture import count_blocks, count_weights, empty_model, truncated_configs
+from layerprobe.encoders.architecture import ByText, count_blocks, count_weights, empty_model, truncated_configs
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import ModelError
 
@@ -238,25 +238,11 @@ def reads_left_to_right(config: PreTrainedConfig, *, trust_remote_code: bool = F
     weights. Of a block that is too large to be made for that, the attention's own word counts. False where no such
     model can be made.
     """
-    return count_blocks(config) > 0 and _is_causal(_ByText(config), trust_remote_code)
-
-
-class _ByText:
-    """A configuration that is identified by its text, which a cache keeps it by."""
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        self.config = config
-        self.text = f"{type(config).__qualname__} {json.dumps(config.to_dict(), sort_keys=True, default=str)}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByText) and self.text == other.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
+    return count_blocks(config) > 0 and _is_causal(ByText(config), trust_remote_code)
 
 
 @functools.lru_cache(maxsize=64)
-def _is_causal(of: _ByText, trust_remote_code: bool) -> bool:
+def _is_causal(of: ByText, trust_remote_code: bool) -> bool:
     try:
         small = next(truncated_configs(_of_few_words(of.config), 1))
         small._attn_implementation = "eager"  # another can be of a GPU alone
