@@ -91,6 +91,7 @@ def _by_rows(
         links=links,
         rows=targets.rows,
         documents=targets.documents,
+        own=targets.own,
         scored_as=task.kind,
     )
     with part(start=EMBEDDED, share=1 - EMBEDDED, whole=1):
@@ -117,7 +118,8 @@ def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Lay
 
 def _searched(items: Any, embeddings: Embeddings) -> Targets:
     queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
-    return Targets(kind="queries", values=items.gold, rows=queries, documents=documents)
+    own = np.array(items.own, dtype=np.int64)
+    return Targets(kind="queries", values=items.gold, rows=queries, documents=documents, own=own)
 
 
 def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:

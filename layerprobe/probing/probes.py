@@ -64,6 +64,8 @@ class Problem:
     """Of pairs (n, 2), of queries (n,): rows of the embeddings."""
     documents: NDArray[np.intp] | None = None
     """Rows that queries look for."""
+    own: NDArray[np.int64] | None = None
+    """By query, the place in `documents` of the query itself, which is not ranked for it, or -1; None where none is."""
     scored_as: str = ""
     """The kind of task that has the metrics, where it is another than that of the targets."""
 
@@ -115,6 +117,8 @@ class Problem:
                 wanted = [fold for fold, each in enumerate(layers) if each is layer]
                 fitted = self._fitted(layer, folds[None], wanted)
                 own = fitted.outputs[0]
+                if self.kind == "pairs":  # folds are ranked together, and the cosines of each lie elsewhere
+                    own = (own - own.mean()) / max(float(own.std()), 1e-12)
                 swayed[folding] += fitted.swayed[0]
                 result = result if result.size else own.copy()
                 here = np.isin(folds, wanted)
@@ -150,7 +154,8 @@ class Problem:
         assert self.rows is not None
         assert self.documents is not None
         values = np.concatenate([block for _, block in layer.blocks()]).astype(np.float32, copy=False)
-        return closest_documents(values, self.rows, self.documents, np.full(len(self.rows), -1), name=layer.name)
+        own = np.full(len(self.rows), -1) if self.own is None else self.own
+        return closest_documents(values, self.rows, self.documents, own, name=layer.name)
 
 
 def logistic_outputs(

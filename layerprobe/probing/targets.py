@@ -41,6 +41,8 @@ class Targets:
     rows: NDArray[np.intp] | None = None
     """Of pairs (m, 2), of queries (m,): rows of the embeddings."""
     documents: NDArray[np.intp] | None = None
+    own: NDArray[np.int64] | None = None
+    """By query, the place in `documents` of the query itself, which is not ranked for it, or -1; None where none is."""
     notes: tuple[str, ...] = ()
 
     def links(self, groups: Folds | None) -> Links | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import layerprobe as lp
+from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
@@ -61,6 +63,21 @@ def test_what_score_scores_is_scored_alike(tmp_path: Path, kind: str) -> None:
         "sts": {"mean of all layers", "weighted sum", "pair of layers"},
         "retrieval": {"mean of all layers", "pair of layers"},
     }.get(kind, set())
+
+
+def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path) -> None:
+    task = task_of(tmp_path, "retrieval")
+    splits = {split: task.split(split) for split in ("train", "validation", "test")}  # type: ignore[arg-type]
+    items = {split: each for split, each in splits.items() if isinstance(each, RetrievalItems)}
+    documents, queries = items["test"].documents, [query for each in items.values() for query in each.queries]
+    places = {query: len(documents) + place for place, query in enumerate(queries)}
+    found = {
+        split: replace(each, documents=(*documents, *queries), own=tuple(places[query] for query in each.queries))
+        for split, each in items.items()
+    }
+    task = replace(task, **found)
+    result, scores = lp.probe(MODEL, task, settings=FEW, combinations=False), lp.score(MODEL, task)
+    assert [each.metrics[result.primary] for each in result.layers] == pytest.approx(scores.scores)
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression", "entailment"])

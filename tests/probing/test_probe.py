@@ -15,6 +15,7 @@ from sklearn.metrics import average_precision_score
 import layerprobe as lp
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.correlation import cosine_scores, spearman
+from layerprobe.probing.arrays import as_layers
 from layerprobe.probing.probes import Problem
 from layerprobe.probing.run import probe
 from layerprobe.probing.targets import as_groups, as_targets
@@ -122,6 +123,25 @@ def test_two_layers_that_complement_each_other_are_better_than_one() -> None:
     assert pair.better
     assert "The pair of layers scores" in result.sentence
     assert "better than any single layer" in result.sentence
+
+
+def test_folds_with_other_layers_are_ranked_on_one_scale() -> None:
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((200, 24))
+    share = rng.uniform(size=200)
+    second = share[:, None] * first + np.sqrt(1 - share[:, None] ** 2) * rng.standard_normal((200, 24))
+    values = np.concatenate([first, second])
+    low, high = as_layers(np.stack([values, values + 2], axis=1))  # the same, but cosines of the latter are near 1
+    problem = Problem(
+        kind="pairs",
+        targets=share,
+        foldings=np.arange(200)[None] % 2,
+        n_folds=2,
+        rows=np.stack([np.arange(200), np.arange(200, 400)], axis=1),
+    )
+    alone = [problem.scores(problem.outputs(each).outputs[0])["spearman"] for each in (low, high)]
+    mixed = problem.combined(lambda _, fold: (low, high)[fold])
+    assert problem.scores(mixed.outputs[0])["spearman"] > min(alone) - 5
 
 
 def test_what_several_layers_gain_by_chance_is_not_called_better() -> None:
