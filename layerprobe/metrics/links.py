@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,58 +18,61 @@ Numbers = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Links:
-    """Items of one or two texts; two items are linked where they share a text, and an item with itself.
+    """Items of one or more texts; two items are linked where they share a text, and an item with itself.
 
     Texts that count as one, such as those of a document, have one number.
     """
 
-    first: Numbers
-    """(n,) number of each item's text, or of its first one, from 0."""
-    second: Numbers | None = None
-    """(n,) of the second; None for single texts."""
+    sides: tuple[Numbers, ...]
+    """(n,) numbers of each item's texts from 0, side by side: the first ones, the second ones and so on."""
 
     def __post_init__(self) -> None:
-        if self.second is not None and self.second.shape != self.first.shape:
-            raise DataError(f"expected as many second as first texts, got {len(self.second)} and {len(self.first)}")
+        if len(lengths := {len(side) for side in self.sides}) != 1:
+            raise DataError(f"expected a text of each item on every side, got {', '.join(map(str, sorted(lengths)))}")
 
     def __len__(self) -> int:
-        return len(self.first)
+        return len(self.sides[0])
 
     @property
     def units(self) -> float:
         """How many texts of equal weight would be worth as much: (sum_t n_t)^2 / sum_t n_t^2, at most n.
 
+        Of several sides it is the least of all sides together and of each: where many questions are about few
+        contexts, the contexts count, however many different questions there are.
+
         Source: Carter, Schnepel and Steigerwald 2017 (Review of Economics and Statistics 99), of clusters.
         """
-        sizes = self._incidence().sum(axis=0)
-        return float(min(sizes.sum() ** 2 / np.square(sizes).sum(), len(self)))
+        together = next(self._shared())[1].sum(axis=0)
+        sizes = [together, *(np.bincount(side).astype(np.float64) for side in self.sides)]
+        return float(min(*(each.sum() ** 2 / np.square(each).sum() for each in sizes), len(self)))
 
     def products(self, influences: Array) -> Array:
         """Return sum over linked i, j of psi_ri psi_sj for (runs, n) influences psi, as (runs, runs).
 
         With A_rt the sum of psi_ri over the items of text t, that is sum_t A_rt A_st, less what pairs of items that
-        share both of their texts count twice. Linear in the number of items.
+        share two texts count twice, and so on. Linear in the number of items.
         """
-        by_text = influences @ self._incidence()
-        products: Array = by_text @ by_text.T
-        if self.second is not None:
-            two = self.first != self.second
-            ends = np.sort(np.stack([self.first[two], self.second[two]]), axis=0)
-            _, numbers = np.unique(ends, axis=1, return_inverse=True)
-            by_both = influences[:, two] @ _memberships(numbers)
-            products -= by_both @ by_both.T
+        products: Array = np.zeros((len(influences), len(influences)))
+        for sign, memberships in self._shared():
+            sums = influences @ memberships
+            products += sign * (sums @ sums.T)
         return products
 
-    def _incidence(self) -> sparse.csr_array:
-        """(n, texts): whether an item has a text."""
-        if self.second is None:
-            return _memberships(self.first)
-        texts = max(int(self.first.max(initial=-1)), int(self.second.max(initial=-1))) + 1
-        both: sparse.csr_array = _memberships(self.first, texts) + _memberships(self.second, texts)
-        both.data = np.minimum(both.data, 1)
-        return both
+    def _shared(self) -> Iterator[tuple[int, sparse.csr_array]]:
+        """Yield (n, sets) whether an item has all texts of a set: of all single texts, all pairs of them and so on.
 
-
-def _memberships(numbers: Numbers, groups: int | None = None) -> sparse.csr_array:
-    shape = (len(numbers), int(numbers.max(initial=-1)) + 1 if groups is None else groups)
-    return sparse.csr_array((np.ones(len(numbers)), (np.arange(len(numbers)), numbers.ravel())), shape=shape)
+        Their signs are such that of two items that share any texts, the sets that both have add up to 1.
+        """
+        texts = np.sort(np.stack(self.sides, axis=1), axis=1)
+        again = np.zeros(texts.shape, dtype=bool)
+        again[:, 1:] = texts[:, 1:] == texts[:, :-1]
+        for size in range(1, len(self.sides) + 1):
+            items, sets = [], []
+            for columns in map(list, itertools.combinations(range(len(self.sides)), size)):
+                here = np.flatnonzero(~again[:, columns].any(axis=1))
+                items.append(here)
+                sets.append(texts[np.ix_(here, columns)])
+            row, found = np.concatenate(items), np.concatenate(sets)
+            numbers = found.ravel() if size == 1 else np.unique(found, axis=0, return_inverse=True)[1].ravel()
+            shape = (len(self), int(numbers.max(initial=-1)) + 1)
+            yield 1 if size % 2 else -1, sparse.csr_array((np.ones(len(row)), (row, numbers)), shape=shape)

@@ -77,7 +77,7 @@ def _by_rows(
         values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
         targets = Targets(kind="classes" if kind.labelled else "scores", values=values)
         # items that share a text are in one fold
-        groups = None if links is None else joined(links.first, links.first if links.second is None else links.second)
+        groups = None if links is None else joined(*links.sides)
     elif task.kind == SCORED_AS["queries"]:
         targets, groups = _searched(items, embeddings), None
     else:

@@ -50,10 +50,10 @@ class Targets:
         if self.kind == "pairs" and self.rows is not None:
             first, second = self.rows.T if groups is None else groups[self.rows].T
             alone = len(np.unique(self.rows)) == self.rows.size and groups is None
-            return None if alone else Links(first=first, second=second)
+            return None if alone else Links(sides=(first, second))
         if groups is None:
             return None
-        return Links(first=groups if self.rows is None else groups[self.rows])
+        return Links(sides=(groups if self.rows is None else groups[self.rows],))
 
     def foldings(self, groups: Folds | None, settings: ProbeSettings) -> NDArray[np.intp]:
         """Return (foldings, n) folds of the items, which divide no group.
@@ -102,16 +102,17 @@ class Targets:
         return None if groups is None and (sizes.max() > len(units) / 2 or len(sizes) < folds) else units
 
 
-def joined(first: Folds, second: Folds) -> Folds:
-    """Return (n,) numbers of the sets into which items fall that share one of their two texts, or are so connected.
+def joined(*sides: Folds) -> Folds:
+    """Return (n,) numbers of the sets into which items fall that share one of their texts, or are so connected.
 
     Examples:
         >>> joined(np.array([0, 1, 3]), np.array([1, 2, 4])).tolist()
         [0, 0, 1]
     """
-    size = int(max(first.max(), second.max())) + 1
+    size = max(int(side.max()) for side in sides) + 1
+    first, second = np.tile(sides[0], len(sides)), np.concatenate(sides)
     graph = coo_array((np.ones(len(first)), (first, second)), shape=(size, size))
-    components: Folds = np.unique(connected_components(graph, directed=False)[1][first], return_inverse=True)[1]
+    components: Folds = np.unique(connected_components(graph, directed=False)[1][sides[0]], return_inverse=True)[1]
     return components
 
 

@@ -10,7 +10,7 @@ from layerprobe.tasks.values import Items
 
 
 def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Links | None:
-    """Return which examples share a text, or two texts of one document; None where no two do.
+    """Return which examples share a text, or texts of one document; None where no two do.
 
     Args:
         examples: The items.
@@ -18,7 +18,7 @@ def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Lin
 
     Examples:
         >>> from layerprobe.tasks.values import Examples
-        >>> links_of(Examples(first=("a", "b"), second=("c", "a"), targets=(0.0, 1.0))).second.tolist()
+        >>> links_of(Examples(first=("a", "b"), second=("c", "a"), targets=(0.0, 1.0))).sides[1].tolist()
         [2, 0]
         >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))
     """
@@ -33,4 +33,4 @@ def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Lin
     ]
     if sum(len(set(item)) for item in zip(*sides, strict=True)) == len(numbers):
         return None
-    return Links(first=sides[0], second=sides[1] if len(sides) > 1 else None)
+    return Links(sides=tuple(sides))

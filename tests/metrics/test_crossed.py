@@ -116,8 +116,8 @@ def test_wrong_numbers_are_errors() -> None:
     with pytest.raises(MisalignedSamplesError, match=r"expected influences for each of 2 seeds, got \(3, 4\)"):
         crossed([1.0, 2.0], np.zeros((3, 4)))
     with pytest.raises(MisalignedSamplesError, match="expected links between the 4 items that were scored, got 3"):
-        crossed([1.0], np.zeros((1, 4)), links=Links(first=np.arange(3)))
-    for links, n in ((None, 1), (Links(first=np.zeros(4, dtype=int)), 4)):
+        crossed([1.0], np.zeros((1, 4)), links=Links(sides=(np.arange(3),)))
+    for links, n in ((None, 1), (Links(sides=(np.zeros(4, dtype=int),)), 4)):
         with pytest.raises(DataError, match="expected at least two items that share no text"):
             crossed([1.0], np.zeros((1, n)), links=links)
     with pytest.raises(DataError, match="expected a confidence level between 0 and 1"):
@@ -130,7 +130,7 @@ def test_wrong_numbers_are_errors() -> None:
 def test_copies_of_items_tell_nothing_new() -> None:
     """Each item four times: the covariance is that of the single ones."""
     psi = np.random.default_rng(0).normal(size=(3, 25))
-    four = item_covariance(np.repeat(psi, 4, axis=1), Links(first=np.repeat(np.arange(25), 4)))
+    four = item_covariance(np.repeat(psi, 4, axis=1), Links(sides=(np.repeat(np.arange(25), 4),)))
     np.testing.assert_allclose(four, item_covariance(psi), rtol=1e-12)
 
 
@@ -139,7 +139,7 @@ def test_links_never_make_an_error_smaller() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         psi = rng.normal(size=(4, 30))
-        links = Links(first=rng.integers(0, 12, 30), second=rng.integers(0, 12, 30))
+        links = Links(sides=(rng.integers(0, 12, 30), rng.integers(0, 12, 30)))
         more = item_covariance(psi, links) - item_covariance(psi)
         assert np.linalg.eigvalsh(more).min() > -1e-12
 
@@ -158,7 +158,7 @@ def test_intervals_of_items_that_share_texts_cover() -> None:
         texts = rng.normal(size=60)
         scores = texts[first] + texts[second] + rng.normal(size=200)
         psi, mean = (scores - scores.mean())[None], [float(scores.mean())]
-        for links in (None, Links(first=first, second=second)):
+        for links in (None, Links(sides=(first, second))):
             low, high = interval_of(mean, psi, links=links).interval
             plain += (links is None) and low <= 0 <= high
             linked += (links is not None) and low <= 0 <= high

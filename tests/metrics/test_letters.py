@@ -127,13 +127,13 @@ def test_nothing_differs_by_less_than_an_item() -> None:
     same = [mean_influences([0.0, 100.0] * 10)] * 2
     assert not differing([50.0, 54.0], same).any()
     assert differing([50.0, 80.0], same).any()
-    linked = Links(first=np.repeat(np.arange(4), 5))
+    linked = Links(sides=(np.repeat(np.arange(4), 5),))
     assert not differing([50.0, 80.0], same, links=linked).any(), "four texts are worth four items"
 
 
 def test_one_item_has_no_error() -> None:
     with pytest.raises(DataError, match="expected at least two items"):
-        differing([50.0, 60.0], [[0.0], [0.0]], links=Links(first=np.zeros(1, dtype=np.intp)))
+        differing([50.0, 60.0], [[0.0], [0.0]], links=Links(sides=(np.zeros(1, dtype=np.intp),)))
 
 
 def flat_world(rng: np.random.Generator, m: int, n: int, metric: str) -> bool:

@@ -319,7 +319,7 @@ def test_means_of_layers_carry_both_errors_on_both_splits() -> None:
 
 
 def test_pairs_that_share_texts_count_for_less() -> None:
-    few = Links(first=np.arange(70) // 7)
+    few = Links(sides=(np.arange(70) // 7,))
     apart, linked = (confirmed(DROP, EARLIER, LAST, items=items_of(70, 20.0, links=links)) for links in (None, few))
     assert np.ptp(linked.interval or ()) > np.ptp(apart.interval or ())
 
@@ -334,7 +334,7 @@ def test_one_seed_has_an_interval_over_items_and_no_verdict() -> None:
 
 def test_where_one_run_has_no_outputs_the_interval_is_over_seeds_alone() -> None:
     alone = confirmed(DROP, EARLIER, LAST)
-    one_text = Links(first=np.zeros(9, dtype=int))
+    one_text = Links(sides=(np.zeros(9, dtype=int),))
     for items in (items_of(70, 20.0, runs=2), items_of(1, 1.0), items_of(9, 1.0, links=one_text)):
         found = confirmed(DROP, EARLIER, LAST, items=items)
         assert (found.interval, found.sentence) == (alone.interval, alone.sentence)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
+from layerprobe.kinds.triplets.items import Triplets
+from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Examples
@@ -21,13 +25,15 @@ def examples_of(first: str, second: str | None) -> Examples:
     )
 
 
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=20), st.booleans(), st.data())
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=20), st.integers(1, 3), st.booleans())
 def test_sums_are_those_over_all_pairs_of_items_that_share_a_text(
-    items: list[tuple[str, str]], pairs: bool, data: st.DataObject
+    items: list[tuple[str, str, str]], n_sides: int, grouped: bool
 ) -> None:
-    examples = examples_of("".join(a for a, _ in items), "".join(b for _, b in items) if pairs else None)
-    documents = {"a": "one", "b": "one", "c": "d"} if data.draw(st.booleans()) else {}
-    named = [{documents.get(text, f"own {text}") for text in (item if pairs else item[:1])} for item in items]
+    first, second, third = (tuple(side) for side in zip(*items, strict=True))
+    triplets = Triplets(anchors=first, positives=second, negatives=third)
+    examples = triplets if n_sides == 3 else examples_of("".join(first), "".join(second) if n_sides == 2 else None)
+    documents = {"a": "one", "b": "one", "c": "d"} if grouped else {}
+    named = [{documents.get(text, f"own {text}") for text in item[:n_sides]} for item in items]
     linked = np.array([[float(bool(one & other)) for other in named] for one in named])
     links = links_of(examples, documents)
     psi = np.random.default_rng(len(items)).normal(size=(3, len(items)))
@@ -49,12 +55,29 @@ def test_a_text_with_the_name_of_a_document_is_not_in_it() -> None:
 
 
 def test_units_are_texts_of_equal_weight() -> None:
-    assert Links(first=np.arange(10) // 2).units == pytest.approx(5)
-    assert Links(first=np.arange(10), second=np.arange(10, 20)).units == 10
-    # one text in all of n pairs, n texts in one each: (2 n)^2 / (n^2 + n)
-    assert Links(first=np.zeros(99, dtype=int), second=np.arange(1, 100)).units == pytest.approx(4 * 99 / 100)
+    assert Links(sides=(np.arange(10) // 2,)).units == pytest.approx(5)
+    assert Links(sides=(np.arange(10), np.arange(10, 20))).units == 10
+    # two contexts of 40 questions are two, however many questions differ; a negative of all triplets is one
+    assert Links(sides=(np.arange(2, 42), np.arange(40) // 20)).units == pytest.approx(2)
+    assert Links(sides=(np.arange(9), np.arange(9, 18), np.full(9, 18))).units == pytest.approx(1)
+    # all pairs of m texts are worth m texts or somewhat fewer
+    every = np.array(list(itertools.combinations(range(20), 2))).T
+    assert 13 < Links(sides=tuple(every)).units <= 20
+
+
+def test_errors_of_questions_about_few_contexts_cover_their_mean() -> None:
+    rng, n_contexts, n_each = np.random.default_rng(0), 4, 10
+    contexts = np.repeat(np.arange(n_contexts), n_each)
+    links = Links(sides=(np.arange(n_contexts, n_contexts + len(contexts)), contexts))
+    covered = 0
+    for _ in range(400):
+        scores = 50 + 20 * (rng.normal(size=n_contexts)[contexts] + rng.normal(size=len(contexts)))
+        found = crossed([scores.mean()], [scores - scores.mean()], links=links)
+        assert found is not None
+        covered += found.interval[0] <= 50 <= found.interval[1]
+    assert covered / 400 > 0.92  # 0.85 where questions count as contexts, too
 
 
 def test_sides_of_other_lengths_are_an_error() -> None:
-    with pytest.raises(DataError, match="expected as many second as first texts, got 3 and 2"):
-        Links(first=np.arange(2), second=np.arange(3))
+    with pytest.raises(DataError, match="expected a text of each item on every side, got 2, 3"):
+        Links(sides=(np.arange(2), np.arange(3)))
