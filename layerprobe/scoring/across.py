@@ -19,8 +19,8 @@ from layerprobe.tasks.values import Task, TextSplit
 def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> AcrossTasks:
     """Put the scores of every layer on several tasks together.
 
-    Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is a
-    little larger here than on other tasks.
+    Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is
+    larger here than on other tasks; which may be as good allows for that, see `AcrossTasks.candidates`.
 
     Raises:
         DataError: If there is no task, one comes twice, or the scores are not of all layers.

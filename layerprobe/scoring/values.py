@@ -11,7 +11,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
-from layerprobe.metrics.seeds import best_of, pareto_front
+from layerprobe.metrics.seeds import best_of, mean_interval, pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import counted, distinct_names, short_name
 from layerprobe.results import numbers
@@ -394,9 +394,18 @@ class AcrossTasks(Shown):
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """The best layer and those whose difference from it may be 0; all where there is one task."""
-        layers = self.layers[self.first_layer :]
-        return tuple(each.layer for each in layers if each.interval is None or each.interval[0] <= 0)
+        """The layers one of which is best on other tasks like these, at the level; all where there is one task.
+
+        The best layer was picked by the same tasks: the others share what the level allows (Bonferroni), so that fewer
+        are ruled out than by their intervals.
+        """
+        best, layers = self.best_layer, range(self.first_layer, self.model.n_blocks + 1)
+        each_level = 1 - 2 * (1 - self.level) / max(len(layers) - 1, 1)
+        curves = [each.scores.scores for each in self.tasks]
+        behind = {
+            layer: mean_interval([curve[best] - curve[layer] for curve in curves], each_level) for layer in layers
+        }
+        return tuple(layer for layer, ends in behind.items() if layer == best or ends is None or ends[0] <= 0)
 
     @property
     def summary(self) -> str:

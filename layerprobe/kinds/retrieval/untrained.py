@@ -14,6 +14,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.metrics import closest_documents, float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
+from layerprobe.metrics.crossed import least_variance
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, bounded
 from layerprobe.scoring.values import LayerScores
@@ -23,6 +24,8 @@ from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Task, TextSplit
 
 Values = NDArray[np.float64]
+_SAME = 1e-9
+"""Scores x 100 that differ by no more are the same."""
 
 
 def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
@@ -145,7 +148,10 @@ def _mean_of(values: Values) -> float:
 
 
 def _mean(values: Values, level: float, *, difference: bool = False) -> Interval:
-    mean, error = _mean_of(values), float(values.std(ddof=1) / np.sqrt(len(values)))
+    n = len(values)
+    # queries that all score the same do not say that others would
+    variance = values.var(ddof=1) / n if np.ptp(values) > _SAME else least_variance(n)
+    mean, error = _mean_of(values), math.sqrt(variance)
     half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
     lower, upper = bounded(RETRIEVAL_METRICS[0], (mean - half, mean + half), difference=difference)
     return Interval(value=mean, standard_error=error, lower=lower, upper=upper, level=level)
@@ -173,7 +179,5 @@ def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ..
 
 
 def _p_value(mean: Interval, degrees: int) -> float:
-    """Return the two-sided p of a mean of zero; differences that are all the same have no error."""
-    if mean.standard_error == 0:
-        return 1.0 if mean.value == 0 else 0.0
+    """Return the two-sided p of a mean of zero."""
     return float(2 * stats.t.sf(abs(mean.value) / mean.standard_error, degrees))

@@ -19,7 +19,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.kinds.retrieval.items import RetrievalTask
 from layerprobe.kinds.retrieval.loading import Collection, load_retrieval, searched
-from layerprobe.kinds.retrieval.untrained import retrieve, score_queries
+from layerprobe.kinds.retrieval.untrained import _mean, _to_the_last, retrieve, score_queries
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from tests.models import N_BLOCKS, given, save_tiny
@@ -204,8 +204,16 @@ def test_layers_that_do_not_differ_have_a_p_of_one(models: dict[str, str], optio
     everything = [(query, document, 1.0) for query in range(40) for document in range(41)]
     found = retrieve(given(models["bert"], options), task_of(everything))
     assert found.scores == (100.0,) * (N_BLOCKS + 1)
-    assert {(each.value, each.lower, each.upper, each.p_value) for each in found.differences} == {(0, 0, 0, 1)}
+    assert {(each.value, each.standard_error, each.p_value) for each in found.differences} == {(0, 2.5, 1)}
     assert found.best_layer == 0
+
+
+def test_queries_that_all_score_the_same_leave_an_error() -> None:
+    layers = [np.full(6, 63.09), np.full(6, 100.0)]
+    assert _mean(layers[1], 0.95).lower == pytest.approx(100 - stats.t.ppf(0.975, 5) * 100 / 6)
+    (difference,) = _to_the_last(layers, 0.95)
+    assert difference.lower < difference.value < 0 < difference.upper
+    assert 0.03 < difference.p_value < 1  # six equal signs have a p of 1/32
 
 
 # ---- values -------------------------------------------------------------------------------------------
