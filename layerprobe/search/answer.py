@@ -73,13 +73,13 @@ def _doubt(evidence: Evidence, known: Posterior, settings: SearchSettings) -> Do
     item_error = math.sqrt(max(float(contrast @ known.items @ contrast), 0.0))
     runs = [_runs(evidence, layer) for layer in (best, rival)]
     needed = None
-    if evidence.n_items is not None and settings.tolerance > 0:
+    if evidence.n_items is not None and settings.tolerance > 0 and item_error > 1e-9:
         reach = float(ndtri((1 + settings.level) / 2)) * item_error
         needed = math.ceil(evidence.n_items * (reach / settings.tolerance) ** 2)
     return Doubt(
         rival=rival,
         difference=float(contrast @ known.means),
-        item_error=item_error,
+        item_error=item_error if item_error > 1e-9 else 0.0,
         seed_error=math.sqrt(known.run_variance[best] * sum(1 / n for n in runs)) if all(runs) else None,
         items_needed=needed,
     )

@@ -125,12 +125,15 @@ def doubt_sentence(answer: SearchAnswer, *, unit: str = "item") -> str:
     reach = float(ndtri((1 + answer.settings.level) / 2))
     pair = listed(sorted((best, doubt.rival)))
     items, difference = reach * doubt.item_error, abs(doubt.difference)
-    found = f"Layers {pair} differ by {difference:.1f} points, ±{items:.1f} over {plural(unit)}"
+    errors = [f"±{items:.1f} over {plural(unit)}"] if items > 0 else []
+    found = f"Layers {pair} differ by {difference:.1f} points"
+    if doubt.seed_error is not None:
+        errors.append(f"±{reach * doubt.seed_error:.1f} over seeds")
+    if errors:
+        found += f", {' and '.join(errors)}"
     if doubt.seed_error is None:
         bare = [layer for layer in sorted((best, doubt.rival)) if not answer.layers[layer].runs]
         found += f"; no run yet at layer{'s' * (len(bare) > 1)} {listed(bare)}"
-    else:
-        found += f" and ±{reach * doubt.seed_error:.1f} over seeds"
     wanted = []
     if items > tolerance:
         number = "more" if doubt.items_needed is None else f"about {_rounded(doubt.items_needed):,}"

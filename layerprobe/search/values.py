@@ -232,7 +232,8 @@ class Doubt:
     difference: float
     """Expected score of the best layer less that of the rival, x 100."""
     item_error: float
-    """Standard error of the difference of their scores over items, in points; further seeds do not reduce it."""
+    """Standard error of the difference of their scores over items, in points; further seeds do not reduce it. 0 where
+    it is not known: one run, or one of each of two layers, cannot tell what runs share."""
     seed_error: float | None
     """Over seeds, in points; None where one of them has no run of its own."""
     items_needed: int | None

@@ -65,6 +65,15 @@ def test_the_doubt_is_that_of_two_means() -> None:
     assert doubt.seed_error**2 > 0.2
 
 
+@pytest.mark.parametrize("layers", [(3,), (3, 4)])
+def test_what_runs_share_is_not_known_from_one_of_each(layers: tuple[int, ...]) -> None:
+    scores = tuple(Score(layer=layer, seed=0, value=70.0) for layer in layers)
+    covariance = 3.2 + 0.8 * np.eye(len(layers))
+    found = answer(Evidence(n_blocks=6, scores=scores, item_covariance=covariance, n_items=300))
+    assert (found.doubt.item_error, found.doubt.items_needed) == (0, None)
+    assert "over items" not in found.sentence
+
+
 def test_a_rival_without_a_run_has_no_error_over_seeds() -> None:
     scan = tuple(Score(layer=layer, seed=0, value=70.0 + layer, scan=True) for layer in range(6))
     runs = (Score(layer=5, seed=0, value=75.0), Score(layer=4, seed=0, value=None))
