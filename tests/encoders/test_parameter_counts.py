@@ -5,6 +5,7 @@ Source: table 2 of Rep, Dukic and Snajder 2024 (arXiv 2402.13130), in millions w
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -74,3 +75,10 @@ def test_counting_allocates_nothing_and_leaves_the_configuration_alone() -> None
     assert count_parameters(huge)[96] > 170e9
     assert huge.to_dict() == before
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_configuration_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = bert(3, 24, 2, vocabulary=99)
+    counts = count_parameters(config)
+    monkeypatch.setattr("layerprobe.encoders.architecture.empty_model", pytest.fail)
+    assert count_parameters(copy.deepcopy(config)) == counts
