@@ -126,8 +126,8 @@ def test_files_beside_and_folders(tmp_path: Path) -> None:
 def test_questions_of_one_context_are_linked() -> None:
     links = links_of(ANSWERED)
     assert links is not None
-    assert links.second is not None
-    assert (links.second[::2] == links.second[1::2]).all()
+    _, contexts = links.sides
+    assert (contexts[::2] == contexts[1::2]).all()
 
 
 def broken(**changes: Any) -> list[dict[str, Any]]:
