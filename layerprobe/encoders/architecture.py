@@ -191,18 +191,18 @@ def _is_depth(config: PreTrainedConfig, name: str) -> bool:
 
 def _defaults(config: PreTrainedConfig, name: str) -> Iterator[tuple[int, Any]]:
     """Yield two numbers of blocks, and what a setting is for each; None where there is no such configuration."""
+    config_class: Any = type(config)
     for depth in (count_blocks(config), count_blocks(config) + 1):
-        yield depth, getattr(_default(type(config), depth), name, None)
+        value = None
+        with contextlib.suppress(Exception):  # configurations raise anything
+            value = getattr(_default(config_class, depth), name)
+        yield depth, value
 
 
 @functools.lru_cache(maxsize=64)
-def _default(config_class: Any, depth: int) -> PreTrainedConfig | None:
-    """Return a configuration of so many blocks, all else at its default; None where there is none."""
-    try:
-        config: PreTrainedConfig = config_class(num_hidden_layers=depth)
-    except Exception:  # configurations raise anything
-        return None
-    return config
+def _default(config_class: Any, depth: int) -> Any:
+    """Return a configuration of so many blocks, all else at its default."""
+    return config_class(num_hidden_layers=depth)
 
 
 def _first_blocks(value: Any, layer: int, n_blocks: int) -> Any:

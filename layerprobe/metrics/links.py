@@ -71,7 +71,7 @@ class Links:
             for columns in map(list, itertools.combinations(range(len(self.sides)), size)):
                 here = np.flatnonzero(~again[:, columns].any(axis=1))
                 items.append(here)
-                sets.append(texts[np.ix_(here, columns)])
+                sets.append(texts[:, columns][here])
             row, found = np.concatenate(items), np.concatenate(sets)
             numbers = found.ravel() if size == 1 else np.unique(found, axis=0, return_inverse=True)[1].ravel()
             shape = (len(self), int(numbers.max(initial=-1)) + 1)
