@@ -234,8 +234,8 @@ class LayerEvaluator(BaseEvaluator):
 def truncate(model: SentenceTransformer, layer: object, *, heads: Heads = "last") -> SentenceTransformer:
     """Return a model cut at a layer, 0 .. n_blocks or a result that chooses one: what its export there is, in memory.
 
-    It has weights of its own, on the same device and in the same precision, ready to be trained; the model is not
-    changed. For `heads` see `LayerEvaluator`; what is left out is said in a warning.
+    It has weights of its own, on the same device and in the same precision, ready to be trained but for those that are
+    frozen in the model, which is not changed. For `heads` see `LayerEvaluator`; what is left out is said in a warning.
 
     Raises:
         LayerProbeError: If sentence-transformers is not installed, the model has no such layer, its layers are not
@@ -250,7 +250,11 @@ def truncate(model: SentenceTransformer, layer: object, *, heads: Heads = "last"
         encoder = _looked_at(model)
         cut = TruncatedEncoder(encoder, number)
         cut.check_runs_alone()
-        shorter = torch.nn.Module.to(with_pooler(cut.model), inner.device, inner.dtype)
+        shorter = with_pooler(cut.model)
+        if encoder.model is inner:  # with adapters it is a merged copy, whose weights peft has frozen
+            trained = {name: weight.requires_grad for name, weight in inner.named_parameters()}
+            for name, weight in shorter.named_parameters():
+                weight.requires_grad_(trained.get(name, True))
         last = number == encoder.description.n_blocks
         behind = _behind(model, heads=heads, last=last, what=f"layer {number} is cut")
         # the rest of the first module, with the shorter model where the whole one is

@@ -203,6 +203,24 @@ def test_weights_in_bfloat16(task: Task, model: Any) -> None:
     np.testing.assert_array_equal(truncate(model, N_BLOCKS).encode(SENTENCES, batch_size=1), embedded)
 
 
+def test_rotary_positions_stay_in_float32_where_weights_are_in_bfloat16(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    folder = str(built(tmp_path, mean(), encoder="llama"))
+    model = SentenceTransformer(folder, device="cpu", model_kwargs={"dtype": torch.bfloat16})
+    assert {each.dtype for each in model.buffers()} == {torch.float32}
+    whole = truncate(model, N_BLOCKS)
+    assert {each.dtype for each in whole.buffers()} == {torch.float32}
+    np.testing.assert_array_equal(whole.encode(SENTENCES), model.encode(SENTENCES))
+
+
+def test_frozen_weights_stay_frozen(model: Any) -> None:
+    for name, weight in model.named_parameters():
+        weight.requires_grad_("embeddings" not in name)
+    frozen = {name for name, weight in truncate(model, 2).named_parameters() if not weight.requires_grad}
+    assert frozen == {name for name, weight in model.named_parameters() if not weight.requires_grad}
+
+
 # ---- tasks --------------------------------------------------------------------------------------------
 
 

@@ -102,9 +102,21 @@ def _of_config(
         own[key] = weight
     smaller.load_state_dict(own, assign=True)
     smaller.tie_weights()
-    nn.Module.to(smaller, model.device, model.dtype)
+    place_like(smaller, model)
     smaller.train(False)
     return smaller
+
+
+def place_like(smaller: PreTrainedModel, model: PreTrainedModel) -> None:
+    """Put a model that has weights of another on its device, and its buffers in the precision that they have there.
+
+    Weights keep theirs: of a model in 16 bits, frequencies of rotary positions can be in float32.
+    """
+    nn.Module.to(smaller, model.device)
+    there = dict(model.named_buffers())
+    for name, buffer in smaller.named_buffers():
+        if name in there and buffer.is_floating_point():
+            buffer.data = buffer.data.to(there[name].dtype)
 
 
 def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ Knows how Hugging Face models hand out hidden states, and where the last one dif
 
 import contextlib
 import copy
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from layerprobe.encoders.architecture import (
@@ -27,6 +28,7 @@ from layerprobe.encoders.architecture import (
     truncated_configs,
 )
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, read_by_model, tokenize
+from layerprobe.encoders.blocks import place_like
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.stack import Stack
 from layerprobe.encoders.values import ModelDescription, Pooling
@@ -282,12 +284,39 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: Any, folder: Path, *, nam
     """Write configuration, weights and tokenizer to a folder.
 
     Raises:
-        ModelError: If the code of the model or of its tokenizer fails.
+        ModelError: If the code of the model or of its tokenizer fails, or the saved tokenizer reads texts differently.
         OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
     """
     with model_errors(name, "saving", but=lambda error: error_number(error) is not None):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        _keep_rules(tokenizer, folder, name=name)
+
+
+def _keep_rules(tokenizer: Any, folder: Path, *, name: str) -> None:
+    """Make the tokenizer saved in a folder read texts as it does in memory.
+
+    When transformers 5 loads a tokenizer of a known class, such as BertTokenizer, it makes the rules of that class
+    anew, without a lower case or an end token that was added to it.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    of_transformers = type(tokenizer).__module__.startswith("transformers.")
+    if backend is not None and of_transformers and not _reads_alike(tokenizer, folder):
+        file = folder / "tokenizer_config.json"
+        settings = json.loads(file.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
+        file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        if not _reads_alike(tokenizer, folder):
+            raise ModelError(
+                f"the tokenizer of {name} reads texts differently once saved: expected one that transformers loads "
+                "as it was saved"
+            )
+
+
+def _reads_alike(tokenizer: Any, folder: Path) -> bool:
+    """Return whether the tokenizer saved in a folder gives the ids that it gives in memory."""
+    texts = [*PROBE_TEXTS, *map(str.upper, PROBE_TEXTS)]
+    saved = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return bool(saved(texts)["input_ids"] == tokenizer(texts)["input_ids"])
 
 
 def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
@@ -299,7 +328,7 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
         }
         shorter.load_state_dict(cut, assign=True)
         shorter.tie_weights()
-        nn.Module.to(shorter, encoder.model.device, encoder.model.dtype)
+        place_like(shorter, encoder.model)
         shorter.train(False)
         if encoder.rewritten:
             _run(shorter, encoder)

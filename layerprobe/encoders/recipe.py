@@ -23,6 +23,10 @@ from layerprobe.errors import ModelError
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 INPUT = "sentence_bert_config.json"
+_OLD_INPUTS = tuple(
+    f"sentence_{kind}_config.json" for kind in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""What early versions of sentence-transformers called it, in the order in which it looks for them."""
 POOLING = "1_Pooling/config.json"
 MODES: dict[Pooling, str] = {
     "cls": "pooling_mode_cls_token",
@@ -32,6 +36,7 @@ MODES: dict[Pooling, str] = {
 }
 """Keys of sentence-transformers up to 5; 6 has `pooling_mode`, and reads these."""
 _NEW_MODES: dict[str, Pooling] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last"}
+_OTHER_SIMILARITIES = {"dot": "dot products", "euclidean": "Euclidean distances", "manhattan": "Manhattan distances"}
 _CHANGES_NOTHING = ("Transformer", "Pooling", "Normalize", "Dropout")
 """Modules that a cosine between embeddings does not need, or that are done here."""
 _LOOKED_AT = 64
@@ -98,8 +103,8 @@ class Recipe:
         """Those before queries and before documents, empty ones too; None where no configuration says so."""
         if not self.configured:
             return None
-        of_documents = (self.prompts.get(name, "") for name in ("document", "passage", "corpus"))
-        return self.prompts.get("query", ""), next(filter(None, of_documents), "")
+        # sentence-transformers adds an empty "document", before which it does not get to "passage" and "corpus"
+        return self.prompts.get("query", ""), self.prompts.get("document", "")
 
     def notes(self, pooling: Pooling, prompt: str) -> list[str]:
         """Return what of it is used and other models do not have, as ends of a sentence that names the model."""
@@ -130,7 +135,7 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
         settings, said = source.settings, source.pooling
         prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
         prompt = prompts.get(settings.get("default_prompt_name") or "", "")
-        recipe = _recipe(source.kinds, _modes(said), said.get("include_prompt"), prompts, prompt)
+        recipe = _recipe(source.kinds, _modes(said), said.get("include_prompt"), prompts, prompt, settings)
         return replace(recipe, source=source, max_length=int(source.reading.get("max_seq_length") or 0) or None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
@@ -151,12 +156,13 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
 
     rows = tuple(_read(path))
     folder = next((row["path"] for row in rows if row["type"].endswith(".Pooling")), None)
+    inputs = (said(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS)) if rows else iter(())
     return SentenceModel(
         find=find,
         rows=rows,
         pooling={} if folder is None else said(f"{folder}/config.json"),
         settings=said(SETTINGS),
-        reading=said(f"{rows[0]['path']}/{INPUT}".lstrip("/")) if rows else {},
+        reading=next(filter(None, inputs), {}),
     )
 
 
@@ -183,12 +189,18 @@ def loaded_recipe(model: Any) -> Recipe:
     said = {} if pooling is None else pooling.get_config_dict()
     prompts = {key: text for key, text in (getattr(model, "prompts", None) or {}).items() if text}
     default = getattr(model, "default_prompt_name", None)
-    recipe = _recipe(kinds, _modes(said), said.get("include_prompt"), prompts, prompts.get(default or "", ""))
+    settings = {name: getattr(model, name, None) for name in ("truncate_dim", "similarity_fn_name")}
+    recipe = _recipe(kinds, _modes(said), said.get("include_prompt"), prompts, prompts.get(default or "", ""), settings)
     return replace(recipe, source=model)
 
 
 def _recipe(
-    kinds: Sequence[str], modes: list[str], include_prompt: bool | None, prompts: dict[str, str], prompt: str
+    kinds: Sequence[str],
+    modes: list[str],
+    include_prompt: bool | None,
+    prompts: dict[str, str],
+    prompt: str,
+    settings: dict[str, Any],
 ) -> Recipe:
     known = len(modes) == 1 and modes[0] in _NEW_MODES
     left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
@@ -196,6 +208,9 @@ def _recipe(
         left_out.append(f"mean pooling, where its configuration has {' and '.join(modes) or 'none'}")
     if prompts and include_prompt is False:
         left_out.append("the prompt's tokens in the embedding, which its configuration leaves out")
+    if "document" not in prompts and (name := next(filter(prompts.get, ("passage", "corpus")), None)):
+        left_out.append(f"no prompt before documents: sentence-transformers does not use its {name!r} prompt for them")
+    left_out += [f"{ours}, where its configuration has {theirs}" for theirs, ours in other_scores(settings, kinds)]
     return Recipe(
         pooling=_NEW_MODES[modes[0]] if known else "mean",
         prompt=prompt,
@@ -204,6 +219,19 @@ def _recipe(
         left_out=tuple(left_out),
         kinds=tuple(kinds),
     )
+
+
+def other_scores(settings: dict[str, Any], kinds: Sequence[str]) -> list[tuple[str, str]]:
+    """Return what a configuration makes of embeddings before they are compared and how it does that, with what we do.
+
+    Dot products and Euclidean distances of embeddings of the length 1 are in the order of their cosines.
+    """
+    found, similarity = [], settings.get("similarity_fn_name")
+    if dim := settings.get("truncate_dim"):
+        found.append((f"the first {dim} features", "all features"))
+    if similarity in _OTHER_SIMILARITIES and (similarity == "manhattan" or "Normalize" not in kinds):
+        found.append((_OTHER_SIMILARITIES[similarity], "cosines"))
+    return found
 
 
 def _modes(said: dict[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from layerprobe.encoders.backends.choice import USUAL_TEXTS
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.backends.int8 import FILES, read_int8, write_int8
 from layerprobe.encoders.batching import collate
+from layerprobe.encoders.blocks import place_like
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
     PROBE_TEXTS,
@@ -171,7 +172,9 @@ def with_pooler(model: PreTrainedModel) -> PreTrainedModel:
     for name, weight in whole.named_parameters():
         if "pooler" in name.split("."):
             torch.nn.init.zeros_(weight)
-    whole.load_state_dict(model.state_dict(), strict=False)
+            weight.data = weight.data.to(model.dtype)
+    whole.load_state_dict(model.state_dict(), strict=False, assign=True)
+    place_like(whole, model)
     return whole
 
 

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from layerprobe.checks import one_layer
-from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
+from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, pooler_option
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
 from layerprobe.encoders.options import load
-from layerprobe.encoders.recipe import Recipe, SentenceModel
+from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
@@ -98,7 +98,7 @@ def export_model(
     given = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
     query_prompt, document_prompt, normalize = "", "", False
     notes: list[str] = []
-    recipe = Recipe()
+    recipe, at_end = Recipe(), True
     if dense is not None:
         lost = None if Path(dense, SUMS).is_file() else f"{dense} holds none"
         if problem := next(folder_problems(Path(dense)), lost):
@@ -118,7 +118,8 @@ def export_model(
         if given.prompt is None and not options.prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
         described = encoder.description
-        recipe = checkpoint.recipe
+        recipe, n_blocks = checkpoint.recipe, count_blocks(checkpoint.whole or checkpoint.config)
+        at_end = layer == described.n_blocks and n_blocks in (checkpoint.blocks or (n_blocks,))
         read_with = replace(recipe, left_out=()).notes(options.pooling, options.prompt)
         notes = [f"{described.name} is read with {note}" for note in read_with]
         others = [tower for tower in checkpoint.towers if tower != checkpoint.modality]
@@ -136,6 +137,8 @@ def export_model(
             raise DataError(
                 "expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own"
             )
+        if isinstance(model, ModelSpec) and model.blocks is not None:
+            raise DataError("expected no --keep-blocks: the run has the blocks that it was fine-tuned with")
         # what was appended in training is in the tokenizer that was saved
         encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False), out))
         protocol = saved.run.protocol
@@ -164,7 +167,7 @@ def export_model(
         raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
     with source_of(recipe) as held:
         if held is not None:
-            layout, more = _as_source(layout, held, encoder, layer, given=given, end_token=recipe.end_token)
+            layout, more = _as_source(layout, held, encoder, at_end=at_end, given=given, end_token=recipe.end_token)
             notes += more
         text = partial(
             card,
@@ -209,14 +212,16 @@ def export_model(
 
 
 def _as_source(
-    layout: Layout, held: SentenceModel, encoder: Encoder, layer: int, *, given: Options, end_token: str
+    layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, given: Options, end_token: str
 ) -> tuple[Layout, list[str]]:
     """Return the layout as a sentence-transformers model has it, but for what was requested otherwise, and notes.
+
+    Modules that were trained behind the last block of the whole model are kept `at_end`, where that comes last here.
 
     Raises:
         ModelError: If it has modules that cannot be kept.
     """
-    name, depth, kinds = encoder.description.name, encoder.description.n_blocks, held.kinds
+    name, kinds = encoder.description.name, held.kinds
     of_others = [
         row["type"] if re.fullmatch(r"\w[\w.-]*", row["path"]) else f"{row['type']} in {row['path']!r}"
         for row in held.rows[1:]
@@ -230,14 +235,18 @@ def _as_source(
         own, most = held.reading.get("max_seq_length") or encoder.max_length, position_limit(encoder.model)
         length = min((each for each in (own, most) if each), default=NO_LIMIT)
         asked += ["max_length"] * (most is not None and length < (own or most))
-    fits = layer == depth and not {"pooling", "weights"} & {*asked}
+    fits = at_end and not {"pooling", "weights"} & {*asked}
     kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
     layout = replace(layout, source=held, kept=kept, asked=tuple(asked), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in kept]:
-        notes.append(f"{name} without its {' and '.join(left)}, trained behind its last layer, {depth}")
+        notes.append(f"{name} without its {' and '.join(left)}, trained behind the last block of the whole model")
     if layout.pooled != layout.pooling:
         notes.append(f"{name} keeps its {layout.pooled} pooling; what layerprobe says of it is by mean pooling")
+    notes += [
+        f"{name} keeps {theirs}; what layerprobe says of it is by {ours}"
+        for theirs, ours in other_scores(held.settings, kinds)
+    ]
     return layout, notes
 
 

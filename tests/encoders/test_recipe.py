@@ -9,18 +9,26 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    BertTokenizer,
+    GPTNeoXTokenizer,
+    PreTrainedTokenizerFast,
+)
 
-from layerprobe.encoders import recipe
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders import encoder, recipe
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec, Options
 from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
 from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.doctor import doctor
 from layerprobe.extraction.embeddings import extract
-from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, given, save_tiny, tiny_tokenizer
+from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, VOCABULARY, given, save_tiny, tiny_tokenizer
 
+WORDS = {word: i for i, word in enumerate(VOCABULARY)}
 CAUSAL = {"gpt2", "llama", "qwen3"}
 DECODERS = {
     "mistral": {**SIZES, **ROTARY},
@@ -224,9 +232,41 @@ def test_texts_are_cut_where_the_folder_says(tmp_path: Path) -> None:
     assert np.abs(further - last).max() > 1e-3
 
 
+@pytest.mark.parametrize("kind", ["bert", "xlm-roberta"])
+def test_the_length_of_the_folder_goes_before_that_of_the_tokenizer(kind: str, tmp_path: Path) -> None:
+    """Also where the file has the name that early versions of sentence-transformers gave it."""
+    library = pytest.importorskip("sentence_transformers")
+    model = sentence_transformer(
+        save_tiny("bert", tmp_path / "model", tokenizer=tiny_tokenizer(model_max_length=6)), "cls"
+    )
+    (model / f"sentence_{kind}_config.json").write_text(json.dumps({"max_seq_length": 8}))
+    length = library.SentenceTransformer(str(model), device="cpu").max_seq_length
+    assert (load_encoder(str(model), device="cpu").limit(), length) == (8, 8)
+    assert export_model(model, tmp_path / "out", layer=1).max_length == 8
+
+
 def test_what_is_not_done_is_said(tmp_path: Path) -> None:
     model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean")
     assert resolve_checkpoint(model).recipe.left_out == ("mean pooling, where its configuration has weightedmean",)
+
+
+def test_other_scores_are_said(tmp_path: Path) -> None:
+    model = sentence_transformer(
+        save_tiny("bert", tmp_path / "model"),
+        "mean",
+        prompts={"passage": "c "},
+        truncate_dim=8,
+        similarity_fn_name="manhattan",
+    )
+    assert resolve_checkpoint(model).recipe.left_out == (
+        "no prompt before documents: sentence-transformers does not use its 'passage' prompt for them",
+        "all features, where its configuration has the first 8 features",
+        "cosines, where its configuration has Manhattan distances",
+    )
+    warnings = export_model(model, tmp_path / "out", layer=1).warnings
+    assert any(
+        each.endswith("keeps the first 8 features; what layerprobe says of it is by all features") for each in warnings
+    )
 
 
 def test_a_broken_configuration_is_one_line(tmp_path: Path) -> None:
@@ -259,6 +299,33 @@ def test_the_end_token_is_part_of_what_a_model_is(tmp_path: Path) -> None:
     assert identities[0] == identities[1] != identities[2]
 
 
+@pytest.mark.parametrize("name", ["gpt_neox", "bert"])
+def test_an_export_keeps_the_end_token_and_the_lower_case(name: str, tmp_path: Path) -> None:
+    """Transformers 5 makes the rules of tokenizers of these classes anew when it loads them."""
+    model = tmp_path / "model"
+    if name == "bert":
+        sentence_transformer(save_tiny("bert", model, tokenizer=BertTokenizer(WORDS, do_lower_case=False)), "mean")
+        (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 32, "do_lower_case": True}))
+    else:
+        AutoModel.from_config(AutoConfig.for_model(name, **SIZES | {"vocab_size": 64})).save_pretrained(model)
+        GPTNeoXTokenizer(WORDS, []).save_pretrained(model)
+    checkpoint = resolve_checkpoint(model)
+    export_model(checkpoint, tmp_path / "out", layer=1)
+    texts = ["a B c", "A"]
+    assert checkpoint.tokenizer(texts)["input_ids"] != AutoTokenizer.from_pretrained(model)(texts)["input_ids"]
+    assert (
+        checkpoint.tokenizer(texts)["input_ids"] == AutoTokenizer.from_pretrained(tmp_path / "out")(texts)["input_ids"]
+    )
+
+
+def test_a_tokenizer_that_reads_differently_once_saved_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder, "_reads_alike", lambda *_: False)
+    with pytest.raises(ModelError, match=r"the tokenizer of .* reads texts differently once saved"):
+        export_model(save_tiny("bert", tmp_path / "model"), tmp_path / "out", layer=1)
+
+
 def test_an_end_token_that_cannot_be_appended_is_one_line(tmp_path: Path) -> None:
     folder = str(save_tiny("llama", tmp_path / "model", tokenizer=endless()))
     assert resolve_checkpoint(folder).recipe.end_token == ""
@@ -267,7 +334,13 @@ def test_an_end_token_that_cannot_be_appended_is_one_line(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "prompts", [{"query": "a b ", "document": ""}, {"query": "a b "}, {"document": "c d ", "other": "e "}]
+    "prompts",
+    [
+        {"query": "a b ", "document": ""},
+        {"query": "a b "},
+        {"document": "c d ", "other": "e "},
+        {"query": "a b ", "passage": "c d "},
+    ],
 )
 def test_prompts_of_retrieval_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
@@ -279,6 +352,7 @@ def test_prompts_of_retrieval_are_those_of_sentence_transformers(prompts: dict[s
     for source in (model, whole):
         found = resolve_checkpoint(source).recipe.retrieval_prompts
         assert found == (whole.prompts["query"], whole.prompts["document"])
+        np.testing.assert_array_equal(whole.encode_document(["a"]), whole.encode([f"{found[1]}a"], prompt=""))
 
 
 def test_an_export_keeps_prompts_of_retrieval_and_pooling_that_layerprobe_does_not_have(tmp_path: Path) -> None:

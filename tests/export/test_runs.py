@@ -179,6 +179,8 @@ def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: 
         assert tokenizer.padding_side == "right"
     with pytest.raises(DataError, match="expected no --end-token or --no-end-token: the run was fine-tuned with a"):
         export_model(ModelSpec(str(directory), end_token=True), tmp_path / "other")
+    with pytest.raises(DataError, match="expected no --keep-blocks: the run has the blocks that it was fine-tuned"):
+        export_model(ModelSpec(str(directory), blocks=(1,)), tmp_path / "other")
 
 
 def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:
