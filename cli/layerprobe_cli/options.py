@@ -18,7 +18,7 @@ import re
 import shlex
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -30,7 +30,7 @@ from layerprobe.checks import check_extra
 from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend, check_installed
 from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import DataError, LayerProbeError, MissingPackageError, ModelError
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kind import KINDS
 from layerprobe_cli.completion import names_of, tasks
@@ -60,8 +60,6 @@ Model = Annotated[
     ),
 ]
 PAPER = Protocol()
-LORA_LEARNING_RATE = 2e-4
-"""Adapters need a higher rate than all weights, about ten times as high."""
 MAX_SEEDS = 1000
 MAX_LAYER = 10_000
 MAX_RANK = 1024
@@ -143,6 +141,14 @@ Workers = Annotated[
     int | None,
     option("Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one per GPU or node"),
 ]
+
+
+def check_workers(workers: int | None, ray: str | None) -> None:
+    """Refuse --workers without a cluster, which has them."""
+    if workers is not None and ray is None:
+        raise typer.BadParameter("expected --ray ADDRESS with --workers")
+
+
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
 PlotlyFrom = Annotated[
     Literal["embedded", "cdn"],
@@ -357,7 +363,7 @@ class Embedding(Loading):
             "Model",
             min=2,
             help="Tokens a text at most.",
-            show_default="the model's limit, 512 at most; 128 in fine-tuning",
+            show_default="the model's sentence-transformers configuration or limit, 512 at most; 128 in fine-tuning",
         ),
     ] = None
     prompt: Annotated[
@@ -403,6 +409,18 @@ class Extraction(Embedding):
 
 
 _OLD = typer.Option(hidden=True)
+OF_LABELS = (
+    "kind",
+    "merge",
+    "score_range",
+    "validation",
+    "test",
+    "split_seed",
+    "keep_overlaps",
+    "query_prompt",
+    "document_prompt",
+)
+"""Options of a task that say nothing of texts without scores."""
 FORMAT_KEYS = tuple(field.name for field in dataclasses.fields(Format))
 
 
@@ -597,11 +615,10 @@ class TextSource(TaskSource):
 
         if (self.task is None) == (self.texts is None):
             raise typer.BadParameter("expected either --task or --texts")
-        of_tasks = (self.kind, self.merge, self.score_range, self.validation, self.test, self.split_seed)
-        if self.texts is not None and (any(of_tasks) or self.split != "all"):
-            raise typer.BadParameter(
-                "expected no --kind, --merge, --score-range, --validation, --test, --split or --split-seed with --texts"
-            )
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name in () if self.texts is None else (*OF_LABELS, "split"):
+            if getattr(self, name) != defaults[name]:
+                raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it is of a --task")
         if self.texts is None:
             task = self.load()
             items = task.split(self.split)
@@ -1256,9 +1273,37 @@ def flag(context: typer.Context, name: str) -> str:
 def finetune_command(context: typer.Context, model: str) -> str:
     """Return the `layerprobe finetune` that trains as this command does, without layers and seeds."""
     given = given_options(context, TaskSource, Embedding, Tuning) - {"seeds"}
-    if model != context.params["model"]:  # a further one
-        given -= {"name", "keep_blocks"}
-    words = ["layerprobe", "finetune", model]
+    return further_command(context, ["finetune", model], given - _of_first(context, model))
+
+
+def find_command(context: typer.Context, model: str) -> str:
+    """Return the `layerprobe find` of a model on the task of this command."""
+    given = given_options(context, TaskSource, Embedding)
+    return further_command(context, ["find", model], given - _of_first(context, model))
+
+
+def export_layer(context: typer.Context, model: str, layer: int, folder: str) -> list[str]:
+    """Return the `layerprobe export` of a layer of this command's model; none where it would be of another one."""
+    if given_options(context, others=NOT_EXPORTED) or context.params.get("norm") == "raw":
+        return []
+    given = given_options(context, others=EXPORTED)
+    return [further_command(context, ["export", model, folder, "--layer", str(layer)], given)]
+
+
+EXPORTED = "pooling", "max_length", "prompt", "random_init", "end_token", "keep_blocks"
+"""Options that say what a model is, as `layerprobe export` takes them."""
+NOT_EXPORTED = "trust_remote_code", "query_prompt", "document_prompt"
+"""Those that it lacks, without which it would write another model."""
+
+
+def _of_first(context: typer.Context, model: str) -> set[str]:
+    """Return which options are not about a model: those of the first one for a further one."""
+    return set() if model == context.params["model"] else {"name", "keep_blocks"}
+
+
+def further_command(context: typer.Context, words: Sequence[str], given: Collection[str]) -> str:
+    """Return another command that has some of the options that this one was given."""
+    words = ["layerprobe", *words]
     for parameter in context.command.params:
         if parameter.name not in given:
             continue

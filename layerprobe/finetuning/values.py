@@ -2,7 +2,7 @@
 
 import statistics
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -30,7 +30,7 @@ class Protocol:
     """How a truncated model is fine-tuned; the defaults are those of arXiv 2402.13130."""
 
     learning_rate: float = 2e-5
-    """Peak of AdamW's linear schedule."""
+    """Peak of AdamW's linear schedule; with `lora`, give `LORA_LEARNING_RATE`, as it stays 2e-5 otherwise."""
     weight_decay: float = 0.01
     """On everything but biases and norms."""
     epochs: int = 10
@@ -73,6 +73,15 @@ class Protocol:
             f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
         }
         check_protocol(self, own, example="example")
+
+
+LORA_LEARNING_RATE = 2e-4
+"""The rate of adapters, where a command or a TOML file gives none: they need about ten times that of all weights."""
+
+
+def with_rate(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return fields of a protocol, with the learning rate of adapters where they give a rank and no rate."""
+    return {"learning_rate": LORA_LEARNING_RATE, **settings} if settings.get("lora") else settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from layerprobe.context import current
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
 from layerprobe.errors import DataError
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.letters import compact_letters, differing
@@ -36,7 +36,7 @@ def score_models(
     """
     task, level = checked_task(task), current().level
     split = split or task.scored
-    checkpoints = [resolve_checkpoint(model, items=task.readable) for model in models]
+    checkpoints = resolve_all(models, items=task.readable) if models else []
     check_different(checkpoints)
     scored = [score_by_item(checkpoint, task, split=split) for checkpoint in checkpoints]
     rows = [(i, layer) for i, (each, _) in enumerate(scored) for layer in range(each.first_layer, len(each.scores))]

@@ -122,7 +122,8 @@ def cka_interval(
     """Return the debiased CKA of two layers, linear and of raw features unless a measure is given, with its interval.
 
     Clusters are (n,) labels of documents, where these and not the samples are independent of each other. Where a few
-    samples decide over a layer, `Interval.doubtful` says that the interval may be too narrow.
+    samples decide over a layer, `Interval.doubtful` says that the interval may be too narrow. The level is that of the
+    argument, whatever `layerprobe.settings` says.
 
     Raises:
         LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or documents, or the estimator is

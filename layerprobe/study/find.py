@@ -23,7 +23,7 @@ from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
@@ -170,7 +170,8 @@ def find(
         tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=rare.get("scan", False)
     )
     several = isinstance(model, list)
-    given = [resolve_checkpoint(each, items=task.readable) for each in (model if isinstance(model, list) else [model])]
+    models = model if isinstance(model, list) else [model]
+    given = resolve_all(models, items=task.readable) if models else []
     if several:
         check_together(given, scan=settings.scan)
     asked = [agreed(protocol, each) for each in given]

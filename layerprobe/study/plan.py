@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from layerprobe.context import current
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_checkpoint
 from layerprobe.finetuning.plan import TuningPlan, plan_tuning
 from layerprobe.finetuning.results import RESULT
 from layerprobe.finetuning.tuning import agreed, run_folder
@@ -52,9 +52,9 @@ class ModelsPlan:
 
 def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> ModelsPlan:
     """Return what `find` of several models takes at most, see `plan_search`, or raise as it would."""
-    resolved = [resolve_checkpoint(model, items=task.readable) for model in models]
+    resolved = resolve_all(models, items=task.readable) if models else []
     check_together(resolved, scan=settings.get("scan", False))
-    return ModelsPlan(plans=tuple(plan_search(model, task, **settings) for model in models))
+    return ModelsPlan(plans=tuple(plan_search(model, task, **settings) for model in resolved))
 
 
 def plan_search(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, path_from, read_toml, to_toml
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.values import Protocol, with_rate
 from layerprobe.sweeps.values import OPTIONS, Sweep, SweepModel
 from layerprobe.tasks.toml import model_reader, source_from, taken_task
 from layerprobe.tasks.values import TaskSettings
@@ -33,7 +33,8 @@ def load_sweep(path: str | Path) -> Sweep:
         [options]
         dtype = "bfloat16"               # pooling, prompt, device, attn, batch_tokens, trust_remote_code
 
-    Only models and tasks must be there. Files and folders are relative to the TOML file.
+    Only models and tasks must be there. With `lora`, learning_rate is 2e-4 by default. Files and folders are relative
+    to the TOML file.
 
     Raises:
         DataError: If the file cannot be read, or a key or a value is not what it should be.
@@ -54,6 +55,7 @@ def load_sweep(path: str | Path) -> Sweep:
         options = replace(options, pooling=protocol.whole(Protocol).pooling)
     if options.pooling is not None:
         protocol.data = {"pooling": options.pooling, **protocol.data}
+    protocol.data = with_rate(protocol.data)
     values = {
         "models": models,
         "tasks": tuple(map(_task, keys.tables("tasks"))),
@@ -94,11 +96,14 @@ def sweep_toml(sweep: Sweep) -> str:
         <BLANKLINE>
     """
     options = field_values(sweep.options, changed=True)
+    protocol = field_values(sweep.protocol, changed=True)
+    if sweep.protocol.lora:  # without a rate it would have that of adapters
+        protocol["learning_rate"] = sweep.protocol.learning_rate
     return to_toml(
         ("", {"layers": sweep.layers, "seeds": sweep.seeds}),
         *(("[[models]]", _model_values(model)) for model in sweep.models),
         *(("[[tasks]]", _task_values(task)) for task in sweep.tasks),
-        ("[protocol]", field_values(sweep.protocol, changed=True)),
+        ("[protocol]", protocol),
         ("[options]", {name: value for name, value in options.items() if name in OPTIONS}),
     )
 

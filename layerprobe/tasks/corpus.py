@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from layerprobe.errors import DataError
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.loading import load_texts, texts_of_lines
 from layerprobe.tasks.values import TextFile
 
 
-def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> TextFile:
+def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, format: Format | None = None) -> TextFile:
     """Load texts without scores from files, one behind the other.
 
-    Files and columns are as in `load_texts`; empty texts are left out, since blank lines part
+    Files, columns and format are as in `load_texts`; empty texts are left out, since blank lines part
     paragraphs. A text file with one text a line can also be compressed, `.txt.gz`.
 
     Raises:
@@ -21,9 +22,9 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
     if not paths:
         raise DataError("expected at least one file with texts, got none")
     files = [
-        _load_compressed(path)
+        _load_compressed(path, format)
         if Path(path).suffix.lower() == ".gz"
-        else load_texts(path, columns=columns, skip_empty=True)
+        else load_texts(path, columns=columns, format=format, skip_empty=True)
         for path in paths
     ]
     return TextFile(
@@ -34,7 +35,7 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
     )
 
 
-def _load_compressed(path: str | Path) -> TextFile:
+def _load_compressed(path: str | Path, format: Format | None) -> TextFile:
     if not Path(path).name.lower().endswith(".txt.gz"):
         raise DataError(f"expected compressed texts to be a .txt.gz file with one per line, got {path}")
-    return texts_of_lines(path, skip_empty=True)
+    return texts_of_lines(path, format, skip_empty=True)

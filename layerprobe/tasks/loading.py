@@ -98,8 +98,9 @@ def load_task(
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
             joined by commas. By default usual names are known, and what names do not say is inferred from
             the cells and noted: two texts with a number or label are pairs, one with a label is classified.
-        kind: One of `KINDS`. By default detected in the train split: single texts are classified; pairs are paraphrase
-            where all targets are 0 or 1, sts where any is another number, entailment otherwise.
+        kind: One of `KINDS`. By default detected in the train split: single texts are classified, or regression
+            where targets are numbers with fractions or many whole ones with gaps; pairs are paraphrase where all
+            targets are 0 or 1, sts where any is another number, entailment otherwise.
         validation: A file with the validation split, or what is in memory.
         test: A file with the test split, or what is in memory.
         format: How files are written, where that is not to be found out; the task's notes say what was.

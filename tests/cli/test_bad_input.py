@@ -177,6 +177,8 @@ def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, P
         (("score", "MODEL", "-t", "DATA", "--norm", "none"), "'--norm': 'none' is not one of 'final', 'raw' "),
         (("find", "MODEL", "-t", "DATA", "--format", "delimitr=;"), "KEY=VALUE"),
         (("finetune", "MODEL", "-t", "DATA", "--scan", "--layers", "1"), "no --layers with --scan"),
+        (("finetune", "MODEL", "-t", "DATA", "--scan", "--workers", "2"), "expected --ray ADDRESS with --workers"),
+        (("extract", "MODEL", "-t", "DATA", "--workers", "2"), "expected --ray ADDRESS with --workers"),
         (("finetune", "MODEL", "-t", "DATA", "--weighting", "equal"), "--scan with --weighting"),
         (("find", "MODEL", "-t", "DATA", "--device", "cuda:1"), "got 'cuda:1': this torch has no CUDA"),
         (("lab", "pretrain", "new", "--device", "cuda"), "this torch has no CUDA"),

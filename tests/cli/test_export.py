@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from safetensors.torch import load_file
 
 from layerprobe.export.layout import read_layout
 from tests.hub_server import environment, hub_server, use
@@ -28,6 +29,16 @@ def test_export(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path)
     assert "replace it with --overwrite" in again.error
     printed = layerprobe("export", pair[0], out, "--layer", "1", "--overwrite", "--json").json
     assert (printed["layer"], printed["path"], printed["warnings"]) == (1, str(out), [])
+
+
+def test_export_without_some_blocks(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = layerprobe("export", pair[0], out, "--layer", "2", "--keep-blocks", "1,3", "--json").json
+    assert (done["layer"], done["n_blocks"]) == (2, 2)
+    whole, kept = load_file(pair[0] / "model.safetensors"), load_file(out / "model.safetensors")
+    name = next(name for name in kept if ".1." in name and name.endswith("query.weight"))
+    assert kept[name].equal(whole[name.replace(".1.", ".2.")])
+    assert "(blocks 1, 3)" in (out / "README.md").read_text()
 
 
 def test_export_in_8_bits(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:

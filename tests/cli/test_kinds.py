@@ -86,6 +86,11 @@ def test_options_that_do_not_fit(
     assert layerprobe("extract", pair[0], "-t", data / "words", *options).code == 2
 
 
-def test_texts_have_no_kind(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
-    printed = layerprobe("extract", pair[0], "--texts", data / "entailment.csv", "--kind", "entailment")
-    assert (printed.code, "with --texts" in printed.err) == (2, True)
+@pytest.mark.parametrize(
+    "options", [("--kind", "entailment"), ("--query-prompt", "q: "), ("--document-prompt", "d: "), ("--keep-overlaps",)]
+)
+def test_texts_have_no_options_of_tasks(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path, options: tuple[str, ...]
+) -> None:
+    printed = layerprobe("extract", pair[0], "--texts", data / "entailment.csv", *options)
+    assert (printed.code, f"expected no {options[0]} with --texts" in printed.err) == (2, True)

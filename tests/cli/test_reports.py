@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,40 @@ def test_a_command_writes_its_page_beside_what_it_prints(
     path.unlink()
     assert "Report" not in layerprobe(*arguments).out
     assert not path.exists()
+
+
+NEXT = {
+    "probe MODEL -t PAIRS --keep-blocks 1,3 --pooling max --foldings 1 --no-combinations": (
+        "layerprobe export MODEL layer-N --layer N --keep-blocks 1,3 --pooling max"
+    ),
+    "probe MODEL -t PAIRS --norm raw --foldings 1 --no-combinations": "",
+    "profile MODEL --layers 1 --random-init 3 --lengths 8 --batch-sizes 1 --rounds 1 --repeats 1": (
+        "layerprobe export MODEL truncated-1 --layer 1 --random-init 3"
+    ),
+    "score MODEL -t PAIRS --columns 0,1,2 --pooling cls --backend torch": (
+        "layerprobe find MODEL --task PAIRS --columns 0,1,2 --pooling cls"
+    ),
+    "compare MODEL REFERENCE -t PAIRS --columns 0,1,2 --split test --prompt 'a b' --kernel rbf --measure cka": (
+        "layerprobe predict MODEL -r REFERENCE --task PAIRS --columns 0,1,2 --split test --kernel rbf --prompt 'a b'"
+    ),
+}
+"""Commands, and what their pages say to do next."""
+
+
+@pytest.mark.parametrize("line", NEXT)
+def test_what_to_do_next_has_the_options_that_were_given(
+    line: str, layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    places = {"MODEL": str(pair[0]), "REFERENCE": str(pair[1]), "PAIRS": str(pairs_file)}
+    path = tmp_path / "page.html"
+    done = layerprobe(*(places.get(word, word) for word in shlex.split(line)), "--report", path, "--plotly", "cdn")
+    assert done.code == 0, done.err
+    _, _, text = path.read_text().partition("What to do next")
+    _, _, said = text.partition("<code>") if text else ("", "", "</code>")
+    said = html.unescape(said.partition("</code>")[0])
+    for name, place in places.items():
+        said = said.replace(place, name)
+    assert re.sub(r"layer-\d --layer \d", "layer-N --layer N", said) == NEXT[line]
 
 
 def test_every_command_with_a_result_has_both_options() -> None:

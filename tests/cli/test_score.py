@@ -129,3 +129,6 @@ def test_means_of_layers(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_
     assert [each["means"]["means"][0]["gain"]["level"] for each in (kept, wide)] == [0.95, 0.8]
     refused = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--split", "validation")
     assert (refused.code, "the validation split chooses the layers" in refused.err) == (2, True)
+    for more in (("-t", pairs_file), ("--mteb", tmp_path)):
+        refused = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", *more)
+        assert (refused.code, "expected one task with --layer-means, and no --mteb" in refused.err) == (2, True)

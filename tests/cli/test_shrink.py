@@ -77,6 +77,7 @@ def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path
         (("--texts", "TEXTS", "--size", "0.5x"), "or times as fast such as 2x, got '0.5x'"),
         (("--texts", "TEXTS", "--tune"), "expected a task with --tune"),
         ((), "expected texts to train on"),
+        (("--texts", "TEXTS", "--split-seed", "1"), "expected no --split-seed without --task"),
     ],
     ids=lambda value: "-".join(value)[:20] if isinstance(value, tuple) else "",
 )
@@ -123,3 +124,13 @@ def test_every_command_takes_a_model_without_some_blocks(
     assert cut["scores"]["metrics"]["spearman"][:2] == pytest.approx(whole["scores"]["metrics"]["spearman"][:2])
     refused = layerprobe("score", pair[1], "-t", pairs_file, "--keep-blocks", "2,9")
     assert "expected blocks of" in refused.error
+
+
+def test_texts_are_read_by_their_format(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "texts.csv"
+    table.write_text("\n".join(["title~body", *(f"a, b~{line}" for line in texts.read_text().splitlines())]) + "\n")
+    read = ("--texts", table, "--columns", "body", "--format", "delimiter=~")
+    done = layerprobe("shrink", pair[1], *read, "--dry-run")
+    assert done.code == 0, done.err

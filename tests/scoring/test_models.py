@@ -103,6 +103,12 @@ def test_other_settings_of_one_model_are_compared_under_other_names(models: list
     assert named.labels[1] == "by [CLS]"
 
 
+def test_a_model_given_by_name_is_run_like_the_first(models: list[Model]) -> None:
+    first, other = (dataclasses.replace(model, pooling="cls") for model in models)
+    task = toy_task_of("sts")
+    assert score_models([first, other.name], task) == score_models([first, other], task)
+
+
 def test_what_cannot_be_compared_is_one_line(models: list[Model], tmp_path: Path) -> None:
     task, bert = toy_task_of("sts"), models[0]
     with pytest.raises(DataError, match=r"expected different models, got .*bert and again, which are the same"):

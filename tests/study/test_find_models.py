@@ -183,6 +183,16 @@ def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
         plan_models([models[0], models[0]], TASK)
 
 
+def test_a_model_given_by_name_is_run_like_the_first(
+    two: list[Path], cache: Path, result: FoundModels, made: list[tuple[int, int, int]]
+) -> None:
+    first = given(str(two[0]), Options(device="cpu", cache_dir=cache))
+    again = find([first, str(two[1])], TASK, protocol=QUICK, budget=0.2, against_last=1)
+    assert (made, numbers(again)) == ([], numbers(result))
+    half = dataclasses.replace(first, dtype="bfloat16")
+    assert {each.computed_on for each in plan_models([half, str(two[1])], TASK).plans} == {"cpu bfloat16"}
+
+
 # ---- what goes wrong ------------------------------------------------------------------------------------
 
 

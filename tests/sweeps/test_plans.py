@@ -123,6 +123,15 @@ def test_what_is_written_is_read_as_the_same(file: Path, text: str) -> None:
     assert load_sweep(file) == found
 
 
+def test_adapters_have_a_rate_of_their_own(file: Path) -> None:
+    for given, rate in (("", 2e-4), ("learning_rate = 2e-5\n", 2e-5)):
+        file.write_text(f"{SMALL}\n[protocol]\nlora = 8\n{given}")
+        found = load_sweep(file)
+        assert found.protocol == Protocol(lora=8, learning_rate=rate)
+        file.write_text(sweep_toml(found))
+        assert load_sweep(file) == found
+
+
 def test_what_is_written_says_the_same_in_another_folder(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError
 from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.formats import Format
 from layerprobe.training import corpus as module
 from layerprobe.training.corpus import Corpus, epoch_batches, hold_out, pack, tokenize_corpus
 from tests.models import TEXTS
@@ -80,6 +81,13 @@ def test_texts_from_plain_and_compressed_files(tmp_path: Path) -> None:
         "left out what has an empty cell, 1 in the texts (line 2)",
         "replaced control characters by a space in 1 text",
     ]
+
+
+def test_a_format_is_that_of_every_file(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("à l'été".encode("cp1252"))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("dré".encode("cp1252")))
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt.gz"]
+    assert load_corpus(paths, format=Format(encoding="cp1252")).texts == ("à l'été", "dré")
 
 
 @pytest.mark.parametrize(

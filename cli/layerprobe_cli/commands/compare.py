@@ -18,10 +18,12 @@ from layerprobe_cli.options import (
     IntervalLevel,
     ReferenceRandomInit,
     Report,
+    Similarity,
     TextSource,
-    command,
     file_to_write,
     finite,
+    further_command,
+    given_options,
     option,
 )
 from layerprobe_cli.output import Output
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 
 def compare(
+    context: typer.Context,
     models: Annotated[
         list[str],
         typer.Argument(
@@ -115,8 +118,9 @@ def compare(
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
     output.notes((), [said for said in warnings if said not in told])
-    given = ("-t", source.task) if source.task else ("--texts", str(source.texts))
-    after = command("predict", model, *(word for other in others for word in ("-r", other)), *given)
+    given = given_options(context, TextSource, Extraction, Similarity, others=("reference_random_init",))
+    references = [word for other in others for word in ("-r", other)]
+    after = further_command(context, ["predict", model, *references], given)
     if parquet is not None:
         stacked([each.pairs for each in measured]).save(parquet)
     output.result(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from layerprobe.results.table import named_values
-from layerprobe_cli.options import check_depth, new_folder, option
+from layerprobe_cli.options import check_depth, integers, new_folder, option
 from layerprobe_cli.output import Output
 
 HUB = "Hugging Face Hub"
@@ -42,7 +42,11 @@ def export(
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option(min=2, help="Tokens a text at most.", show_default="the model's limit, 512 at most; the run's"),
+        typer.Option(
+            min=2,
+            help="Tokens a text at most.",
+            show_default="the model's sentence-transformers configuration; else its limit, 512 at most; the run's",
+        ),
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(help="Text put before every text.", show_default="as for extract, or that of the run")
@@ -56,6 +60,14 @@ def export(
             "--end-token/--no-end-token",
             help="Whether the end token is appended to every text.",
             show_default="as for extract, or that of the run",
+        ),
+    ] = None,
+    keep_blocks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BLOCKS",
+            help="Take out all other blocks of the model before anything else, such as 1,5,6.",
+            show_default="all blocks, or those of the run",
         ),
     ] = None,
     study: Annotated[
@@ -87,6 +99,7 @@ def export(
 
     if push_to_hub is None and (public or revision is not None or commit_message is not None):
         raise typer.BadParameter("expected --push-to-hub USER/NAME with --public, --revision and --commit-message")
+    blocks = None if keep_blocks is None else integers(keep_blocks, "--keep-blocks")
     evidence = None if study is None else read_study(study)
 
     # only now: an error in the study needs no torch
@@ -98,7 +111,13 @@ def export(
 
     result = export_model(
         Model(
-            model, random_init=random_init, end_token=end_token, pooling=pooling, max_length=max_length, prompt=prompt
+            model,
+            random_init=random_init,
+            end_token=end_token,
+            blocks=blocks,
+            pooling=pooling,
+            max_length=max_length,
+            prompt=prompt,
         ),
         out,
         layer=layer,

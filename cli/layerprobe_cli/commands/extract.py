@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.results.table import named_values
-from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers, option
+from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers, check_workers, option
 from layerprobe_cli.output import Output
 
 
@@ -36,6 +36,7 @@ def extract(
 
     Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
+    check_workers(workers, ray)
     data = source.load_texts()
 
     # only now: an error in the data needs no torch

@@ -18,6 +18,7 @@ from layerprobe_cli.options import (
     TaskSource,
     Tuning,
     Workers,
+    check_workers,
     given_options,
     option,
     parse_layers,
@@ -75,6 +76,7 @@ def finetune(
         raise typer.BadParameter("expected no --layers with --scan, which has a loss at every layer")
     if not scan and (refused := sorted(given & set(ONLY_SCAN))):
         raise typer.BadParameter(f"expected --scan with --{refused[0]}")
+    check_workers(workers, ray)
     seeds = tuning.seed_list() if not scan or "seeds" in given else (0,)
     task = source.load()
 

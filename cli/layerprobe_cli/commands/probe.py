@@ -9,7 +9,7 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.probing.values import FOLDINGS, FOLDS, TOLERANCE, ProbeSettings
-from layerprobe_cli.options import Extraction, Level, Report, TaskSource, command, flag, given_options, option
+from layerprobe_cli.options import Extraction, Level, Report, TaskSource, export_layer, flag, given_options, option
 from layerprobe_cli.output import Output
 
 
@@ -116,5 +116,6 @@ def probe(
             result = find_layer(checkpoint, task, settings=settings, combinations=combinations)
     output.notes(result.notes, result.warnings)
     output.result(result, result.table, "", result.sentence, result.cost)
-    follow = [command("export", embeddings, f"layer-{result.best_layer}", "--layer", str(result.best_layer))]
-    report.write(output, result, warnings=result.warnings, commands=follow if of_model else [])
+    best = result.best_layer
+    follow = export_layer(context, embeddings, best, f"layer-{best}") if of_model else []
+    report.write(output, result, warnings=result.warnings, commands=follow)

@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import LENGTHS, ProfileSettings
-from layerprobe_cli.options import Loading, Model, Report, command, integers, layers_of_model, parse_layers
+from layerprobe_cli.options import Loading, Model, Report, export_layer, integers, layers_of_model, parse_layers
 from layerprobe_cli.output import Output
 
 DEFAULTS = ProfileSettings()
@@ -24,6 +24,7 @@ SETTINGS = {
 
 
 def profile(
+    context: typer.Context,
     model: Model,
     loading: Loading,
     output: Output,
@@ -89,5 +90,6 @@ def profile(
     shown = side_by_side(profiles, studies)
     output.result(shown, shown.table, as_json={"profiles": profiles})
     last = profiles[0].layers[-1].layer
-    export = [command("export", model, f"truncated-{last}", "--layer", str(last))]
-    report.write(output, shown, commands=export if last < profiles[0].model.n_blocks else [])
+    cut = last < profiles[0].model.n_blocks
+    follow = export_layer(context, model, last, f"truncated-{last}") if cut else []
+    report.write(output, shown, commands=follow)

@@ -73,7 +73,10 @@ def run(
         ),
     ] = True,
     save_models: Annotated[
-        bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
+        bool,
+        option(
+            "Fine-tuning", "--save-models", help="Keep the weights of every run of the search, for `layerprobe export`."
+        ),
     ] = False,
     out: StudyFolder = Path("layerprobe-report"),
     plotly: PlotlyFrom = "embedded",

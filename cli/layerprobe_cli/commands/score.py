@@ -22,7 +22,7 @@ from layerprobe_cli.options import (
     Report,
     TaskSource,
     TaskSources,
-    command,
+    find_command,
     flag,
     folder_to_write,
     given_options,
@@ -110,7 +110,9 @@ def score(
     if layer_means and split not in (None, "test"):
         raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
     settings = source.all_settings()
-    run = _Scoring(models, extraction, report, output, level, timed)
+    if layer_means and (len(settings) > 1 or mteb is not None or old == "across"):
+        raise typer.BadParameter("expected one task with --layer-means, and no --mteb")
+    run = _Scoring(context, models, extraction, report, output, level, timed)
     searched = ranking or relevant_from is not None or old == "retrieve"
     unread = sorted(given_options(context, TaskSource) - READ_OF_COLLECTIONS)
     if searched and unread:
@@ -184,6 +186,7 @@ def _as_searched(task: Task, split: TextSplit | None) -> RetrievalTask:
 class _Scoring:
     """What scores tasks of each kind and prints that; returns what the last layer scores."""
 
+    context: typer.Context
     models: Sequence[str]
     extraction: Extraction
     report: Report
@@ -204,7 +207,7 @@ class _Scoring:
             means = average_layers(checkpoint, task) if layer_means else None
         warnings = tuple(dict.fromkeys((*told, *embeddings.warnings, *scores.warnings)))
         self.output.notes((), warnings[len(told) :])
-        follow: dict[str, Any] = {"warnings": warnings, "commands": [command("find", self.models[0], "-t", task.name)]}
+        follow: dict[str, Any] = {"warnings": warnings, "commands": [find_command(self.context, self.models[0])]}
         about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
         table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")
         if means is None:
@@ -252,7 +255,7 @@ class _Scoring:
         self.output.notes((), [said for said in result.warnings if said not in told])
         self.output.result(result, result.table, result.sentence)
         best = self.models[result.best_of_each[0].model]
-        self.report.write(self.output, result, warnings=told, commands=[command("find", best, "-t", task.name)])
+        self.report.write(self.output, result, warnings=told, commands=[find_command(self.context, best)])
         return result.of_model(0)[-1].score
 
     def retrieval(self, task: RetrievalTask, source: TaskSources, ranking: Literal["cosine", "dot"]) -> float:

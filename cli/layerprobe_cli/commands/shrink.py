@@ -11,6 +11,7 @@ import typer
 from layerprobe.errors import DataError
 from layerprobe.shrinking.values import TRAINING, WITHIN, ShrinkSettings, read_size
 from layerprobe_cli.options import (
+    FORMAT_KEYS,
     DryRun,
     Embedding,
     Model,
@@ -18,11 +19,16 @@ from layerprobe_cli.options import (
     Report,
     TaskSource,
     command,
+    flag,
+    given_options,
     integers,
     new_folder,
     option,
 )
 from layerprobe_cli.output import Output
+
+READ_OF_TEXTS = {"columns", "file_format", "skip_empty", *FORMAT_KEYS}
+"""Options that say how --texts are read where there is no task; empty ones are always skipped."""
 
 
 def _size(text: str | None) -> str | None:
@@ -45,6 +51,7 @@ def _of_task(task: Any) -> Any:
 
 
 def shrink(
+    context: typer.Context,
     model: Model,
     source: TaskSource,
     embedding: Embedding,
@@ -110,6 +117,8 @@ def shrink(
         raise typer.BadParameter("expected texts to train on: give --texts FILE, or a task with --task")
     if task is None and tune:
         raise typer.BadParameter("expected a task with --tune: give --task FILE")
+    if task is None and (unread := sorted(given_options(context, TaskSource) - READ_OF_TEXTS)):
+        raise typer.BadParameter(f"expected no {flag(context, unread[0])} without --task")
 
     # only now: an error in the data needs no torch
     from layerprobe.export.checkpoint import check_target
@@ -119,8 +128,9 @@ def shrink(
 
     if out is not None:
         check_target(out, overwrite=overwrite)  # before anything is trained
-    # with a task they are that task's columns
-    corpus = load_corpus(texts, columns=source.columns if task is None else None) if texts else _of_task(task)
+    # with a task, columns and format are those of the task
+    read: dict[str, Any] = {} if task else {"columns": source.columns, "format": source.format}
+    corpus = load_corpus(texts, **read) if texts else _of_task(task)
     checkpoint = embedding.resolve(model)
     how: dict[str, Any] = {
         "size": size,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from layerprobe.errors import DataError
 from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, texts, to_toml
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.values import Protocol, with_rate
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.values import AdaptStep, Chain, FinetuneStep
 from layerprobe.tasks.toml import model_reader, taken_task
@@ -52,7 +52,7 @@ def load_chain(path: str | Path) -> Chain:
         [[step]]
         finetune = "stsb"
 
-    Further keys are those of `Chain`: name, random_init, baseline, cka.
+    Further keys are those of `Chain`: name, random_init, baseline, cka. With `lora`, learning_rate is 2e-4 by default.
 
     Raises:
         DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
@@ -90,4 +90,5 @@ def _step(keys: Keys) -> AdaptStep | FinetuneStep:
     if kinds == ["adapt"]:
         files = keys.take("adapt", texts(keys.path, "a file or a list of files"))
         return keys.whole(AdaptStep, {"texts": files, "protocol": keys.fields(AdaptationProtocol)})
+    keys.data = with_rate(keys.data)
     return keys.whole(FinetuneStep, {"task": taken_task(keys, "finetune"), "protocol": keys.fields(Protocol)})

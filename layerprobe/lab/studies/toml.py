@@ -6,7 +6,7 @@ from typing import Any
 
 from layerprobe.files.serialisation import Reader, from_dict
 from layerprobe.files.toml import SEEDS, Keys, read_toml, texts
-from layerprobe.finetuning.values import Protocol, Weighting
+from layerprobe.finetuning.values import Protocol, Weighting, with_rate
 from layerprobe.lab.pretraining.values import LANGUAGE, SIZES, EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask
 from layerprobe.tasks.toml import source_from, taken_task
@@ -31,12 +31,15 @@ def load_lab(path: str | Path) -> LabStudy:
         [scans]                               # runs with a loss at every layer, by weighting
         falling = 2                           # a number of seeds, or a list of them
         [budget.gentle]                       # fields of Protocol; any number of budgets
-        epochs = 3
+        epochs = 3                            # with lora, learning_rate is 2e-4 by default
 
     Raises:
         DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
     """
     keys = read_toml(path, "the study", absolute=True)
+    if isinstance(budgets := keys.data.get("budget"), dict):
+        rated = {name: with_rate(own) if isinstance(own, dict) else own for name, own in budgets.items()}
+        keys.data = {**keys.data, "budget": rated}
     tasks = keys.table("task", default={"source": LANGUAGE})
     named = not tasks.data.keys() & {"source", "examples"} and all(isinstance(it, dict) for it in tasks.data.values())
     sizes = keys.table("sizes")

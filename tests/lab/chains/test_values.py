@@ -111,6 +111,11 @@ def test_the_example_of_the_readme(tmp_path: Path) -> None:
     )
 
 
+def test_adapters_have_a_rate_of_their_own() -> None:
+    chain = chain_from_toml('model = "bert"\n[[step]]\nfinetune = "stsb"\nlora = 8')
+    assert chain.finetunings[0].protocol == Protocol(lora=8, learning_rate=2e-4)
+
+
 def test_folders_are_relative_to_the_file_and_hub_ids_are_not(tmp_path: Path) -> None:
     (tmp_path / "here" / "model").mkdir(parents=True)
     text = 'model = "{}"\nreference = "./other"\n[[step]]\nfinetune = "org/data"'

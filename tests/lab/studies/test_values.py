@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.values import SIZES
 from layerprobe.lab.studies.toml import load_lab
 from layerprobe.lab.studies.values import LabTask
@@ -60,6 +61,12 @@ def test_paths_are_relative_to_the_file_and_presets_have_names(tmp_path: Path) -
     assert study.tasks == (LabTask(settings=TaskSettings(source=str(tmp_path / "pairs.csv"), score_range=(0.0, 5.0))),)
     assert study.sizes == {"x": SIZES["tiny"]}
     assert study.name == "study"
+
+
+def test_adapters_have_a_rate_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text('corpus = "language"\n[sizes]\nx = "tiny"\n[budget.low]\nlora = 8\n[budget.all]\n')
+    assert load_lab(file).budgets == {"low": Protocol(lora=8, learning_rate=2e-4), "all": Protocol()}
 
 
 def test_a_study_can_have_several_tasks_and_scans(tmp_path: Path) -> None:
