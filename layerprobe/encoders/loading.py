@@ -10,6 +10,7 @@ import logging
 import os
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -23,6 +24,7 @@ from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME
 
 from layerprobe.encoders.architecture import (
     auto_class,
@@ -87,6 +89,7 @@ FEWEST_WORDS = 3
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
+_QUIET = threading.RLock()
 IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
 TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
@@ -341,6 +344,8 @@ def _by_recipe(tokenizer: Any, said: Recipe | None, *, causal: bool, end_token: 
         tokenizer.padding_side = "right"
     if isinstance(recipe.source, SentenceModel) and recipe.source.reading.get("do_lower_case"):
         in_lower_case(tokenizer)
+    if recipe.max_length is not None and recipe.max_length > tokenizer.model_max_length:
+        tokenizer.model_max_length = recipe.max_length  # as sentence-transformers does
     if end_token or (end_token is None and causal and said is None):
         tokenizer, end = with_end_token(tokenizer)
     return tokenizer, replace(recipe, end_token=end)
@@ -723,9 +728,27 @@ def folder_digest(folder: Path) -> str:
     """
     total = hashlib.sha256()
     files = [file for pattern in ("config.json", *WEIGHT_FILES, "*.py") for file in sorted(folder.glob(pattern))]
-    for file in files:
+    for file in (*files, *(file for file in _named_weights(folder) if file not in files)):
         total.update(bytes.fromhex(known_sha256(file)))
     return f"sha256:{total.hexdigest()[:32]}"
+
+
+def _named_weights(folder: Path) -> list[Path]:
+    """Return the weights that the configuration or an index of a local model names, whatever they are called."""
+    given = _field(folder / "config.json", "transformers_weights")
+    named = {given} if isinstance(given, str) else set()
+    for index in {SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME} | {name for name in named if name.endswith(".json")}:
+        weight_map = _field(folder / index, "weight_map")
+        if isinstance(weight_map, dict):
+            named |= set(map(str, weight_map.values()))
+    return [file for name in sorted(named) if (file := folder / name).is_file()]
+
+
+def _field(file: Path, name: str) -> Any:
+    """Return a field of a JSON file; None where there is none, or the file is garbled, which loading reports."""
+    with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
+        return json.loads(file.read_bytes()).get(name)
+    return None
 
 
 # ---- errors ----------------------------------------------------------------------------------------------
@@ -749,7 +772,7 @@ def _explanation(name: str, error: BaseException) -> str:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             return f"the folder {name} has no config.json: expected a Hugging Face checkpoint"
-        if not any(file for pattern in WEIGHT_FILES for file in folder.glob(pattern)):
+        if not any(file for pattern in (*WEIGHT_FILES, "*.index.json") for file in folder.glob(pattern)):
             return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:
         return f"there is no folder {name}: expected a folder with a checkpoint, or a hub id such as org/name"
@@ -776,22 +799,24 @@ def _explanation(name: str, error: BaseException) -> str:
 def quiet_transformers() -> Iterator[None]:
     """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only.
 
-    No safetensors are requested from the hub in the background either: the published ELECTRA has none.
+    No safetensors are requested from the hub in the background either: the published ELECTRA has none. One thread at a
+    time does so: the output and the environment are those of the process.
     """
-    logging_: Any = transformers.utils.logging
-    level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
-    before = os.environ.get(NO_CONVERSION)
-    logging_.set_verbosity_error()
-    if not sys.stderr.isatty():
-        logging_.disable_progress_bar()
-    os.environ[NO_CONVERSION] = "1"
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        del os.environ[NO_CONVERSION]
-        if before is not None:
-            os.environ[NO_CONVERSION] = before
-        logging_.set_verbosity(level)
-        if bars:
-            logging_.enable_progress_bar()
+    with _QUIET:
+        logging_: Any = transformers.utils.logging
+        level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
+        before = os.environ.get(NO_CONVERSION)
+        logging_.set_verbosity_error()
+        if not sys.stderr.isatty():
+            logging_.disable_progress_bar()
+        os.environ[NO_CONVERSION] = "1"
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                yield
+        finally:
+            os.environ.pop(NO_CONVERSION, None)
+            if before is not None:
+                os.environ[NO_CONVERSION] = before
+            logging_.set_verbosity(level)
+            if bars:
+                logging_.enable_progress_bar()

@@ -4,6 +4,7 @@ Knows a model of which one block at a time is in memory; states and embeddings a
 """
 
 import contextlib
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.extraction.embed import budget_of, check_finite
-from layerprobe.files.atomic import make_directory, store_errors
+from layerprobe.files.atomic import make_directory, reserve, store_errors
 from layerprobe.names import short_name
 
 BYTES = 4
@@ -64,6 +65,7 @@ def embedded_block_by_block(
         tempfile.TemporaryFile(dir=folder) as kept,
         tempfile.TemporaryFile(dir=folder) as pooled,
     ):
+        reserve(pooled, BYTES * math.prod(shape))
         layers = np.memmap(pooled, dtype=np.float32, mode="w+", shape=shape)
         states = _States(kept)
         for layer in range(encoder.n_layers):

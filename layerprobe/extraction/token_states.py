@@ -4,6 +4,7 @@ Knows a loaded encoder and token ids; no tasks. All states of all texts are neve
 """
 
 import contextlib
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,8 +17,9 @@ from torch import Tensor
 from layerprobe.context import report
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.errors import DegenerateLayerError
+from layerprobe.errors import DegenerateLayerError, StoreError
 from layerprobe.extraction.embed import budget_of, dtype_and_advice, in_halves
+from layerprobe.files.atomic import reserve
 from layerprobe.names import short_name
 
 
@@ -88,12 +90,24 @@ def kept_token_states(
 
     Yields:
         (layer, n, feature) float32, a memory map: of these, a layer at a time should be read.
+
+    Raises:
+        StoreError: If there is no room for the file.
     """
     shape = (encoder.n_layers, len(rows), encoder.description.hidden_size)
     order = np.argsort(rows, kind="stable")
     starts = np.searchsorted(rows[order], np.arange(len(texts) + 1))
-    with tempfile.TemporaryDirectory(prefix="layerprobe-") as folder:
-        kept = np.memmap(Path(folder) / "states", dtype=np.float32, mode="w+", shape=shape)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="layerprobe-"))
+            with (Path(folder) / "states").open("w+b") as file:
+                reserve(file, np.dtype(np.float32).itemsize * math.prod(shape))
+                kept = np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+        except OSError as error:
+            raise StoreError(
+                f"cannot keep token states in a temporary file in {tempfile.gettempdir()} "
+                f"({error.strerror or error}): free space, or name another folder with TMPDIR"
+            ) from error
         try:
             wanted = np.unique(rows).tolist()
             for numbers, states in token_states(encoder, texts, rows=wanted, batch_tokens=batch_tokens):

@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from layerprobe.errors import StoreError
 
@@ -161,6 +162,21 @@ def remove_leftovers(folder: Path) -> None:
                 left.unlink()
 
 
+def reserve(file: IO[bytes], n_bytes: int) -> None:
+    """Reserve room for an open file, where the platform can; writing to a map of more than fits kills the process.
+
+    Raises:
+        OSError: If there is no room.
+    """
+    if not hasattr(os, "posix_fallocate") or not n_bytes:
+        return
+    try:
+        os.posix_fallocate(file.fileno(), 0, n_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system that cannot
+            raise
+
+
 # Seconds after its last change within which a file can change again without another time.
 _RECENT = 2.0
 
@@ -197,19 +213,21 @@ def problem_with(path: Path, *, size: int | None = None, sha256: str | None = No
     """Return what is wrong with a file, or None; what is not given is not compared.
 
     With `again` its bytes are read even if this process knows their sha256, see `known_sha256`.
+
+    Raises:
+        StoreError: If it is there and cannot be read, so that nobody knows whether something is wrong.
     """
-    try:
-        if path.is_symlink():
-            return "it is a link"
-        on_disk = path.stat()
-        if not stat.S_ISREG(on_disk.st_mode):
-            return "it is no file"
-        if size is not None and on_disk.st_size != size:
-            return f"{size} bytes expected, {on_disk.st_size} found"
-        if sha256 is not None and (sha256_of if again else known_sha256)(path) != sha256:
-            return "its checksum is not the one that was written down"
-    except FileNotFoundError:
-        return "the file is missing"
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
+    with store_errors("read", path):
+        try:
+            if path.is_symlink():
+                return "it is a link"
+            on_disk = path.stat()
+            if not stat.S_ISREG(on_disk.st_mode):
+                return "it is no file"
+            if size is not None and on_disk.st_size != size:
+                return f"{size} bytes expected, {on_disk.st_size} found"
+            if sha256 is not None and (sha256_of if again else known_sha256)(path) != sha256:
+                return "its checksum is not the one that was written down"
+        except (FileNotFoundError, NotADirectoryError):
+            return "the file is missing"
     return None

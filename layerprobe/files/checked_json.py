@@ -51,7 +51,7 @@ def read_kept(kind: type[T], path: Path, *, root: Path, older: bool = True) -> T
     inside(root, path)
     with store_errors("read", path):
         try:
-            data = read_document(path)
+            data = read_document(path, limit=None)
         except (FileNotFoundError, NotADirectoryError):
             return None
     try:

@@ -9,11 +9,12 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from layerprobe.errors import StoreError
-from layerprobe.files.atomic import problem_with, sha256_of, sync, temporary_path
+from layerprobe.files.atomic import problem_with, sha256_of, store_errors, sync, temporary_path
 
 SUMS = "SHA256SUMS"
 """The list of checksums in a folder."""
@@ -44,6 +45,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         temporary.mkdir()
         yield temporary
+        _share(temporary)
         _write_sums(temporary)
         for written in (*temporary.rglob("*"), temporary):
             sync(written)
@@ -65,14 +67,18 @@ def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
     """Yield what is wrong with the files of a folder by its list of checksums, a line a file; nothing without a list.
 
     With `again` all bytes are read, even if this process knows their checksums.
+
+    Raises:
+        StoreError: If a file is there and cannot be read.
     """
     file = path / SUMS
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return
-    except (OSError, UnicodeDecodeError) as error:
+        with store_errors("read", file):
+            text = file.read_bytes().decode() if file.exists() else None
+    except UnicodeDecodeError as error:
         yield f"{file}: it cannot be read ({error})"
+        return
+    if text is None:
         return
     first, _, lines = text.partition("\n")
     if first != _headed(lines):
@@ -84,6 +90,15 @@ def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
         real = Path(os.path.realpath(path / name))
         if problem := problem_with(real, sha256=sha256, again=again):
             yield f"{path / name}: {problem}"
+
+
+def _share(folder: Path) -> None:
+    """Let everybody read and write the files of a new folder whom the umask lets; safetensors lets the owner alone."""
+    allowed = folder.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if path.is_file() and not path.is_symlink() and mode | allowed != mode:
+            path.chmod(mode | allowed)
 
 
 def _write_sums(folder: Path) -> None:

@@ -63,15 +63,17 @@ SETTINGS = Limit(variable="LAYERPROBE_MAX_SETTINGS", default=2**20, unit="bytes 
 """Of a TOML file, whose parser is slow."""
 
 
-def read_document(path: Path, limit: Limit = RECORD) -> bytes:
-    """Return the bytes of a JSON or TOML file.
+def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:
+    """Return the bytes of a JSON or TOML file; without a limit for what layerprobe itself keeps.
 
     Raises:
         OSError: If it cannot be read, is no regular file (a pipe might never end), or is larger than the limit.
         DataError: If the variable of the limit is no number.
     """
-    size = limit.value
     with open_regular(path) as file:
+        if limit is None:
+            return file.read()
+        size = limit.value
         data = file.read(size + 1)
     if len(data) > size:
         raise OSError(errno.EFBIG, f"it {limit.exceeded()}")

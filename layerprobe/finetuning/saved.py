@@ -69,9 +69,14 @@ class SavedRun:
 
 
 def has_model(directory: Path) -> bool:
-    """Return whether a run's directory holds its weights as they were written; warns where they are not."""
-    if not (directory / MODEL / ORIGIN).is_file():  # it is written last
-        return False
+    """Return whether a run's directory holds its weights as they were written; warns where they are not.
+
+    Raises:
+        StoreError: If the disk does not let them be read.
+    """
+    with store_errors("read", directory / MODEL):
+        if not (directory / MODEL / ORIGIN).is_file():  # it is written last
+            return False
     try:
         _read_origin(directory, root=runs_root(directory))
     except DamagedStoreError as error:
@@ -186,7 +191,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
 def is_joint(result: Path) -> bool:
     """Return whether a run's result is that of a joint run."""
     with store_errors("read", result), contextlib.suppress(DataError):
-        content, _ = parsed(read_document(result))
+        content, _ = parsed(read_document(result, limit=None))
         return isinstance(content, dict) and "weighting" in content
     return False
 

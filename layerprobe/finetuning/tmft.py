@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.context import report
+from layerprobe.context import report, settings
 from layerprobe.encoders.batching import Batch, Prepared, collate, padded_groups, token_batches
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
@@ -188,7 +188,8 @@ def train_layers(
     )
     loss: type[Criterion] = KINDS[task.kind].load("loss")
     loss.check_batch(train, protocol.batch_size)
-    with _memory_errors(encoder, last_layer), seeded(seed, encoder.device):
+    # what each item adds is computed from the outputs where it is needed
+    with _memory_errors(encoder, last_layer), seeded(seed, encoder.device), settings(by_item=False):
         model = build()
         prepare_model(model, protocol)
         width = encoder.description.hidden_size

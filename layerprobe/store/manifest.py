@@ -144,7 +144,7 @@ def read_manifest(directory: Path) -> Manifest | None:
     path = inside(directory, directory / MANIFEST)
     with store_errors("read", path):
         try:
-            data = read_document(path)
+            data = read_document(path, limit=None)
         except FileNotFoundError:
             return None
     try:

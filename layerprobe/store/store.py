@@ -64,9 +64,10 @@ class Store:
     """
 
     def __init__(self, root: str | Path | None = None, *, rows_per_shard: int | None = None) -> None:
+        # absolute: what is read later is found after a change of the working directory, too
         self.root = from_home(
             root or os.environ.get("LAYERPROBE_CACHE") or user_cache_path("layerprobe", appauthor=False)
-        )
+        ).absolute()
         self._rows_per_shard = rows_per_shard
 
     # ---- embeddings ---------------------------------------------------------------------------------------

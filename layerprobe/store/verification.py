@@ -1,7 +1,7 @@
 """Whether all that is kept in a folder is as it was written. Knows manifests and checksums, not what they are of."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,11 +68,11 @@ def _kept_in(root: Path) -> Iterator[tuple[Path, list[str] | None]]:
             if (link := folder / each).is_symlink():
                 yield link, [f"{link} is a link: expected none in what layerprobe keeps"]
         if is_fingerprint(folder.name) and folder.parent.name == "embeddings":
-            yield folder, list(_entry_problems(folder))
+            yield folder, _listed(_entry_problems(folder))
             folders.clear()
             continue
         if SUMS in files:
-            yield folder, list(folder_problems(folder, again=True))
+            yield folder, _listed(folder_problems(folder, again=True))
         if SUMS in files or folder.parent in listed:
             listed.add(folder)
         for each in sorted(files):
@@ -96,7 +96,19 @@ def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[st
         return None if listed else [f"{path} cannot be read ({error})"]
     if checksum is None:
         return None
-    return [f"{path} cannot be read ({problem})" for problem in problems_of(path, checksum, root=root, again=True)]
+    problems = problems_of(path, checksum, root=root, again=True)
+    return _listed(f"{path} cannot be read ({problem})" for problem in problems)
+
+
+def _listed(problems: Iterable[str]) -> list[str]:
+    """Return problems as a list; a file that cannot be read ends it, and is one."""
+    found = []
+    try:
+        for problem in problems:
+            found.append(problem)  # noqa: PERF402 - those before the end are kept
+    except StoreError as error:
+        found.append(str(error))
+    return found
 
 
 def _entry_problems(directory: Path) -> Iterator[str]:

@@ -1,16 +1,22 @@
 """Torch's global generators, from which dropout draws. Knows devices; knows no model."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+_IN_USE = threading.RLock()
+
 
 @contextlib.contextmanager
 def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed the generators, unless the seed is None, and leave them in the end as they were."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    """Seed the generators, unless the seed is None, and leave them in the end as they were.
+
+    Other threads wait: what they drew would be missing here.
+    """
+    with _IN_USE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         if seed is not None:
             torch.manual_seed(seed)
         yield

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerprobe.errors import DamagedStoreError
+from layerprobe.files.atomic import store_errors
 from layerprobe.files.checked_json import read_kept
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder
 from layerprobe.files.serialisation import sealed
@@ -48,18 +49,25 @@ class SavedSteps(Generic[S]):
                     shutil.rmtree(old)
 
     def last(self) -> tuple[S, dict[str, Tensor]] | None:
-        """Return the last step that is as it was written, None where there is none; others are removed, and said."""
+        """Return the last step that is as it was written, None where there is none; others are removed, and said.
+
+        Raises:
+            StoreError: If the disk does not let it be read; then nothing is removed.
+        """
         for step in reversed(self.folders()):
-            try:
-                for problem in folder_problems(step):
-                    raise DamagedStoreError(problem)
-                state = read_kept(self.kind, step / STATE, root=self.root)
-                if state is None:
-                    raise DamagedStoreError(f"{step / STATE} is missing")
-                return state, load_file(step / TENSORS)
-            except (DamagedStoreError, OSError, ValueError, SafetensorError) as error:
-                logger.warning("%s cannot be read (%s): the run begins anew", step, error)
-                shutil.rmtree(step, ignore_errors=True)
+            with store_errors("read", step):
+                try:
+                    for problem in folder_problems(step):
+                        raise DamagedStoreError(problem)
+                    state = read_kept(self.kind, step / STATE, root=self.root)
+                    if state is None:
+                        raise DamagedStoreError(f"{step / STATE} is missing")
+                    # safetensors calls every file that it cannot open missing
+                    (step / TENSORS).open("rb").close()
+                    return state, load_file(step / TENSORS)
+                except (DamagedStoreError, FileNotFoundError, ValueError, SafetensorError) as error:
+                    logger.warning("%s cannot be read (%s): the run begins anew", step, error)
+                    shutil.rmtree(step, ignore_errors=True)
         return None
 
     def clear(self) -> None:

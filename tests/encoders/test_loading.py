@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -263,6 +264,23 @@ def test_folder_digest_sees_a_single_weight_and_the_configuration(checkpoint: Sa
     config = folder / "config.json"
     config.write_text(config.read_text().replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-05'))
     assert folder_digest(folder) not in (original, changed)
+
+
+def test_folder_digest_sees_weights_that_only_an_index_names(checkpoint: Saved, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint("bert"), folder)
+    plain = folder_digest(folder)
+    weights = load_file(folder / "model.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, "model.safetensors")}))
+    assert folder_digest(folder) == plain, "expected the digest of an ordinary folder to stay"
+
+    index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, "part-1.safetensors")}))
+    (folder / "model.safetensors").rename(folder / "part-1.safetensors")
+    before = load_encoder(str(folder)).description.revision
+    weights["encoder.layer.1.output.dense.bias"][3] += 1e-6
+    save_file(weights, folder / "part-1.safetensors", metadata={"format": "pt"})
+    assert load_encoder(str(folder)).description.revision != before
 
 
 def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: Path) -> None:

@@ -90,6 +90,14 @@ def test_a_result_is_read_where_it_was_kept(tmp_path: Path) -> None:
     assert read_kept(PLAIN, other / "result.json", root=other) == {"x": 1.5}
 
 
+def test_the_limit_of_files_that_users_bring_is_not_that_of_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAYERPROBE_MAX_RECORD", "10")
+    write_kept(tmp_path / "a.json", {"x": list(range(99))}, root=tmp_path)
+    assert read_kept(PLAIN, tmp_path / "a.json", root=tmp_path) == {"x": list(range(99))}
+
+
 def test_files_that_belong_to_a_result_are_checked(tmp_path: Path) -> None:
     (tmp_path / "numbers").write_bytes(b"12")
     write_kept(tmp_path / "a.json", {}, root=tmp_path, files=["numbers"])
@@ -172,6 +180,17 @@ def test_no_byte_of_a_folder_changes_unnoticed(folder: Path) -> None:
         assert verify(folder).problems
         path.write_bytes(before)
     assert list(folder_problems(folder)) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no modes of files")
+def test_others_can_read_what_they_can_read_of_the_folder(tmp_path: Path) -> None:
+    """Safetensors lets only the owner of a file read it."""
+    with new_folder(tmp_path / "model") as made:
+        (made / "config.json").write_bytes(b"{}")
+        (made / "model.safetensors").write_bytes(b"")
+        (made / "model.safetensors").chmod(0o600)
+    modes = [(tmp_path / "model" / name).stat().st_mode for name in ("config.json", "model.safetensors", SUMS)]
+    assert len(set(modes)) == 1
 
 
 def test_a_model_card_is_there_to_be_edited(folder: Path) -> None:

@@ -164,6 +164,15 @@ def test_epochs_of_other_libraries_or_that_are_damaged_are_done_again(
     assert trained == [0, STEPS, 2 * STEPS, 3 * STEPS]
 
 
+@pytest.mark.parametrize("dropping", ["bert"], indirect=True)
+def test_influences_of_items_are_not_computed_for_epochs(dropping: Path, tmp_path: Path) -> None:
+    """They are arrays, which JSON does not know."""
+    with settings(by_item=True):
+        found = run(dropping, tmp_path, "sts", joint=False)
+    assert isinstance(found, FineTuningRun)
+    assert len(found.epochs) == PROTOCOL.epochs
+
+
 def test_a_full_disk_does_not_end_a_run(
     dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

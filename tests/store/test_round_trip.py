@@ -174,6 +174,14 @@ def test_default_root(monkeypatch, tmp_path):
     assert Store("~/x").root == Path.home() / "x"
 
 
+def test_what_was_opened_stays_readable_in_another_working_directory(texts, fill, values_of, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    stored = fill(Store("cache"), texts)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    np.testing.assert_array_equal(stored.layer(0), values_of(texts)[0])
+
+
 def test_float16_is_half_the_size_and_rounded_once(store, texts, fill, values_of, key_of):
     full, half = fill(store, texts), fill(store, texts, store_dtype="float16")
     assert full.directory != half.directory

@@ -23,7 +23,7 @@ from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.model import Options, Settled
-from layerprobe.encoders.options import load
+from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.kinds.answers.items import Questions
@@ -58,7 +58,7 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
         StoreError: If the store cannot be written.
     """
     options = checkpoint.settled
-    settings = [options.max_length, options.prompt, options.dtype, options.norm, options.attn]
+    settings = [options.max_length, options.prompt, options.norm, options.attn, computed_on(options)]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
     if (kept := kept_scores(store, KEPT, key)) is not None:

@@ -56,6 +56,8 @@ from layerprobe.versions import LAB_VERSION, __version__, versions
 logger = logging.getLogger(__name__)
 
 ZOO, RESULTS = "zoo.json", "lab.json"
+OPTIONAL = ("pooling", "prompt", "norm", "attn", "batch_tokens", "store_dtype")
+"""Options on which the numbers of an entry depend, too."""
 Job = tuple[LabModel, LabTask]
 
 
@@ -251,7 +253,8 @@ class _LabRun:
         """Pretrain a model, or read what is there; another process that does so is waited for."""
         if model.name in self.not_pretrained:
             raise TrainingError(self.not_pretrained[model.name])
-        with self.lock(f"{model.name}-pretraining", wait=True), self.labelled(model):
+        # no entry has a slash in its name
+        with self.lock(f"pretraining/{model.name}", wait=True), self.labelled(model):
             try:
                 return pretrain(
                     self.folder(model),
@@ -269,9 +272,27 @@ class _LabRun:
         study, options = self.study, self.options
         tuned = [study.budgets, study.finetuning_seeds, study.scans, task.digest]
         how = [*tuned, computed_on(options), options.max_length]
-        return digest([LAB_VERSION, pretraining.fingerprint, references, *how])
+        values = {name: getattr(options, name) for name in OPTIONAL}
+        # only what is given, so that entries of an older layerprobe are found
+        given = {name: value for name, value in values.items() if value != getattr(DEFAULT_OPTIONS, name)}
+        return digest([LAB_VERSION, pretraining.fingerprint, references, *how, *([given] if given else [])])
 
-    def stored(self, job: Job, fingerprint: str | None = None) -> LabEntry | None:
+    def expected(self, job: Job) -> str | None:
+        """Return the fingerprint of an entry by the models that are there; None where its own is not."""
+        model, task = job
+        pretraining = self.record(model)
+        found = {what: self.record(other) for what, other in self.study.references(model).items()}
+        twins = {what: twin.fingerprint for what, twin in found.items() if twin is not None}
+        return None if pretraining is None else self.fingerprint(self.tasks[task], pretraining, twins)
+
+    def record(self, model: LabModel) -> Pretraining | None:
+        """Return how a model was pretrained; None where it was not, or its record is damaged."""
+        folder = self.folder(model)
+        with contextlib.suppress(DamagedStoreError):
+            return read_kept(Pretraining, folder / RECORD, root=folder.parent)
+        return None
+
+    def stored(self, job: Job, fingerprint: str) -> LabEntry | None:
         """Return the entry of a model and task; None where there is none, it is damaged or of another study."""
         file = self.file(job)
         try:
@@ -281,24 +302,15 @@ class _LabRun:
         except DamagedStoreError as error:
             logger.warning("%s: it is made again", error)
             return None
-        return entry if entry is not None and fingerprint in (None, entry.fingerprint) else None
+        return entry if entry is not None and entry.fingerprint == fingerprint else None
 
     # ---- all of them -------------------------------------------------------------------------------------
 
     def all_stored(self) -> list[LabEntry]:
         """Return the entries of this study that are there, without those of an earlier one in its folder."""
-        jobs = (job for name, job in self.jobs.items() if name not in self.failures)
-        return [entry for job in jobs if (entry := self.stored(job)) is not None and self.is_own(entry.entry)]
-
-    def is_own(self, entry: ZooEntry) -> bool:
-        """Return whether an entry has the budgets, seeds and scans of this study."""
-        study = self.study
-        scans = {(weighting, seed) for weighting, seeds in study.scans.items() for seed in seeds}
-        return {name: tuned.protocol for name, tuned in entry.budgets.items()} == study.budgets and all(
-            set(tuned.seeds) == set(study.finetuning_seeds)
-            and {(scan.weighting, scan.seed) for scan in tuned.scans} == scans
-            for tuned in entry.budgets.values()
-        )
+        jobs = [(job, self.expected(job)) for name, job in self.jobs.items() if name not in self.failures]
+        entries = [None if expected is None else self.stored(job, expected) for job, expected in jobs]
+        return [entry for entry in entries if entry is not None]
 
     def zoo(self, entries: list[ZooEntry]) -> Zoo:
         study = self.study

@@ -69,6 +69,19 @@ def test_it_finds_what_is_in_the_tokens(checkpoint: Callable[[str], Path], tmp_p
     assert (again, file.stat().st_mtime_ns) == (scores, before)
 
 
+def test_each_precision_has_a_result_of_its_own(
+    checkpoint: Callable[[str], Path],  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One store may be shared by machines of which `auto` takes bfloat16 on one alone."""
+    task, options = toy_question_task(), Options(device="cpu", cache_dir=tmp_path)
+    for found in (None, torch.bfloat16):
+        monkeypatch.setattr("layerprobe.encoders.options.autocast_dtype", lambda *_, found=found: found)
+        answer_probe(given(resolve_checkpoint(str(checkpoint("bert"))), options), task, split="test")
+    assert len([path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes"]) == 2
+
+
 def test_a_split_without_answers_and_embeddings_alone(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:  # noqa: F811
     task, options = toy_question_task(impossible=1.0), Options(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected an answer in a window of the train split to fit a probe on"):

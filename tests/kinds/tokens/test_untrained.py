@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, StoreError
 from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.kinds.tokens import untrained as words
 from layerprobe.kinds.tokens.tokenized import tokenize_words
@@ -46,6 +48,21 @@ def test_states_are_those_of_each_text_alone(tmp_path: Path, name: str, side: st
         file = Path(kept.filename)  # type: ignore[attr-defined]
         assert file.exists()
     assert not file.exists()
+
+
+def test_a_full_disk_is_seen_before_states_are_written(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written to a map of more than fits ends the process without a word."""
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    encoder = load_encoder(str(model), device="cpu")
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with (
+        pytest.raises(StoreError, match=r"cannot keep token states .*No space left on device.*: free space, or name"),
+        kept_token_states(encoder, encoder.tokenize(["a b c"]), np.array([0]), np.array([1])),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -15,6 +16,7 @@ from filelock import FileLock
 
 from layerprobe.context import report, settings
 from layerprobe.embedded.pair import embedded_task
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
@@ -212,6 +214,38 @@ def test_without_a_twin_its_models_have_one_reference(
         "s-rtd-seed1": {"mlm twin, other seed"},
     }
     assert [each.models for each in found.effects if each.measure == "drop"] == [("s-rtd-seed0",)] * 4
+
+
+@pytest.mark.parametrize(
+    ("study", "options"),
+    [
+        (changed(tasks=(LabTask(examples=(24, 20, 16)),)), OPTIONS),
+        *((SMALL, dataclasses.replace(OPTIONS, **each)) for each in ({"norm": "raw"}, {"store_dtype": "float16"})),
+    ],
+    ids=["examples", "norm", "store_dtype"],
+)
+def test_entries_of_an_earlier_study_are_not_put_into_the_zoo(
+    result: LabResult, folder: Path, study: LabStudy, options: Options
+) -> None:
+    assert module._LabRun.of(study, folder, options).all_stored() == []
+    own = module._LabRun.of(SMALL, folder, OPTIONS).all_stored()
+    assert tuple(each.entry for each in own) == result.zoo.entries
+
+
+def test_pretraining_and_entries_have_locks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task may be called anything: a lock that its own process holds would be waited for without end."""
+    study = changed(tasks=(LabTask(name="pretraining", examples=(24, 20, 20)),))
+    run, locked = module._LabRun.of(study, tmp_path, OPTIONS), list[str]()
+
+    def lock(self: Any, name: str, *, wait: bool) -> Any:
+        locked.append(name)
+        return contextlib.nullcontext(True)
+
+    monkeypatch.setattr(module._LabRun, "lock", lock)
+    monkeypatch.setattr(module, "pretrain", lambda *_, **__: None)
+    run.pretrained(study.models[0])
+    assert locked
+    assert not set(locked) & set(run.jobs)
 
 
 def test_a_corpus_smaller_than_a_batch_is_refused_before_anything_is_made(tmp_path: Path) -> None:
