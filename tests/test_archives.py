@@ -69,6 +69,7 @@ WORDS = {"sentence", "command"}
 CHANGED = re.compile(
     r"InfoNCE"  # 512 texts compete, whatever their number
     r"|^(finetune|scan|sweep|find).*(interval|error)"  # inside the metric's bounds; equal outputs have an error
+    r"|^finetune.*directory"  # absolute, also where the store is named from here
     r"|^find\.(answer|runs|outcomes|against_last|proof_cost|weights)"  # runs decide what a search says
 )
 """Places of what is computed otherwise since then."""
