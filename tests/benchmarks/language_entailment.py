@@ -6,7 +6,7 @@ A premise tells a scene; the hypothesis tells, in words and an order of its own,
 
     entailment     the same scene, of which some details (qualities, place, tool, time) may be left open
     neutral        such a scene with a detail that the premise leaves open
-    contradiction  such a scene with another concept in one of its slots, or with agent and patient in each other's place
+    contradiction  such a scene with another concept in one of its slots, or with agent and patient exchanged
 
 Each label is drawn as often, and what is added or exchanged is in half of the pairs what is usual there. The columns
 are premise, hypothesis and label, so that a lab study can name the file:
