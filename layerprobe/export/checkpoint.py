@@ -141,9 +141,6 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     tokenizer = encoder.tokenizer_to_save()
     with quiet_transformers():
         truncated.save(folder, tokenizer)
-    mode = (folder / "config.json").stat().st_mode
-    for weights in folder.glob("*.safetensors"):
-        weights.chmod(mode)  # safetensors lets nobody but the owner read them
     if encoder.modality == "image":
         _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"))
         return
