@@ -203,13 +203,15 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
     blocks = ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
     behind = [kind for kind in layout.modules if kind != "Pooling"]
     kept = f", with {' and '.join(behind)}{'' if layout.dense else ' as in the base model'}" if behind else ""
-    similarity = (layout.source.settings.get("similarity_fn_name") if layout.source else None) or "cosine"
+    said = layout.source.settings if layout.source else {}
+    similarity, dim = said.get("similarity_fn_name") or "cosine", said.get("truncate_dim")
+    features = f"the first {dim} of {layout.width} features" if dim else f"{layout.width} features"
     lines = [
         f"- **Base model:** {escaped(place)}, revision {escaped(model.revision)} ({escaped(model.architecture)})",
         f"- **Layer:** {layer} of {model.n_blocks}: the embeddings {blocks}"
         + ("" if model.norm == "none" else ", then the model's final norm"),
         f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
-        f"- **Embedding:** {_words(layout)[0]}, {layout.width} features{kept}; compared by {similarity}",
+        f"- **Embedding:** {_words(layout)[0]}, {features}{kept}; compared by {similarity}",
         *(() if layout.n_extra is not None else (f"- **Length:** texts are cut at {layout.max_length} tokens",)),
     ]
     if layout.query_prompt != layout.document_prompt:

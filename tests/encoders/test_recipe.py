@@ -267,6 +267,8 @@ def test_other_scores_are_said(tmp_path: Path) -> None:
     assert any(
         each.endswith("keeps the first 8 features; what layerprobe says of it is by all features") for each in warnings
     )
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert ", the first 8 of 16 features, with Normalize as in the base model; compared by manhattan" in card
 
 
 def test_a_broken_configuration_is_one_line(tmp_path: Path) -> None:
