@@ -2,9 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
+from numpy.typing import NDArray
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
 settings.load_profile("no deadline")
@@ -36,3 +39,18 @@ def one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     from layerprobe.study import find
 
     monkeypatch.setattr(find, "MOST_JOBS", 1)
+
+
+@pytest.fixture
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows of a stored layer are read at a time, from now on."""
+    from layerprobe.store.shards import StoredLayer
+
+    read, counts = StoredLayer.__getitem__, list[int]()
+
+    def counting(layer: StoredLayer, rows: Any) -> NDArray[np.floating]:
+        counts.append(len(values := read(layer, rows)))
+        return values
+
+    monkeypatch.setattr(StoredLayer, "__getitem__", counting)
+    return counts

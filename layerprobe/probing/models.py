@@ -63,11 +63,9 @@ def _by_rows(
 ) -> Probing:
     kind, settings = KINDS[task.kind], about["settings"]
     layers = [
-        Layer(
-            name=f"layer {number}", shape=(len(embeddings.texts), embeddings.model.hidden_size), read=values.__getitem__
-        )
-        for number, values in (
-            (each, embeddings.layer(each)) for each in range(embeddings.first_layer, embeddings.n_layers)
+        Layer(name=f"layer {number}", shape=stored.shape, read=stored.__getitem__)
+        for number, stored in (
+            (each, embeddings.stored.rows(each)) for each in range(embeddings.first_layer, embeddings.n_layers)
         )
     ]
     links = links_of(items)

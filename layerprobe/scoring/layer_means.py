@@ -23,6 +23,7 @@ from layerprobe.metrics.seeds import best_of
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
+from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -148,6 +149,21 @@ class _Averages:
 # ---- outputs --------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Side:
+    """A layer of the first or second texts, (n, width), of which rows are read when they are used."""
+
+    stored: StoredLayer
+    rows: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), self.stored.shape[1]
+
+    def __getitem__(self, items: slice) -> Embedded:
+        return self.stored[self.rows[items]].astype(np.float32, copy=False)
+
+
 def _by_cosines(embedded: Mapping[Split, Embeddings], task: Task) -> Outputs:
     """Return outputs by the cosines of pairs."""
     cosines = {split: mean_cosines(*_layers(embedded[split], task.examples(split))) for split in ("validation", "test")}
@@ -159,7 +175,7 @@ def _by_cosines(embedded: Mapping[Split, Embeddings], task: Task) -> Outputs:
     return outputs
 
 
-def mean_cosines(first: Sequence[Embedded], second: Sequence[Embedded]) -> dict[MeanForm, Array]:
+def mean_cosines(first: Sequence[Embedded | _Side], second: Sequence[Embedded | _Side]) -> dict[MeanForm, Array]:
     """Return the cosines of the means of every two layers of two texts, from inner products alone.
 
     With u_a the first text at layer a and v_a the second, the cosine of u_a + u_b and v_a + v_b is
@@ -178,9 +194,9 @@ def mean_cosines(first: Sequence[Embedded], second: Sequence[Embedded]) -> dict[
     Raises:
         DegenerateLayerError: If a value is not finite, an embedding is zero, or a mean is.
     """
-    layers, n = len(first), len(first[0])
+    layers, (n, width) = len(first), first[0].shape
     cosines: dict[MeanForm, Array] = {form: np.empty((layers, layers, n)) for form in get_args(MeanForm)}
-    step = max(1, CHUNK // (2 * layers * first[0].shape[1]))
+    step = max(1, CHUNK // (2 * layers * width))
     for start in range(0, n, step):
         u, v = (
             np.stack([side[start : start + step] for side in sides], 1).astype(np.float64) for sides in (first, second)
@@ -231,16 +247,17 @@ def _by_probe(embedded: Mapping[Split, Embeddings], task: Task) -> Outputs:
     return outputs
 
 
-def _mean(layers: Sequence[Embedded], form: MeanForm, pair: Pair) -> Embedded:
-    a, b = (layers[layer] for layer in pair)
+def _mean(layers: Sequence[_Side], form: MeanForm, pair: Pair) -> Embedded:
+    a, b = (layers[layer][:] for layer in pair)
     if form == "unit" and pair[0] != pair[1]:
         a, b = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (a, b))
     mean: Embedded = (a + b) / np.float32(2)
     return mean
 
 
-def _layers(embeddings: Embeddings, examples: Examples) -> tuple[list[Embedded], list[Embedded]]:
+def _layers(embeddings: Embeddings, examples: Examples) -> tuple[list[_Side], list[_Side]]:
     """Return by layer the embeddings of first texts, and of second ones, none where there are none."""
     sides = [embeddings.rows(side) for side in examples.sides]
-    first, *second = ([embeddings.measured(layer)[rows] for layer in range(embeddings.n_layers)] for rows in sides)
+    stored = [embeddings.stored.rows(max(layer, embeddings.first_layer)) for layer in range(embeddings.n_layers)]
+    first, *second = ([_Side(layer, rows) for layer in stored] for rows in sides)
     return first, second[0] if second else []

@@ -9,6 +9,7 @@ import pytest
 
 import layerprobe as lp
 from layerprobe.kinds.retrieval.items import RetrievalItems
+from layerprobe.probing import arrays, probes
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
@@ -97,3 +98,16 @@ def test_a_first_layer_that_is_the_same_everywhere_is_left_out(tmp_path: Path) -
     result = lp.probe(model, TASK, settings=FEW, combinations=False)
     assert [each.layer for each in result.layers] == list(range(1, 9))
     assert "the same for all texts" in result.left_out["layer 0"]
+
+
+@pytest.mark.parametrize("kind", ["sts", "regression"])
+def test_embeddings_in_the_store_are_read_in_parts(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, rows_read: list[int]
+) -> None:
+    task = TASK if kind == "sts" else task_of(tmp_path, kind)
+    lp.extract(MODEL, task.texts())
+    rows_read.clear()
+    monkeypatch.setattr(probes, "NUMBERS", 64 * 16)
+    monkeypatch.setattr(arrays, "NUMBERS", 64 * 16)
+    lp.probe(MODEL, task, settings=FEW, combinations=False)
+    assert max(rows_read) <= 16

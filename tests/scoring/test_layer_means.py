@@ -112,3 +112,15 @@ def test_labels_the_wrong_way_round_are_noticed(scores: tuple[float, ...], warne
     assert [said.partition(":")[0] for said in found.warnings] == [
         "every layer has a Spearman x 100 below -20"
     ] * warned
+
+
+@pytest.mark.parametrize("store_dtype", ["float32", "float16"])
+def test_no_layer_is_read_whole_for_cosines(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_read: list[int], store_dtype: str
+) -> None:
+    options, task = Options(device="cpu", cache_dir=tmp_path, store_dtype=store_dtype), toy_task_of("sts")
+    whole = layer_means(given(model, options), task)
+    monkeypatch.setattr(module, "CHUNK", 200)
+    rows_read.clear()
+    assert layer_means(given(model, options), task) == whole
+    assert max(rows_read) == 1
