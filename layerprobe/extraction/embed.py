@@ -199,7 +199,8 @@ class _Copy:
         self._values = values.to("cpu", non_blocking=on_cuda)  # into pinned memory
         self._arrived = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
         if self._arrived is not None:
-            self._arrived.record()
+            # of the values' own device; by default it would be the current one's, which is cuda:0
+            self._arrived.record(torch.cuda.current_stream(values.device))
 
     def result(self) -> NDArray[np.float32]:
         """Return it once it is there."""

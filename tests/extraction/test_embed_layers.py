@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
+from layerprobe.extraction import embed
 from layerprobe.extraction.embed import ahead, embed_layers
 from tests.models import HIDDEN, N_BLOCKS, PRE_NORM, TEXTS, save_tiny, tiny_tokenizer
 
@@ -141,6 +143,19 @@ def test_a_single_text_that_does_not_fit_raises(loaded: Loaded, monkeypatch: pyt
     limited(monkeypatch, 0)
     with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
         embed_layers(loaded("bert"), loaded("bert").tokenize(TEXTS))
+
+
+def test_a_copy_from_a_second_gpu_is_awaited_on_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Mock(device=torch.device("cuda:1"))
+    there.to.return_value = torch.ones(2)
+    event = Mock()
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: f"stream of {device}")
+    copy = embed._Copy(there)
+    event.record.assert_called_once_with("stream of cuda:1")
+    assert not event.synchronize.called
+    np.testing.assert_array_equal(copy.result(), [1, 1])
+    event.synchronize.assert_called_once_with()
 
 
 def test_progress_counts_tokens_to_the_end(loaded: Loaded) -> None:
