@@ -5,7 +5,6 @@ Knows weights, scores and a folder; knows nothing of how an epoch is trained.
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import time
@@ -88,6 +87,7 @@ class Epochs:
         self.outputs: Array = np.empty(0)
         """(layers, examples) or (layers, examples, classes): what the best epoch outputs for the validation split."""
         self._state: dict[str, Tensor] = {}
+        """The weights of the best epoch, on the CPU: a copy of all of them is much of a GPU's memory."""
         self._began, self._saved = began, time.perf_counter()
         self._steps: SavedSteps[SavedEpoch] | None = None
         if folder is not None:
@@ -119,7 +119,7 @@ class Epochs:
 
     def restore_best(self) -> None:
         """Give the model and the criteria the weights of the best epoch."""
-        self.parts.load_state_dict(self._state)
+        self._load(self._state)
 
     def _count(self, losses: Sequence[float], outputs: Array, scores: Sequence[Evaluation | None]) -> None:
         self.train_losses.append(list(losses))
@@ -128,7 +128,7 @@ class Epochs:
         going_on = [layer for layer, each in enumerate(scores) if each is not None]
         if not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
             self.best_epoch, self.outputs = len(self), outputs
-            self._state = copy.deepcopy(self.parts.state_dict())
+            self._state = self._kept_weights()
 
     def _mean(self, scores: Sequence[Evaluation | None], layers: Sequence[int]) -> float:
         return float(np.mean([each.metrics[self.primary] for k in layers if (each := scores[k]) is not None]))
@@ -156,7 +156,7 @@ class Epochs:
         weights = self._weights()
         tensors = {_MODEL + name: weight for name, weight in weights.items()}
         if self.best_epoch < len(self):
-            tensors |= {_BEST + name: self._state[name] for name in weights}
+            tensors |= {_BEST + name: weight for name, weight in self._state.items()}
         states = rng_states(self.tuner.encoder.device)
         tensors |= {_RNG + name: state for name, state in states.items()}
         return tensors | optimizer_tensors(self.tuner.optimizer) | {_OUTPUTS: torch.from_numpy(self.outputs)}
@@ -166,6 +166,9 @@ class Epochs:
         once = [name for name, _ in (*self.parts.named_parameters(), *self.parts.named_buffers())]
         state = self.parts.state_dict()
         return {name: state[name] for name in once if name in state}
+
+    def _kept_weights(self) -> dict[str, Tensor]:
+        return {name: weight.detach().to("cpu", copy=True) for name, weight in self._weights().items()}
 
     def _go_on(self) -> None:
         """Go back to the last epoch on disk, if there is one of the same libraries."""
@@ -183,7 +186,7 @@ class Epochs:
             self.scores.append(list(scores))
         self.best_epoch, self.outputs = saved.best_epoch, tensors[_OUTPUTS].numpy()
         self._load(tensors, _BEST if self.best_epoch < len(self) else _MODEL)
-        self._state = copy.deepcopy(self.parts.state_dict())
+        self._state = self._kept_weights()
         self._load(tensors, _MODEL)
         load_optimizer(tuner.optimizer, tensors)
         tuner.go_on_from(saved.step)
@@ -195,7 +198,7 @@ class Epochs:
         logger.info("resuming after epoch %d of %d", saved.epoch, tuner.protocol.epochs)
 
     @torch.no_grad()
-    def _load(self, tensors: Mapping[str, Tensor], prefix: str) -> None:
+    def _load(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
         for name, weight in self._weights().items():
             weight.copy_(tensors[prefix + name])
 

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
@@ -212,3 +214,26 @@ def test_short_runs_write_nothing(dropping: Path, tmp_path: Path, monkeypatch: p
     with pytest.raises(KeyboardInterrupt), settings(progress=killed_at(2 * STEPS + 2)):
         run(dropping, tmp_path, "sts", joint=False)
     assert not list(directory_of(dropping, tmp_path, joint=False).glob("step-*"))
+
+
+def test_the_best_epoch_is_kept_off_the_gpu_and_each_tensor_once() -> None:
+    with FakeTensorMode():  # of a GPU that is not there
+        parts = nn.ModuleList(nn.Embedding.from_pretrained(torch.empty(2, 3, device="cuda")) for _ in range(2))
+        parts[1].weight = parts[0].weight
+        run = Epochs(cast("FineTuner", None), parts, TokenLimit(8), primary="f1", began=0.0)
+        run.add([0.0], np.zeros((1, 1)), [Evaluation(metrics={"f1": 1.0})])
+        assert [(name, weight.device.type) for name, weight in run._state.items()] == [("0.weight", "cpu")]
+
+
+def test_the_best_epoch_comes_back_with_weights_that_are_shared() -> None:
+    parts = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2)])
+    parts[1].weight = parts[0].weight
+    best = {name: weight.clone() for name, weight in parts.state_dict().items()}
+    run = Epochs(cast("FineTuner", None), parts, TokenLimit(8), primary="f1", began=0.0)
+    for score in (2.0, 1.0):
+        run.add([0.0], np.zeros((1, 1)), [Evaluation(metrics={"f1": score})])
+        for weight in parts.state_dict().values():
+            weight += 1
+    run.restore_best()
+    assert parts[1].weight is parts[0].weight
+    assert all(torch.equal(weight, best[name]) for name, weight in parts.state_dict().items())
