@@ -206,8 +206,11 @@ def jobs_at_a_time(jobs: int | None, checkpoint: Checkpoint) -> int:
         return jobs
     if checkpoint.loaded is not None:
         return 1
-    gpus = torch.cuda.device_count() if resolve_device(checkpoint.options.device).type == "cuda" else 0
-    return min(gpus or available_cores(), MOST_JOBS)
+    device = resolve_device(checkpoint.options.device)
+    if device.type == "cpu":
+        return min(available_cores(), MOST_JOBS)
+    # one that is named by its number, such as cuda:1, is one
+    return min(torch.cuda.device_count(), MOST_JOBS) if str(device) == "cuda" else 1
 
 
 def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -> Sequence[Task]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from layerprobe.context import settings
 from layerprobe.encoders.encoder import Encoder
@@ -23,7 +24,8 @@ from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.crossed import crossed, item_covariance, least_variance
 from layerprobe.readings.read import read_curves
-from layerprobe.study.find import _covariance, _readings, _Search, find
+from layerprobe.study import find as find_module
+from layerprobe.study.find import _covariance, _readings, _Search, find, jobs_at_a_time
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.folds import folds_of
@@ -363,3 +365,16 @@ def test_a_name_is_no_task(six: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected a Task, got the text 'stsb': load it first"):
         find(str(six), "stsb")  # type: ignore[arg-type]
     assert toy_task().kind == "sts"
+
+
+@pytest.mark.parametrize(("device", "jobs"), [("cpu", 3), ("cuda", 2), ("cuda:1", 1), ("mps", 1)])
+def test_as_many_jobs_at_a_time_as_there_are_devices(
+    six: Path, device: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_module, "MOST_JOBS", 4)
+    monkeypatch.setattr(find_module, "resolve_device", torch.device)
+    monkeypatch.setattr(find_module, "available_cores", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    model = resolve_checkpoint(given(str(six), Options(device=device)))
+    assert jobs_at_a_time(None, model) == jobs
+    assert jobs_at_a_time(7, model) == 7
