@@ -132,7 +132,15 @@ def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "
     if texts.types is not None:
         batch["token_type_ids"] = np.where(there, texts.types[places], texts.pad_type)
     tensors = {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
-    return {name: values.to(device, non_blocking=True) for name, values in tensors.items()}
+    return {name: on_device(values, device) for name, values in tensors.items()}
+
+
+def on_device(values: Tensor, device: torch.device | str) -> Tensor:
+    """Return a tensor on a device; only CUDA is not waited for.
+
+    A copy to MPS that is not waited for may read memory that is in use for something else by then (pytorch#83015).
+    """
+    return values.to(device, non_blocking=torch.device(device).type == "cuda")
 
 
 def read_by_model(batch: Batch) -> Batch:

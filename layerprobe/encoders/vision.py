@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from layerprobe.encoders.batching import EXTRA, TOKEN, Batch
+from layerprobe.encoders.batching import EXTRA, TOKEN, Batch, on_device
 from layerprobe.encoders.failures import first_sentence, model_errors
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.images import ImageItem, pillow
@@ -113,7 +113,7 @@ class PreparedImages:
                 "one that crops or resizes all to one size"
             )
         batch = {"pixel_values": torch.stack(pixels), "attention_mask": self.reader.mask(len(pixels))}
-        return {name: values.to(device, non_blocking=True) for name, values in batch.items()}
+        return {name: on_device(values, device) for name, values in batch.items()}
 
 
 def prepare_images(reader: ImageReader, items: Sequence[str]) -> PreparedImages:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layerprobe.encoders.batching import on_device
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MaskedBatch:
@@ -32,7 +34,7 @@ class MaskedBatch:
 
     def to(self, device: torch.device) -> MaskedBatch:
         """Return it on a device."""
-        return MaskedBatch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return MaskedBatch(**{f.name: on_device(getattr(self, f.name), device) for f in fields(self)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
