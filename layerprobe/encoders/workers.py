@@ -1,6 +1,7 @@
 """What workers that load a model for somebody else must agree on, and what they share. Knows no job."""
 
 import functools
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,13 @@ def workers_of(
         address=ray,
         folders=folders,
     )
+
+
+def leave_gpus() -> None:
+    """Give back what this process keeps of the GPUs for models that it no longer uses, before others load theirs."""
+    if torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:

@@ -24,7 +24,7 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
-from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
@@ -255,6 +255,7 @@ class _Runs:
         self.made: dict[RunJob, Run | LayerProbeError] = {}
 
     def __enter__(self) -> None:
+        leave_gpus()  # of the readings
         self.crew = crew_of(RunWorker, tuple(self.sets), self.workers, most=self.workers.count or 1)
         self.outcomes = self._outcomes()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 import torch
 
 from layerprobe.context import settings
+from layerprobe.encoders import options
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files.serialisation import from_json, to_json
@@ -378,3 +380,25 @@ def test_as_many_jobs_at_a_time_as_there_are_devices(
     model = resolve_checkpoint(given(str(six), Options(device=device)))
     assert jobs_at_a_time(None, model) == jobs
     assert jobs_at_a_time(7, model) == 7
+
+
+def test_runs_begin_when_the_gpu_holds_nothing_of_the_readings(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, held = list[weakref.ref[Any]](), list[int]()
+
+    def loading(*arguments: Any, **settings: Any) -> Encoder:
+        encoder = load_encoder(*arguments, **settings)
+        loaded.append(weakref.ref(encoder.model))
+        return encoder
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise TrainingError(f"begun after {held}")
+
+    monkeypatch.setattr(options, "load_encoder", loading)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(sum(each() is not None for each in loaded)))
+    monkeypatch.setattr(find_module, "crew_of", refused)
+    with pytest.raises(TrainingError, match=r"begun after \[0\]"):
+        found(six, tmp_path)
+    assert loaded
