@@ -34,6 +34,7 @@ from layerprobe.files.images import readable_as
 from layerprobe.finetuning.adapters import merge_adapters
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.seeds import best_of
+from layerprobe.modes import plain_torch
 from layerprobe.scoring.zero_shot import Layer, outputs_of_layer
 from layerprobe.similarity.checks import finite_matrix
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
@@ -41,6 +42,7 @@ from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
+from layerprobe.training.rng import seeded
 
 try:
     from sentence_transformers import SentenceTransformer
@@ -231,6 +233,7 @@ class LayerEvaluator(BaseEvaluator):
             file.write("\n".join([*([] if before else [header]), ",".join(map(str, row.values())), ""]))
 
 
+@plain_torch()
 def truncate(model: SentenceTransformer, layer: object, *, heads: Heads = "last") -> SentenceTransformer:
     """Return a model cut at a layer, 0 .. n_blocks or a result that chooses one: what its export there is, in memory.
 
@@ -308,7 +311,7 @@ def _left_as_it_was(model: Any) -> Iterator[int | None]:
             f"model.add_adapter puts them in, got a {type(model).__name__}"
         )
     modes, dim = [(module, module.training) for module in model.modules()], model.truncate_dim
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+    with seeded(None, model.device):
         model.truncate_dim = None
         try:
             yield dim

@@ -16,16 +16,24 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
 
     Other threads wait: what they drew would be missing here.
     """
-    with _IN_USE, torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        if seed is not None:
-            torch.manual_seed(seed)
-        yield
+    with _IN_USE:
+        before = rng_states(device)
+        try:
+            if seed is not None:
+                torch.manual_seed(seed)
+            yield
+        finally:
+            restore_rng(before, device)
 
 
 def rng_states(device: torch.device) -> dict[str, Tensor]:
     """Return the states of the generators that dropout on a device draws from."""
-    on_device = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
-    return {"cpu": torch.get_rng_state(), **on_device}
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        states["mps"] = torch.mps.get_rng_state()
+    return states
 
 
 def restore_rng(states: dict[str, Tensor], device: torch.device) -> None:
@@ -33,3 +41,5 @@ def restore_rng(states: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)
+    elif device.type == "mps" and "mps" in states:  # runs that were interrupted under 0.2 kept none
+        torch.mps.set_rng_state(states["mps"])
