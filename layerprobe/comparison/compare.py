@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import check_keywords
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import current, part
-from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_device
+from layerprobe.encoders.loading import ModelLike, float64_device, resolve_all, resolve_device
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.files.images import ImageItem, readable_as
@@ -116,7 +116,7 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
     first, second = map(_layers_of, given)
     if not isinstance(measure, CKA):
         return measure_layers(first, second, measure, level=level).map
-    device = str(resolve_device(how.get("device", "auto")))
+    device = _torch_device(how.get("device", "auto"))
     named = [("the first", first), ("the second", second)]
     return estimate_cka(named, measures=[measure], level=level, device=device)[0].map
 
@@ -431,6 +431,4 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
 
 
 def _torch_device(device: str) -> str:
-    """Return where sums can be made: they need float64, which mps does not have."""
-    resolved = resolve_device(device)
-    return "cpu" if resolved.type == "mps" else str(resolved)
+    return str(float64_device(resolve_device(device)))

@@ -76,6 +76,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
+from layerprobe.modes import plain_torch
 from layerprobe.names import is_generic, short_name
 
 logger = logging.getLogger(__name__)
@@ -174,8 +175,12 @@ class Checkpoint:
 
     @property
     def naming(self) -> dict[str, Any]:
-        """What it is called, and where it is from if that says something else, as fields of a `ModelDescription`."""
-        return {"name": self.label, "source": None if self.display_name is None else self.name}
+        """What it is called, where it is from if that says something else, and its blocks if others were taken out.
+
+        These are fields of a `ModelDescription`.
+        """
+        source = None if self.display_name is None else self.name
+        return {"name": self.label, "source": source, "blocks": self.blocks}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -388,6 +393,7 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, said: Recipe | No
     )
 
 
+@plain_torch()
 def load_encoder(
     checkpoint: ModelLike,
     *,
@@ -544,6 +550,11 @@ def resolve_device(device: str) -> torch.device:
             f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {first_sentence(error)}"
         ) from error
     return place
+
+
+def float64_device(device: torch.device) -> torch.device:
+    """Return where sums can be made of what is on a device: they need float64, which MPS does not have."""
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:

@@ -162,7 +162,7 @@ class Loss(Criterion):
         """Return the outputs for arrays; DataError if an embedding has no cosine."""
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
         outputs = self(*(None if side is None else torch.from_numpy(side).to(device) for side in (u, v)))
-        array: NDArray[np.float64] = outputs.double().cpu().numpy()
+        array: NDArray[np.float64] = outputs.cpu().double().numpy()
         return array
 
 

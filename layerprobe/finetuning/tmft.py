@@ -24,6 +24,7 @@ from layerprobe.context import report, settings
 from layerprobe.encoders.batching import Batch, Prepared, collate, padded_groups, token_batches
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
+from layerprobe.encoders.loading import float64_device
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.adapters import merge_adapters, prepare_model
@@ -316,11 +317,12 @@ class FineTuner:
     def epoch(self, examples: PreparedItems, order: NDArray[np.int64], *, task: str) -> list[float]:
         """Train once on every example in this order; return the mean loss of every layer."""
         self.model.train(self.protocol.dropout)
-        total = torch.zeros(len(self.criteria), dtype=torch.float64, device=self.encoder.device)
+        place = float64_device(self.encoder.device)
+        total = torch.zeros(len(self.criteria), dtype=torch.float64, device=place)
         for start in range(0, len(order), self.protocol.batch_size):
             rows = order[start : start + self.protocol.batch_size]
             losses = self.update(examples, rows)
-            total += losses.double() * len(rows)
+            total += losses.to(place).double() * len(rows)
             self._losses.append(losses)
             if len(self._losses) >= self.looks_every or start + len(rows) == len(order):
                 self._look_at_losses()

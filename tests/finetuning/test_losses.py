@@ -17,12 +17,13 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.losses import Loss, TextClasses, criterion_of, prepared_sides
+from layerprobe.finetuning.losses import Loss, TextClasses, TextValue, criterion_of, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.kind import KINDS
 from tests.finetuning.finished import evaluated, tuned
+from tests.mps import on_mps
 from tests.toy_task import OF_EXAMPLES, toy_task_of
 
 LABELLED = ("paraphrase", "entailment", "classification")
@@ -90,6 +91,14 @@ def test_arrays_and_tensors_have_the_same_outputs(kind: str) -> None:
     v = V if KINDS[kind].pairs else None
     outputs = criterion(torch.from_numpy(U), None if v is None else torch.from_numpy(v)).detach().numpy()
     np.testing.assert_allclose(criterion.outputs(U, v), outputs, rtol=1e-5, atol=1e-6)
+
+
+def test_outputs_leave_a_device_without_float64() -> None:
+    criterion = loss_for("regression")
+    expected = criterion.outputs(U, None)
+    assert isinstance(criterion, TextValue)
+    criterion.head.weight = torch.nn.Parameter(on_mps(criterion.head.weight.detach()))
+    np.testing.assert_array_equal(criterion.outputs(U, None), expected)
 
 
 def test_only_classes_have_a_head() -> None:

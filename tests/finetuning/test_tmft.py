@@ -29,6 +29,7 @@ from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Examples, Task
 from tests.finetuning.finished import evaluated, tuned
 from tests.models import tiny_model
+from tests.mps import on_mps
 from tests.toy_task import toy_pairs, toy_task, toy_task_of
 
 STS = CosineScore(width=16, n_labels=0)
@@ -187,6 +188,14 @@ def test_batches_have_the_size_of_the_protocol_and_a_smaller_last_one(encoder: E
         trainer.epoch(pairs, rng.permutation(13), task="")
     assert sorted(seen[13:]) == list(range(13))
     assert seen[13:] != first
+
+
+def test_mean_losses_are_summed_where_float64_is(encoder: Encoder, protocol: Protocol) -> None:
+    trainer = trainer_of(encoder, protocol, steps_per_epoch=2)
+    trainer.encoder = dataclasses.replace(encoder, device=torch.device("mps"))
+    trainer.update = lambda pairs, rows: on_mps(torch.tensor([float(len(rows))]))  # type: ignore[method-assign]
+    (mean,) = trainer.epoch(prepared_sides(encoder, toy_pairs(13, 0), max_length=64), np.arange(13), task="")
+    assert mean == pytest.approx((8 * 8 + 5 * 5) / 13)
 
 
 @pytest.mark.parametrize("n_pairs", [1, 9])

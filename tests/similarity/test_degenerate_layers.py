@@ -138,6 +138,11 @@ def test_tensors_are_arrays_whatever_their_precision(dtype: torch.dtype, X: np.n
     assert compare(tensor, X, device="cpu").values[0][0] == pytest.approx(expected, abs=1e-5)
 
 
+def test_arrays_are_compared_where_float64_is(X: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.comparison.compare.resolve_device", lambda device: torch.device("mps"))
+    assert compare(X, X).values[0][0] == pytest.approx(1)
+
+
 @pytest.mark.parametrize("measure", [CKA(), RSA()], ids=lambda measure: measure.name)
 def test_an_array_without_features_is_refused(measure: Measure, X: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"expected \(samples, features\) or .*, got an array of \(20,\)"):

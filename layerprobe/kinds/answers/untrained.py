@@ -21,7 +21,7 @@ from torch import Tensor
 from layerprobe.context import report
 from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.loading import Checkpoint, float64_device
 from layerprobe.encoders.model import Options, Settled
 from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DataError
@@ -116,13 +116,14 @@ def _fitted(
     if (targets[:, 1] == windows.null).all():
         raise DataError("expected an answer in a window of the train split to fit a probe on, got none")
     width = encoder.description.hidden_size
-    covariances = torch.zeros(encoder.n_layers, width, width, dtype=torch.float64, device=encoder.device)
-    pulls = torch.zeros(encoder.n_layers, width, 2, dtype=torch.float64, device=encoder.device)
+    place = float64_device(encoder.device)
+    covariances = torch.zeros(encoder.n_layers, width, width, dtype=torch.float64, device=place)
+    pulls = torch.zeros(encoder.n_layers, width, 2, dtype=torch.float64, device=place)
 
     def add(rows: list[int], layer: int, states: Tensor) -> None:
         sums = window_sums(windows, targets, rows, states)
-        covariances[layer] += sums[0]
-        pulls[layer] += sums[1]
+        covariances[layer] += sums[0].to(place)
+        pulls[layer] += sums[1].to(place)
 
     _read(encoder, windows, options, add, passed)
     return torch.stack([newton_step(*each, n=len(windows.pairs)) for each in zip(covariances, pulls, strict=True)])
@@ -171,7 +172,7 @@ def _spans(
     logits: list[list[NDArray[np.float64]]] = [[np.zeros((0, 2))] * len(windows.pairs) for _ in weights]
 
     def keep(rows: list[int], layer: int, states: Tensor) -> None:
-        values = (states @ weights[layer].float()).cpu().numpy()
+        values = (states @ weights[layer].float().to(states.device)).cpu().numpy()
         ends = np.cumsum([windows.texts.length(row) for row in rows])
         for row, own in zip(rows, np.split(values, ends[:-1]), strict=True):
             logits[layer][row] = own

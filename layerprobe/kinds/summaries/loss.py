@@ -49,5 +49,5 @@ class SentenceScorer(Criterion):
     ) -> NDArray[np.float64]:
         """Return the logits of sentences, (documents, longest document), 0 after the end of a document."""
         logits = self.head(torch.from_numpy(np.asarray(kept)).to(self.head.weight.device))[:, 0]
-        outputs: NDArray[np.float64] = items.gold.arranged(logits.double().cpu().numpy()[items.sides[0]])
+        outputs: NDArray[np.float64] = items.gold.arranged(logits.cpu().double().numpy()[items.sides[0]])
         return outputs

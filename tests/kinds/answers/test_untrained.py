@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
+from layerprobe.kinds.answers import untrained
 from layerprobe.kinds.answers.untrained import answer_probe, newton_step, window_sums
 from layerprobe.kinds.answers.windows import windowed
 from layerprobe.scoring.probes import LOGIT_VARIANCE
@@ -21,6 +24,7 @@ from layerprobe.scoring.zero_shot import score_split, zero_shot
 from layerprobe.store.store import Store
 from tests.encoders.conftest import checkpoint, loaded  # noqa: F401
 from tests.models import given
+from tests.mps import on_mps
 from tests.toy_questions import toy_question_task, toy_questions
 
 ITEMS = toy_questions(6, 0, impossible=0.4, length=20)
@@ -55,6 +59,23 @@ def test_it_is_a_newton_step_on_the_loss(loaded: Callable[[str], Encoder]) -> No
     scale = np.sqrt(np.diag(hessian) / len(rows))
     expected = np.linalg.solve(hessian + np.diag(scale**2) * 3 / LOGIT_VARIANCE, -gradient)
     np.testing.assert_allclose(newton_step(covariance, pull, n=len(rows))[:, 0], expected, rtol=1e-3)
+
+
+def test_it_is_fitted_on_a_device_without_float64(
+    loaded: Callable[[str], Encoder],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder, options = loaded("bert"), Options()
+    windows = windowed(encoder, ITEMS.questions, ITEMS.contexts, max_length=24)
+
+    def spans(encoder: Encoder) -> list[np.ndarray]:
+        weights = untrained._fitted(encoder, windows, ITEMS, options, lambda n: None)
+        return untrained._spans(encoder, windows, weights, options, lambda n: None)
+
+    expected, states = spans(encoder), Encoder.layer_states
+    monkeypatch.setattr(untrained, "collate", lambda texts, rows, device: collate(texts, rows))
+    monkeypatch.setattr(Encoder, "layer_states", lambda *args: map(on_mps, states(*args)))
+    np.testing.assert_array_equal(spans(dataclasses.replace(encoder, device=torch.device("mps"))), expected)
 
 
 @pytest.mark.parametrize("impossible", [0.0, 0.4])

@@ -25,6 +25,7 @@ from layerprobe.kinds.summaries.untrained import centrality, summarize
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.tasks.values import Task
 from tests.models import given, save_tiny
+from tests.mps import on_mps
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
 
@@ -139,6 +140,8 @@ def test_the_scorer_is_a_linear_layer_with_binary_cross_entropy(model: str, task
     assert outputs.shape == (32, 5)
     every = (kept[prepared.sides[0]] @ weight + bias).detach().numpy().reshape(32, 5)
     np.testing.assert_allclose(outputs, every, atol=1e-6)
+    scorer.head.weight = torch.nn.Parameter(on_mps(scorer.head.weight.detach()))
+    np.testing.assert_array_equal(scorer.item_outputs(kept.numpy(), prepared), outputs)
 
 
 def test_it_learns_which_sentence_is_the_summary(model: str, options: Options, task: Task) -> None:
