@@ -27,6 +27,7 @@ from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference, prob
 from layerprobe.encoders.loading import Checkpoint, load_encoder, one_line_errors, quiet_transformers
 from layerprobe.encoders.stack import first_tensor
 from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
+from layerprobe.modes import without_autocast
 
 FIRST_BLOCKS = 2
 """Of the model that the blocks one by one are compared with: what a block hands to the next one shows in two."""
@@ -279,6 +280,7 @@ def _extras(few: Encoder) -> list[Any] | None:
     return list(given[0][1:]) if isinstance(given[0], tuple) else None
 
 
+@without_autocast()
 def _check(blockwise: BlockByBlock, few: Encoder, extras: list[Any] | None) -> None:
     """Hold the first blocks one by one against the model of these blocks."""
     name, batch = few.description.name, probe_batch(few, n_texts=2, max_length=16)

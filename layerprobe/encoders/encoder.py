@@ -36,6 +36,7 @@ from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_imag
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.files.folders import error_number
 from layerprobe.files.images import Modality, captions_of
+from layerprobe.modes import without_autocast
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (
@@ -127,9 +128,9 @@ class Encoder:
         return tokenizer
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context in which the model computes."""
+        """Return the context in which the model computes, whatever the caller's autocast."""
         if self.autocast is None:
-            return contextlib.nullcontext()
+            return without_autocast()
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:

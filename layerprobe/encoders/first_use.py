@@ -11,6 +11,7 @@ from torch import Tensor
 from layerprobe.encoders.architecture import refusal
 from layerprobe.encoders.batching import Batch, collate, read_by_model
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.modes import without_autocast
 
 TRUNCATION_TOLERANCE = 1e-4
 """Of the largest feature of a layer."""
@@ -41,6 +42,7 @@ def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int
     return collate(encoder.tokenize(probes, max_length=max_length), range(len(probes)), encoder.device)
 
 
+@without_autocast()
 @torch.inference_mode()
 def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
     """Compare the layers of one pass with what models truncated there output, on a short batch and in float32.

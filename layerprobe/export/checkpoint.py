@@ -37,6 +37,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import folder_errors, folder_problems, new_folder
 from layerprobe.files.images import ImageItem, prompted
 from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.modes import without_autocast
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5
@@ -286,6 +287,7 @@ def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout, *, write: bool) -
     return tuple(found)
 
 
+@without_autocast()
 @torch.inference_mode()
 def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArray[np.float32]:
     """Return the embeddings of the probe texts as extraction has them, from the whole model."""
@@ -298,6 +300,7 @@ def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArra
     return torch.cat(embeddings).numpy()
 
 
+@without_autocast()
 @torch.inference_mode()
 def _embeddings_of_folder(
     written: Encoder, layout: Layout, probes: Sequence[str], graph: Graph | None = None

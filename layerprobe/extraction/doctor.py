@@ -16,6 +16,7 @@ from layerprobe.encoders.model import Settled
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.files.images import captions_of, prompted
+from layerprobe.modes import without_autocast
 from layerprobe.results.table import Column, Table
 from layerprobe.tasks.quality import DataQuality
 
@@ -78,6 +79,7 @@ class Diagnosis:
         return (checks, *backends, *(() if self.data is None else (self.data.table,)))
 
 
+@without_autocast()
 @torch.inference_mode()
 def examine(encoder: Encoder) -> Diagnosis:
     """Check layers, norm, padding, truncation and numbers of a loaded encoder.

@@ -21,6 +21,7 @@ from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, with_prompts
 from layerprobe.finetuning.values import Protocol
+from layerprobe.modes import plain_torch
 from layerprobe.names import counted, short_name
 from layerprobe.progress import duration
 from layerprobe.tasks.overlaps import checked_task
@@ -113,6 +114,7 @@ def plan_tuning(
     )
 
 
+@plain_torch()
 def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_tokens: int | None = None) -> float:
     """Estimate how long one fine-tuning run of the whole model takes; the encoder is not changed."""
     model = TruncatedEncoder(encoder, encoder.n_layers - 1)

@@ -40,6 +40,7 @@ from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Pro
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import Plan, Share
+from layerprobe.modes import plain_torch
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import FINETUNING_VERSION, versions
@@ -235,6 +236,7 @@ class RunWorker:
         for runs in sets:
             runs.model.take_over(share)
 
+    @plain_torch()
     def __call__(self, job: RunJob) -> Run | None:
         """Return a run, read or made; None where another process is at it.
 

@@ -19,6 +19,7 @@ from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.values import Protocol
+from layerprobe.modes import plain_torch
 from layerprobe.names import short_name
 from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import lengths_of, random_batch
@@ -117,6 +118,7 @@ def _take_turn(
             record.training_memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
 
 
+@plain_torch()
 def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protocol) -> int | None:
     """Return the bytes that a step of fine-tuning a batch takes at its peak, the truncated model among them."""
     gc.collect()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from layerprobe.context import report
 from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
+from layerprobe.modes import plain_torch, without_autocast
 from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.masking import MaskedBatch
 from layerprobe.training.objective import Objective, rates_of
@@ -61,7 +62,7 @@ class Trainer:
         held_out: NDArray[np.int64],
         seed: int,
         device: torch.device,
-        precision: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+        precision: Callable[[], contextlib.AbstractContextManager[Any]] = without_autocast,
         same_length: bool = False,
         fused: bool = False,
     ) -> None:
@@ -236,6 +237,7 @@ class Trainer:
         return self.n_tokens / self.training_seconds if self.training_seconds else 0.0
 
 
+@plain_torch()
 def train(
     run: Trainer,
     *,
@@ -286,6 +288,7 @@ def steps_per_epoch(n_texts: int, batch_size: int, accumulation: int) -> int:
     return math.ceil(math.ceil(n_texts / batch_size) / accumulation)
 
 
+@plain_torch()
 def seconds_a_step(trainer: Trainer) -> float:
     """Return the time of a step, estimated from a few of a copy of an untrained run."""
     timed = copy.copy(trainer)

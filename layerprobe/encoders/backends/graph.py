@@ -17,6 +17,7 @@ from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
+from layerprobe.modes import without_autocast
 
 PLAIN = "eager"
 """Attention of transformers that is written out."""
@@ -61,6 +62,7 @@ class PooledLayers(nn.Module):
         return torch.stack([pool(states, attention_mask, self.pooling) for states in self.encoder.layer_states(batch)])
 
 
+@without_autocast()
 def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False) -> torch.export.ExportedProgram:
     """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
 
@@ -107,6 +109,7 @@ def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:
     return [*batches, {name: values[:, :1] for name, values in batches[1].items()}]
 
 
+@without_autocast()
 @torch.inference_mode()
 def differences(
     graph: Graph, encoder: Encoder, pooling: Pooling, *, max_length: int | None = None

@@ -1,7 +1,6 @@
 """Texts, a protocol and a seed -> a run that is ready to be trained. Knows sequences and models, no files."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import PretrainingProtocol
+from layerprobe.modes import without_autocast
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.objective import Objective
@@ -86,7 +86,7 @@ def prepare(
             held_out=held_out,
             seed=seed,
             device=device,
-            precision=nullcontext if autocast is None else partial(torch.autocast, device.type, dtype=autocast),
+            precision=without_autocast if autocast is None else partial(torch.autocast, device.type, dtype=autocast),
             fused=True,
         )
     generator = protocol.generator

@@ -10,6 +10,7 @@ import torch
 
 from layerprobe.context import part
 from layerprobe.errors import DataError
+from layerprobe.modes import without_autocast
 from layerprobe.similarity.checks import unmasked
 from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
@@ -175,7 +176,7 @@ def _full_precision() -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast():
             yield
     finally:
         torch.set_float32_matmul_precision(before)

@@ -1,0 +1,74 @@
+"""What the caller has set torch to changes no number that is kept, and leaves weights that can be trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import layerprobe as lp
+from layerprobe.finetuning.plan import plan_tuning
+from layerprobe.modes import plain_torch
+from tests.models import TEXTS, save_tiny
+from tests.toy_task import toy_task_of
+
+Mode = Callable[[], AbstractContextManager[Any]]
+
+
+def autocast() -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+MODES: tuple[Mode, ...] = (autocast, torch.no_grad, torch.inference_mode)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny("bert", tmp_path_factory.mktemp("bert"))
+
+
+def test_autocast_of_the_caller_changes_no_embedding(folder: Path, tmp_path: Path) -> None:
+    with autocast():
+        found = lp.extract(lp.Model(folder, device="cpu", cache_dir=tmp_path / "inside"), TEXTS)
+    expected = lp.extract(lp.Model(folder, device="cpu", cache_dir=tmp_path / "outside"), TEXTS)
+    for layer in range(found.n_layers):
+        np.testing.assert_array_equal(found.layer(layer), expected.layer(layer))
+
+
+def test_autocast_of_the_caller_changes_no_similarity() -> None:
+    array = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    with autocast():
+        found = lp.linear_cka(array, array**2)
+    assert found == lp.linear_cka(array, array**2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["sts", "classification"])
+def test_fine_tuning_is_the_same_whatever_the_caller_is_in(mode: Mode, kind: str, folder: Path, tmp_path: Path) -> None:
+    task = toy_task_of(kind, train=16, validation=8, test=8)
+
+    def losses(cache: str) -> list[Any]:
+        model = lp.Model(folder, device="cpu", cache_dir=tmp_path / cache)
+        return [run.epochs for run in lp.finetune(model, task, [2], seeds=1, protocol=lp.Protocol(epochs=1)).runs]
+
+    with mode():
+        plan_tuning(folder, task, block_steps=lambda n: n, seeds=1)
+        inside = losses("inside")
+    assert inside == losses("outside")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_are_the_callers_again_afterwards(mode: Mode) -> None:
+    def now() -> tuple[bool, ...]:
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
+
+    with mode():
+        before = now()
+        with plain_torch():
+            assert now() == (True, False, False)
+        assert now() == before
