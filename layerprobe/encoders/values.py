@@ -1,10 +1,11 @@
 """What a loaded encoder is. Layers count from 0, the output of the embedding module."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.errors import DataError, ModelError
+from layerprobe.files.serialisation import RARE
 from layerprobe.results.table import Column, layer_columns
 
 Pooling = Literal["mean", "cls", "max", "last"]
@@ -46,6 +47,8 @@ class ModelDescription:
     """Seed of random weights; None for trained ones."""
     source: str | None = None
     """Hub id, id@revision or folder, where the model is called otherwise; None: the name says it."""
+    blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
+    """The blocks of a larger model that it is made of, ascending, from 1; None: it is whole."""
 
     def __post_init__(self) -> None:
         if self.n_blocks < 0 or len(self.parameters) != self.n_layers:

@@ -31,6 +31,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
 from layerprobe.names import short_name
 from layerprobe.study.values import Finding, Study
+from layerprobe.tasks.kind import KINDS
 
 
 def export_model(
@@ -169,6 +170,9 @@ def export_model(
         if held is not None:
             layout, more = _as_source(layout, held, encoder, at_end=at_end, given=given, end_token=recipe.end_token)
             notes += more
+        if study is not None and saved is None and (differ := _read_otherwise(study, checkpoint, encoder, layout)):
+            study = replace(study, zero_shot=None)
+            notes.append(f"the card leaves out the study's zero-shot scores: they were computed with {differ}")
         text = partial(
             card,
             described,
@@ -319,10 +323,29 @@ def _check_options_agree(saved: SavedRun, *, layer: int | None, **given: object)
 
 def _check_study(study: Study, model: ModelDescription) -> None:
     of = study.comparison.model
-    if (of.revision, of.random_init) != (model.revision, model.random_init):
-        raise DataError(
-            f"expected a study of {model.name} at revision {model.revision}, got one of {of.name} at {of.revision}"
-        )
+    same = "revision", "random_init", "architecture", "n_blocks", "blocks"
+    if any(getattr(of, name) != getattr(model, name) for name in same):
+        raise DataError(f"expected a study of {_which(model)}, got one of {_which(of)}")
+
+
+def _which(model: ModelDescription) -> str:
+    blocks = f"all {model.n_blocks} blocks" if model.blocks is None else f"blocks {', '.join(map(str, model.blocks))}"
+    return f"{model.name} at revision {model.revision} with {blocks}"
+
+
+def _read_otherwise(study: Study, checkpoint: Checkpoint, encoder: Encoder, layout: Layout) -> str:
+    """Return how a study embedded texts otherwise than an export of its model does; empty where it did not."""
+    said, options = study.comparison.settings, checkpoint.settled
+    prompts, length = (said.get("prompt", ""), options.prompt), said.get("max_length")
+    if KINDS[study.provenance.task_kind].prompts:  # those before queries and documents are not among the settings
+        prompts = study.provenance.settings.get("prompt", ""), checkpoint.options.prompt or ""
+    ways: dict[str, tuple[object, object]] = {
+        "pooling": (study.comparison.pooling, layout.pooled),
+        "prompt": prompts,
+        "end token": (said.get("end_token", ""), checkpoint.recipe.end_token),
+        "max length": (encoder.limit(None if length is None else int(length)), encoder.limit(options.max_length)),
+    }
+    return " and ".join(f"{name} {theirs!r}, not {ours!r}" for name, (theirs, ours) in ways.items() if theirs != ours)
 
 
 def _training(saved: SavedRun) -> TrainingSummary:

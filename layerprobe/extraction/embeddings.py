@@ -261,7 +261,7 @@ def extract_read(
         warnings.append(left_out_layer(checkpoint.label, options.pooling))
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
-        model=from_dict(ModelDescription, {**stored.manifest.description["model"], **checkpoint.naming}),
+        model=replace(from_dict(ModelDescription, stored.manifest.description["model"]), **checkpoint.naming),
         pooling=options.pooling,
         texts=distinct,
         bare=read.bare if distinct is read.texts else distinct,

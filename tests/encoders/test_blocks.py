@@ -17,7 +17,10 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import from_json, to_json
 from tests.models import ARCHITECTURES, N_BLOCKS, TEXTS, tiny_model, tiny_tokenizer
 
 NO_LIST = ("albert", "xlm")
@@ -105,6 +108,15 @@ def test_all_blocks_are_the_whole_model(checkpoint: Any) -> None:
     assert cut.of_blocks(None).config.num_hidden_layers == N_BLOCKS
     assert resolve_checkpoint(cut.spec).identity == cut.identity
     assert replace(cut.spec, blocks=None) == ModelSpec(str(checkpoint("bert")))
+
+
+def test_what_is_said_of_a_model_names_its_blocks(checkpoint: Any, tmp_path: Path) -> None:
+    model = Model(checkpoint("bert"), blocks=(1, 3), cache_dir=tmp_path)
+    for _ in range(2):  # computed, then from the store
+        described = extract(model, TEXTS).model
+        assert described.blocks == (1, 3)
+    assert from_json(ModelDescription, to_json(described)) == described
+    assert extract(replace(model, blocks=None), TEXTS).model.blocks is None
 
 
 def test_of_a_model_that_is_loaded() -> None:

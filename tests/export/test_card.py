@@ -13,6 +13,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError
@@ -250,16 +251,47 @@ def test_the_code_of_other_architectures_runs(name: str, tmp_path: Path) -> None
 
 
 def test_the_study_of_another_model_is_refused(bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"expected a study of .*bert at revision sha256.*got one of org/model at 0123"):
+    said = r"expected a study of .*bert at revision sha256.*, got one of org/model at revision 0123.* with all 3 blocks"
+    with pytest.raises(DataError, match=said):
         export_model(bert, tmp_path / "out", layer=2, study=study_of(described()))
 
 
-def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> None:
-    from layerprobe.encoders.loading import load_encoder
+def test_the_study_of_other_blocks_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny("bert", tmp_path / "bert", num_hidden_layers=4)
+    whole, some, others = Model(folder), Model(folder, blocks=(1, 2, 4)), Model(folder, blocks=(1, 3, 4))
+    study = study_of(load_encoder(some, device="cpu").description)
+    for model, blocks in (whole, "all 4 blocks"), (others, "blocks 1, 3, 4"):
+        said = f"expected a study of .* with {blocks}, got one of .*bert .* with blocks 1, 2, 4$"
+        with pytest.raises(DataError, match=said):
+            export_model(model, tmp_path / "out", layer=2, study=study)
+    export_model(some, tmp_path / "out", layer=2, study=study)
+    assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
 
+
+def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> None:
     model: ModelDescription = load_encoder(str(bert), device="cpu").description
     export_model(bert, tmp_path / "out", layer=2, study=study_of(model))
     assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "differ"),
+    [
+        ({}, ""),
+        ({"pooling": "mean", "prompt": "", "max_length": 512}, ""),
+        ({"pooling": "cls"}, "pooling 'mean', not 'cls'"),
+        ({"prompt": "a: ", "max_length": 9}, "prompt '', not 'a: ' and max length 64, not 9"),
+    ],
+)
+def test_scores_of_other_embeddings_than_the_exported_ones_are_left_out(
+    bert: Path, settings: dict[str, Any], differ: str, tmp_path: Path
+) -> None:
+    study = confirmed(study_of(load_encoder(str(bert), device="cpu").description))
+    done = export_model(Model(bert, **settings), tmp_path / "out", layer=2, study=study)
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert ("model-index" in front_matter(text)) == ("Zero-shot" in text) == (not differ)
+    said = [f"the card leaves out the study's zero-shot scores: they were computed with {differ}"]
+    assert list(done.warnings) == (said if differ else [])
 
 
 def test_of_several_seeds_the_mean_counts_and_this_one_stands_beside_it() -> None:
