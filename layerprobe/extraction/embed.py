@@ -17,6 +17,7 @@ from layerprobe.context import report
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
@@ -215,8 +216,8 @@ def in_halves(layers: Layers, batch: Batch) -> Tensor:
     n_texts = len(batch["attention_mask"])
     try:
         return layers(batch)
-    except torch.OutOfMemoryError:
-        if n_texts == 1:
+    except (RuntimeError, MemoryError) as error:
+        if n_texts == 1 or not is_out_of_memory(error):
             raise
     torch.cuda.empty_cache()
     parts = (slice(n_texts // 2), slice(n_texts // 2, None))

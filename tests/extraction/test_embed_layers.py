@@ -115,14 +115,17 @@ def test_nan_names_the_layer_and_the_model(tmp_path: Path) -> None:
         embed_layers(encoder, encoder.tokenize(TEXTS))
 
 
-def limited(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
-    """Make batches of more than `most` texts run out of memory; return the sizes that were tried."""
+NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory")
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, most: int, error: Exception = NO_MEMORY) -> list[int]:
+    """Make batches of more than `most` texts fail, by default without memory; return the sizes that were tried."""
     states, tried = Encoder.layer_states, []
 
     def layer_states(self: Encoder, batch: dict[str, torch.Tensor]) -> Iterator[torch.Tensor]:
         tried.append(len(batch["input_ids"]))
         if tried[-1] > most:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise error
         return states(self, batch)
 
     monkeypatch.setattr(Encoder, "layer_states", layer_states)
@@ -137,6 +140,25 @@ def test_batches_that_do_not_fit_are_halved(most: int, loaded: Loaded, monkeypat
     embeddings = embed_layers(encoder, encoder.tokenize(texts), batch_tokens=10_000)
     assert tried[0] == len(texts)
     np.testing.assert_allclose(embeddings, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB)"), MemoryError()], ids=["mps", "cpu"]
+)
+def test_batches_are_halved_whatever_says_that_they_do_not_fit(
+    error: Exception, loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = loaded("bert")
+    tokens, expected = encoder.tokenize(TEXTS), one_by_one(encoder, TEXTS)
+    limited(monkeypatch, 2, error)
+    np.testing.assert_allclose(embed_layers(encoder, tokens, batch_tokens=10_000), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_another_failure_is_passed_on(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = limited(monkeypatch, 2, RuntimeError("expected scalar type Float"))
+    with pytest.raises(RuntimeError, match="expected scalar type Float"):
+        embed_layers(loaded("bert"), loaded("bert").tokenize(TEXTS), batch_tokens=10_000)
+    assert tried == [len(TEXTS)]
 
 
 def test_a_single_text_that_does_not_fit_raises(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
