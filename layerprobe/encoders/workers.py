@@ -51,7 +51,7 @@ def leave_gpus() -> None:
 def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:
     """Return the options of a worker, on its share of a machine; in the process that planned they are what they are.
 
-    `computes` is what `computed_on` says where the work was begun.
+    `computes` is what `computed_on` says where the work was begun; what `auto` was there it is here.
 
     Raises:
         WorkerError: If it is something else here.
@@ -59,6 +59,8 @@ def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:
     if share.device is None or share.threads is None:
         return options
     options = replace(options, device=share.device)
+    if options.dtype == "auto":  # which a stopwatch decides on a CPU, perhaps otherwise in each process
+        options = replace(options, dtype=computes.split()[-1])
     try:
         here = computed_on(options)
     except ModelError as error:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 
+from layerprobe.encoders import loading
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.encoders.workers import taken_over, workers_of
@@ -393,6 +394,15 @@ def test_a_worker_refuses_what_computes_something_else() -> None:
     with pytest.raises(WorkerError, match="expected to compute on cuda float32, got cpu float32: give --device and"):
         taken_over(Options(), "cuda float32", Share(threads=1, device="cpu"))
     assert taken_over(Options(device="cuda:9"), "cuda float32", Share()) == Options(device="cuda:9")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_worker_computes_in_the_precision_that_auto_was_where_the_work_began(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "float32")  # a stopwatch says otherwise here
+    options = taken_over(Options(dtype="auto"), f"cpu {dtype}", Share(threads=1, device="cpu"))
+    assert options == Options(device="cpu", dtype=dtype)
 
 
 # ---- bad input ----------------------------------------------------------------------------------------
