@@ -14,6 +14,8 @@ import torch
 import layerprobe as lp
 from layerprobe.finetuning.plan import plan_tuning
 from layerprobe.modes import plain_torch
+from tests.export.judges import sentence_transformer
+from tests.export.test_sentence_transformers import built, mean
 from tests.models import TEXTS, save_tiny
 from tests.toy_task import toy_task_of
 
@@ -41,10 +43,10 @@ def test_autocast_of_the_caller_changes_no_embedding(folder: Path, tmp_path: Pat
 
 
 def test_autocast_of_the_caller_changes_no_similarity() -> None:
-    array = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    array = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
     with autocast():
-        found = lp.linear_cka(array, array**2)
-    assert found == lp.linear_cka(array, array**2)
+        found = lp.compare(array, array**2).values
+    assert found == lp.compare(array, array**2).values
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -60,6 +62,15 @@ def test_fine_tuning_is_the_same_whatever_the_caller_is_in(mode: Mode, kind: str
         plan_tuning(folder, task, block_steps=lambda n: n, seeds=1)
         inside = losses("inside")
     assert inside == losses("outside")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_truncated_can_be_trained_whatever_the_caller_is_in(mode: Mode, tmp_path: Path) -> None:
+    model = sentence_transformer(built(tmp_path, mean()))
+    with mode():
+        cut: Any = lp.truncate(model, 2)
+    cut({**cut.tokenize(list(TEXTS))})["sentence_embedding"].sum().backward()
+    assert all(weight.grad is not None for weight in cut[0].auto_model.encoder.parameters())
 
 
 @pytest.mark.parametrize("mode", MODES)
