@@ -53,12 +53,13 @@ def token_states(
             states = torch.stack([states[:, i].roll(shift, 1) for i, shift in enumerate(shifts)], dim=1)
         # a state at padding may be infinite
         inside = torch.arange(states.shape[2], device=states.device) < batch["attention_mask"].sum(dim=1)[:, None]
-        return states.masked_fill(~inside[None, :, :, None], 0)
+        # where a batch is halved, the states of both halves would be too large for the device, too
+        return states.masked_fill(~inside[None, :, :, None], 0).cpu()
 
     done, total = 0, sum(lengths)
     for chosen in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
         numbers = [wanted[i] for i in chosen]
-        states = in_halves(layers, collate(texts, numbers, encoder.device)).cpu().numpy()
+        states = in_halves(layers, collate(texts, numbers, encoder.device)).numpy()
         for layer, values in enumerate(states):
             if not np.isfinite(values).all():
                 raise DegenerateLayerError(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import Batch, collate
+from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, StoreError
@@ -22,6 +25,7 @@ from layerprobe.kinds.tokens.untrained import score_words
 from layerprobe.scoring.probes import logistic_probe, logistic_weights
 from layerprobe.tasks.evaluation import evaluate_outputs
 from tests.models import given, save_tiny, tiny_tokenizer
+from tests.mps import on_mps
 from tests.toy_task import toy_task_of
 
 
@@ -48,6 +52,23 @@ def test_states_are_those_of_each_text_alone(tmp_path: Path, name: str, side: st
         file = Path(kept.filename)  # type: ignore[attr-defined]
         assert file.exists()
     assert not file.exists()
+
+
+def test_halves_of_a_batch_leave_the_device_before_they_are_joined(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load_encoder(str(model), device="cpu")
+    states, joined, cat = Encoder.layer_states, list[type](), torch.cat
+
+    def layer_states(self: Encoder, batch: Batch) -> Iterator[torch.Tensor]:
+        if len(batch["input_ids"]) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return map(on_mps, states(self, batch))
+
+    monkeypatch.setattr(Encoder, "layer_states", layer_states)
+    monkeypatch.setattr(torch, "cat", lambda parts, dim: joined.extend(map(type, parts)) or cat(parts, dim))
+    list(token_states(encoder, encoder.tokenize(["a b c", "the model"])))
+    assert joined == [torch.Tensor, torch.Tensor]
 
 
 def test_a_full_disk_is_seen_before_states_are_written(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
