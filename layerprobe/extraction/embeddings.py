@@ -39,7 +39,7 @@ from layerprobe.jobs.plan import HERE, Workers
 from layerprobe.names import short_name
 from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
-from layerprobe.store.shards import ShardWriter, StoredEmbeddings
+from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Items, Task, TextSplit
 from layerprobe.versions import TOKENS_VERSION
@@ -244,7 +244,11 @@ def extract_read(
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
             entries = ((_open(store, _store_key(checkpoint, each, options, found)), each) for each in read.known)
-            known = [(entry, _RowOf(each)) for entry, each in entries if entry is not None]
+            known = [
+                ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(each))
+                for entry, each in entries
+                if entry is not None
+            ]
             stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph, known=known)
         else:
             chosen = replace(options, backend=_backend(graph))
@@ -488,7 +492,7 @@ def _embed_and_store(
     options: Settled,
     measured: Measured | None = None,
     graph: Graph | None = None,
-    known: Sequence[tuple[StoredEmbeddings, _RowOf]] = (),
+    known: Sequence[tuple[Sequence[StoredLayer], _RowOf]] = (),
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
     with _writer(store, key, encoder, texts, options, graph) as writer, ThreadPoolExecutor(1) as background:
@@ -520,14 +524,14 @@ def _embed_and_store(
 
 
 def _other_texts(
-    texts: Sequence[str], known: Sequence[tuple[StoredEmbeddings, _RowOf]], layers: NDArray[np.float32]
+    texts: Sequence[str], known: Sequence[tuple[Sequence[StoredLayer], _RowOf]], layers: NDArray[np.float32]
 ) -> NDArray[np.intp]:
     """Put what is stored of texts into their (layer, text, feature) embeddings; return the numbers of the others."""
     rest = np.arange(len(texts))
     for stored, row_of in known:
         rows = row_of.found(_taken(texts, rest))
-        for layer in range(len(layers)):
-            layers[layer, rest[rows >= 0]] = stored.rows(layer)[rows[rows >= 0]]
+        for layer, kept in enumerate(stored):
+            layers[layer, rest[rows >= 0]] = kept[rows[rows >= 0]]
         rest = rest[rows < 0]
     return rest
 

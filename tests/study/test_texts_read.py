@@ -18,6 +18,7 @@ from layerprobe.extraction.embeddings import as_read, extract, extract_read
 from layerprobe.prediction.sentence import trusted
 from layerprobe.readings.values import Views
 from layerprobe.readings.views import text_views
+from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.study import predict as module
 from layerprobe.study.predict import numbers_of_texts
 from tests.cli.conftest import Layerprobe, layerprobe
@@ -87,6 +88,20 @@ def test_what_is_in_the_store_is_not_embedded_again(model: lp.Model, embedded: C
     assert embedded["texts"] == seen == len(TEXTS)
     for layer in range(few.n_layers):
         np.testing.assert_array_equal(few.layer(layer), whole.layer(layer)[whole.rows(few.texts)])
+
+
+def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
+    model: lp.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("MIN_SHARD_ROWS", "MAX_SHARD_ROWS"):
+        monkeypatch.setattr(f"layerprobe.store.store.{limit}", 8)
+    extract(model, TEXTS)
+    opened, rows = Counter[int](), StoredEmbeddings.rows
+    monkeypatch.setattr(StoredEmbeddings, "rows", lambda self, n: opened.update([n]) or rows(self, n))
+    checkpoint = resolve_checkpoint(model)
+    few = extract_read(checkpoint, as_read(checkpoint, TEXTS).drawn(20))
+    assert len(few.stored.manifest.shards) == 3
+    assert opened == Counter(range(few.n_layers))
 
 
 def test_a_number_is_what_was_requested(model: lp.Model) -> None:
