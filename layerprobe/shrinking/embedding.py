@@ -10,11 +10,10 @@ from torch import Tensor
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import load
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
-from layerprobe.extraction.embed import budget_of
+from layerprobe.encoders.workers import SharedModel
+from layerprobe.extraction.embed import budget_of, in_halves
 from layerprobe.files.images import prompted
 
 Vectors = NDArray[np.float32]
@@ -30,7 +29,8 @@ def embedded(
     kept = np.empty((len(texts.lengths), encoder.description.hidden_size), dtype=np.float32)
     budget, same_length = budget_of(encoder, batch_tokens), not encoder.padding_invariant
     for rows in token_batches(texts.lengths, budget=budget, same_length=same_length):
-        kept[rows] = one(collate(texts, rows, encoder.device))
+        batch = collate(texts, rows, encoder.device)
+        kept[rows] = in_halves(lambda batch: torch.from_numpy(one(batch))[None], batch)[0].numpy()
     return kept
 
 
@@ -40,27 +40,28 @@ def vectors(states: Tensor, batch: Batch, pooling: Pooling) -> Vectors:
     return pooled
 
 
-def embedder(model: Checkpoint, *, graph: Graph | None = None, dense: Vectors | None = None) -> Embed:
+def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors | None = None) -> Embed:
     """Return what embeds tokenised texts by the last layer: by torch or a graph, and then a (dimensions, width) map."""
-    encoder, options = load(model), model.settled
-    last = TruncatedEncoder(encoder, encoder.n_layers - 1, share=True)
-
-    def one(batch: Batch) -> Vectors:
-        if graph is not None:
-            last_layer: Vectors = graph.run(batch)[-1]
-            return last_layer
-        with encoder.precision():
-            states = last(batch)
-        return vectors(states, batch, options.pooling)
 
     def embed(texts: Prepared) -> Vectors:
+        encoder, options = model.encoder, model.options
+        last = TruncatedEncoder(encoder, encoder.n_layers - 1, share=True)
+
+        def one(batch: Batch) -> Vectors:
+            if graph is not None:
+                last_layer: Vectors = graph.run(batch)[-1]
+                return last_layer
+            with encoder.precision():
+                states = last(batch)
+            return vectors(states, batch, options.pooling)
+
         embeddings = embedded(encoder, texts, one, options.batch_tokens)
         return embeddings if dense is None else embeddings @ dense.T
 
     return embed
 
 
-def tokenized(model: Checkpoint, texts: Sequence[str]) -> Prepared:
+def tokenized(model: SharedModel, texts: Sequence[str]) -> Prepared:
     """Return texts as the model reads them, with its prompt."""
-    options = model.settled
-    return load(model).tokenize(prompted(options.prompt, texts), max_length=options.max_length)
+    options = model.options
+    return model.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)

@@ -10,6 +10,7 @@ from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts
 from layerprobe.files.serialisation import RARE
@@ -155,7 +156,7 @@ def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[st
         )
     if given is not None:
         check_blocks(checkpoint.config, given, name=name)
-    order = kept_order(checkpoint, distinct_texts(task.texts("train")))
+    order = kept_order(SharedModel(checkpoint), distinct_texts(task.texts("train")))
     agree = next((each.kept for each in order if len(each.kept) == count), None)
     first, evenly = tuple(range(1, count + 1)), evenly_spaced(n_blocks, count)
     found: dict[Blocks, list[str]] = {}

@@ -8,8 +8,8 @@ from layerprobe.encoders.backends.choice import median_interval, timed_rounds
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.backends.int8 import int8_graphs
 from layerprobe.encoders.backends.kept import open_graph
-from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import dtype_name, load
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
 from layerprobe.shrinking.losses import Compared
@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 def served(
-    model: Checkpoint, blocks: tuple[int, ...], compared: Compared | None, held_out: Taught, dense: Vectors | None
+    model: SharedModel, blocks: tuple[int, ...], compared: Compared | None, held_out: Taught, dense: Vectors | None
 ) -> Iterator[Served]:
     """Yield what every way to run a model of some blocks costs and loses; each with fewer dimensions, too, by `dense`.
 
     Speed and agreement are measured on the texts held out, the loss on the test split of a task.
     """
-    graphs, encoder, dtype = _graphs(model), load(model), dtype_name(model.settled)
-    lengths, seconds = timed_rounds(encoder, graphs, model.settled, held_out.texts)
+    graphs, encoder, dtype = _graphs(model), model.encoder, dtype_name(model.options)
+    lengths, seconds = timed_rounds(encoder, graphs, model.options, held_out.texts)
     texts = tokenized(model, held_out.texts)
     for name in (TORCH, *graphs):
         milliseconds, low, high = median_interval([1e3 * each / len(lengths) for each in seconds[name]])
@@ -44,13 +44,14 @@ def served(
             )
 
 
-def _graphs(model: Checkpoint) -> dict[str, Graph]:
+def _graphs(model: SharedModel) -> dict[str, Graph]:
     """Return the model by each library that is installed, as it is and in 8 bits; log what cannot be had."""
-    encoder, options, found = load(model), model.settled, dict[str, Graph]()
+    # of its own: an export may change a model
+    encoder, options, found = load(model.checkpoint), model.options, dict[str, Graph]()
     for name, engine in engines().items():
         try:
             engine.check(encoder.device.type, dtype_name(options))
-            found[name] = open_graph(engine, encoder, model, options)[0]
+            found[name] = open_graph(engine, encoder, model.checkpoint, options)[0]
         except ModelError as error:
             logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
     try:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import load
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.finetuning.items import ScoredSplit
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
@@ -69,8 +69,7 @@ def difference(
 class Compared:
     """A whole model on a task, with which smaller ones are compared."""
 
-    checkpoint: Checkpoint
-    """The whole model."""
+    whole: SharedModel
     task: Task
     tuning: Protocol | None
     """How both are fine-tuned; None: they are not."""
@@ -90,7 +89,7 @@ class Compared:
         return self._of_whole("validation")[0].metrics[self.task.primary]
 
     def losses(
-        self, models: Sequence[tuple[Checkpoint, Embed]], seeds: Sequence[int], split: str
+        self, models: Sequence[tuple[SharedModel, Embed]], seeds: Sequence[int], split: str
     ) -> tuple[Loss | None, Loss | None]:
         """Return the loss of smaller models, one a seed, by their embeddings, and after fine-tuning both."""
         split = cast(ScoredSplit, split)
@@ -104,7 +103,7 @@ class Compared:
 
     def _of_whole(self, split: ScoredSplit) -> Scored:
         if split not in self.known:
-            self.known[split] = self._untrained(self.checkpoint, split, embedder(self.checkpoint))
+            self.known[split] = self._untrained(self.whole, split, embedder(self.whole))
         return self.known[split]
 
     def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> Loss:
@@ -118,28 +117,37 @@ class Compared:
             margin=self.margin,
         )
 
-    def _after_tuning(self, models: Sequence[Checkpoint], seeds: Sequence[int], split: ScoredSplit) -> Loss:
+    def _after_tuning(self, models: Sequence[SharedModel], seeds: Sequence[int], split: ScoredSplit) -> Loss:
+        for model in (self.whole, *models):
+            model.forget()  # fine-tuning loads its own
         whole, small = (
             [
-                tuned(model, self._task(model), count_blocks(model.config), seed, self.tuning, split)
+                tuned(
+                    model.checkpoint,
+                    self._task(model),
+                    count_blocks(model.checkpoint.config),
+                    seed,
+                    self.tuning,
+                    split,
+                )
                 for model, seed in zip(each, seeds, strict=True)
             ]
-            for each in ([self.checkpoint] * len(seeds), models)
+            for each in ([self.whole] * len(seeds), models)
         )
         return self._loss(whole, small, split)
 
-    def _task(self, model: Checkpoint) -> Task:
+    def _task(self, model: SharedModel) -> Task:
         """Return the task with the whole model's prompts, which the folder of a smaller one does not say."""
-        if model is self.checkpoint or self.task.train.prompts is None:
+        if model is self.whole or self.task.train.prompts is None:
             return self.task
-        options = self.checkpoint.settled
+        options = self.whole.options
         train, validation, test = (
             each.with_prompts(options.query_prompt, options.document_prompt)
             for each in (self.task.train, self.task.validation, self.task.test)
         )
         return replace(self.task, train=train, validation=validation, test=test)
 
-    def _untrained(self, model: Checkpoint, split: ScoredSplit, embed: Embed) -> Scored:
+    def _untrained(self, model: SharedModel, split: ScoredSplit, embed: Embed) -> Scored:
         task, kind, threshold = self._task(model), KINDS[self.task.kind], None
         outputs = self._probed if _has_head(self.task.kind) else self._outputs
         if kind.fitted_on == "validation" and split != "validation":
@@ -148,18 +156,18 @@ class Compared:
         scored = evaluate_outputs(self.task.kind, found, gold, threshold=threshold)
         return scored, item_influences(self.task.kind, found, gold, threshold=scored.threshold)
 
-    def _outputs(self, model: Checkpoint, task: Task, split: ScoredSplit, embed: Embed) -> Array:
+    def _outputs(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return what the loss of the kind makes of the embeddings: cosines, distances or rankings."""
-        encoder, options = load(model), model.settled
+        encoder, options = model.encoder, model.options
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
         items, length = with_prompts(task, options).split(split), encoder.limit(options.max_length)
         prepared = criterion.prepare(encoder, items, max_length=length)
         return criterion.item_outputs(embed(prepared.texts), prepared)
 
-    def _probed(self, model: Checkpoint, task: Task, split: ScoredSplit, embed: Embed) -> Array:
+    def _probed(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return what the probe of the kind, fitted on the train split, makes of the embeddings."""
         probe: Probe = KINDS[task.kind].load("probe")
-        encoder, options, features = load(model), model.settled, []
+        encoder, options, features = model.encoder, model.options, []
         for items in (with_prompts(task, options).split(each) for each in ("train", split)):
             prepared = prepared_sides(encoder, items, max_length=encoder.limit(options.max_length))
             values = embed(prepared.texts)

@@ -5,13 +5,14 @@ Knows a resolved model and texts; trains nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from layerprobe.context import part, report
-from layerprobe.encoders.batching import Batch, collate, read_by_model
+from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model
 from layerprobe.encoders.blocks import of_blocks
-from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import dtype_name, load
+from layerprobe.encoders.options import dtype_name
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.files.serialisation import digest
 from layerprobe.names import short_name
@@ -25,12 +26,17 @@ N_TEXTS = 400
 """On which agreement is measured, at most."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Subsets:
     """The embeddings that models of some blocks have of the same texts, by forward passes alone."""
 
-    whole: Checkpoint
+    whole: SharedModel
     texts: Sequence[str]
+
+    @cached_property
+    def tokens(self) -> Prepared:
+        """The texts as the whole model reads them."""
+        return tokenized(self.whole, self.texts)
 
     def embeddings(self, blocks: Sequence[int]) -> Vectors:
         """Return (text, width) of the model of some blocks.
@@ -38,7 +44,7 @@ class Subsets:
         Raises:
             UnsupportedArchitectureError: If no model can be made of them.
         """
-        encoder, options, tokens = load(self.whole), self.whole.settled, tokenized(self.whole, self.texts)
+        encoder, options, tokens = self.whole.encoder, self.whole.options, self.tokens
         model = encoder.model
         if len(blocks) < encoder.description.n_blocks:
             probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
@@ -59,12 +65,12 @@ class Subsets:
             return None
 
 
-def kept_order(whole: Checkpoint, texts: Sequence[str]) -> tuple[Removal, ...]:
+def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
     """Return in which order blocks go by some of the texts, from the store or by forward passes now."""
-    options, texts = whole.settled, tuple(texts[:N_TEXTS])
+    options, texts = whole.options, tuple(texts[:N_TEXTS])
     store = Store(options.cache_dir)
     read = [options.pooling, options.prompt, options.max_length, dtype_name(options)]
-    key = digest([REMOVALS_VERSION, whole.identity, *read, texts])
+    key = digest([REMOVALS_VERSION, whole.checkpoint.identity, *read, texts])
     removals = store.load_result("removals", key, cast(Any, tuple[Removal, ...]))
     if removals is None:
         with part(start=0, share=1, whole=10):
@@ -83,7 +89,7 @@ def removal_order(subsets: Subsets) -> tuple[Removal, ...]:
         UnsupportedArchitectureError: If no block can be taken out.
         ModelError: If the model's own code fails.
     """
-    description = load(subsets.whole).description
+    description = subsets.whole.encoder.description
     n_blocks, name = description.n_blocks, description.name
     whole, kept = subsets.embeddings(range(1, n_blocks + 1)), tuple(range(1, n_blocks + 1))
     done, total = 0, n_blocks * (n_blocks + 1) // 2 - 1

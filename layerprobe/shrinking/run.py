@@ -14,9 +14,8 @@ from layerprobe.context import part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
-from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
-from layerprobe.encoders.options import load
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
@@ -116,7 +115,7 @@ def shrink(
     settings = settings_or_default(settings, ShrinkSettings)
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings, ray)
     wanted = work.wanted
-    if settings.front and (work.whole.reader is not None or work.whole.device.type != "cpu"):
+    if settings.front and (work.whole.encoder.reader is not None or work.whole.encoder.device.type != "cpu"):
         raise DataError("expected a model of texts on a CPU to measure backends and 8 bits: leave out front")
     work.check_teacher()
     work.teach()
@@ -134,7 +133,7 @@ def shrink(
         best, ways = work.measured(chosen, front=settings.front)
     tried = [best if k == chosen else each for k, each in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
-        model=work.whole.description,
+        model=work.description,
         texts=texts.name if isinstance(texts, TextFile) else "the texts",
         n_texts=len(work.taught.train),
         n_held_out=len(work.taught.test),
@@ -175,9 +174,10 @@ def plan_shrinking(
     # model without one block
     passes = 1 if isinstance(wanted, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
     some = work.texts[:: max(1, len(work.texts) // 400)][:400]
-    drawn = np.random.default_rng(0).normal(size=(len(some), work.whole.description.hidden_size))
+    drawn = np.random.default_rng(0).normal(size=(len(some), work.description.hidden_size))
     timed = _split(some, drawn.astype(np.float32), "timed")
     all_steps = (steps + (blocks + 1) * passes / 3 / work.protocol.epochs) * len(work.texts) / len(timed.train)
+    work.whole.forget()  # fine-tuning loads its own
     plans = [plan_tuning(work.checkpoint, timed, block_steps=lambda _: all_steps, protocol=work.protocol)]
     if work.compared is not None and work.compared.tuning is not None:
         tuned, tuning = steps + (1 + more) * (blocks + 1), work.compared.tuning
@@ -267,17 +267,18 @@ class _Work:
                 f"expected at least {least} different texts, a step of {protocol.batch_size} and as many to measure "
                 f"on, got {len(self.texts)}{left}: give more texts, a few thousand at least, or a smaller batch"
             )
+        self.whole = SharedModel(checkpoint)
         self.compared: Compared | None = None
         if task is not None:
             tuning = agreed(None if tune is True else tune, checkpoint)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
-            self.compared = Compared(checkpoint=checkpoint, task=task, tuning=tuning, margin=settings.within)
+            self.compared = Compared(whole=self.whole, task=task, tuning=tuning, margin=settings.within)
         root = Store(checkpoint.options.cache_dir).root
         self.workers = HERE if ray is None else workers_of(checkpoint.options, root, ray=ray)
         self.checkpoint, self.protocol, self.seeds = checkpoint, protocol, tuple(check_seeds(seeds))
-        self.whole, self.dimensions = load(checkpoint), dimensions
-        width = self.whole.description.hidden_size
+        self.description, self.dimensions = self.whole.encoder.description, dimensions
+        width = self.description.hidden_size
         if dimensions is not None and not 1 <= dimensions < width:
             raise DataError(f"expected 1 to {width - 1} dimensions of {checkpoint.label} to keep, got {dimensions}")
         self.tried = dict[int, Smaller]()
@@ -286,10 +287,11 @@ class _Work:
 
     @property
     def n_blocks(self) -> int:
-        return self.whole.description.n_blocks
+        return self.description.n_blocks
 
     def teach(self) -> None:
         """Embed the texts, or take them from the store."""
+        self.whole.forget()  # extraction loads its own
         with part(start=0, share=1, whole=10):
             stored = extract(self.checkpoint, self.texts)
         last = np.asarray(stored.measured(stored.n_layers - 1), dtype=np.float32)
@@ -297,7 +299,7 @@ class _Work:
 
     def order(self) -> tuple[Removal, ...]:
         """Return in which order blocks go."""
-        return kept_order(self.checkpoint, self.taught.validation.texts)
+        return kept_order(self.whole, self.taught.validation.texts)
 
     def check_teacher(self) -> None:
         """Raise DataError where the whole model's embeddings say nothing of the task."""
@@ -311,6 +313,7 @@ class _Work:
 
     def trained(self, k: int, seeds: Sequence[int]) -> list[tuple[FineTuningRun, Path]]:
         """Return the runs of the model of `k` blocks, made where they are not there, and their directories."""
+        self.whole.forget()  # training loads its own
         cut = self.checkpoint.of_blocks(self.kept[k])
         runs = run_set(SharedModel(cut, workers=self.workers), self.taught, self.protocol, save_models=True)
         jobs = {RunJob(k, seed): 1.0 for seed in seeds}
@@ -318,7 +321,7 @@ class _Work:
             made = cast(list[FineTuningRun], [*results(runs_plan((runs,), jobs, unit="seeds"), crew).values()])
         return [(run, runs.folder.path / directory_name(run)) for run in made]
 
-    def model_of(self, directory: Path, k: int) -> tuple[Checkpoint, Vectors | None]:
+    def model_of(self, directory: Path, k: int) -> tuple[SharedModel, Vectors | None]:
         """Return a trained model, and the map of its embeddings to fewer dimensions, which is written next to it.
 
         It is read as the whole one, whose configuration its folder does not have.
@@ -327,14 +330,15 @@ class _Work:
         said = {"pooling": options.pooling, "prompt": options.prompt, "max_length": options.max_length}
         label = self.checkpoint.of_blocks(self.kept[k]).label
         spec = ModelSpec(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
-        model = resolve_checkpoint(Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], said))))
+        asked = Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], said)))
+        model = SharedModel(resolve_checkpoint(asked))
         if self.dimensions is None:
             return model, None
         weight = fewer(embedder(model)(tokenized(model, self.taught.train.texts[:FITTED])), self.dimensions)
         write_dense(directory / dense_name(self.dimensions), weight)
         return model, weight
 
-    def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, Checkpoint, Vectors | None]:
+    def at(self, k: int, split: str, seeds: Sequence[int]) -> tuple[Smaller, SharedModel, Vectors | None]:
         """Return the model of `k` blocks with the loss on a split where there is a task, and the first of its seeds."""
         made = self.trained(k, seeds)
         models = [self.model_of(directory, k) for _, directory in made]
@@ -352,7 +356,7 @@ class _Work:
                 losses = {"chosen_by": tuned or as_it_is}
         small = Smaller(
             blocks=self.kept[k],
-            parameters=load(models[0][0]).description.parameters[-1],
+            parameters=models[0][0].encoder.description.parameters[-1],
             speed=None,
             folders=tuple(str(directory) for _, directory in made),
             agreement=tuple(each["agreement"] for each in alike),
@@ -367,7 +371,7 @@ class _Work:
         small, model, weight = self.at(k, "test", self.seeds)
         on_task = None
         if self.compared is not None:
-            texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.checkpoint, None))
+            texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.whole, None))
             on_task = 100 * agreement(*(embedder(each, dense=w)(tokenized(each, texts)) for each, w in ways))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None
         small = replace(small, speed=self.speeds([k])[k], on_task=on_task, chosen_by=chosen_by)
@@ -377,13 +381,14 @@ class _Work:
         of_whole = None if weight is None else fewer(self.taught.train.gold[:FITTED], len(weight))
         return small, (
             *served(model, small.blocks, *known, weight),
-            *served(self.checkpoint, every, *known, of_whole),
+            *served(self.whole, every, *known, of_whole),
         )
 
     def speeds(self, sizes: Sequence[int]) -> dict[int, float]:
         """Return how many times as fast as the whole model those of so many blocks are, whichever these are."""
-        settings = TIMED if self.whole.reader is None else IMAGES
-        *fast, slow = profile_layers(self.whole, (*sizes, self.n_blocks), settings, pooling=self.protocol.pooling)
+        encoder, pooling = self.whole.encoder, self.protocol.pooling
+        settings = TIMED if encoder.reader is None else IMAGES
+        *fast, slow = profile_layers(encoder, (*sizes, self.n_blocks), settings, pooling=pooling)
         return {each.layer: slow.costs[0].seconds / each.costs[0].seconds for each in fast}
 
     def warnings(self, small: Smaller) -> list[str]:
@@ -399,7 +404,7 @@ class _Work:
 
 def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
     """Return how many blocks were requested, or which; None where they are to be sought."""
-    n_blocks, name, share = work.n_blocks, work.checkpoint.label, work.whole.description.parameters
+    n_blocks, name, share = work.n_blocks, work.checkpoint.label, work.description.parameters
     match asked:
         case None:
             return None if work.compared is not None else n_blocks // 2
@@ -413,7 +418,7 @@ def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
             fits = [k for k, speed in speeds.items() if speed >= least]
             reached = f"a model of one block is {speeds[1]:.1f} times as fast"
         case tuple():
-            check_blocks(work.whole.model.config, asked, name=name)
+            check_blocks(work.checkpoint.config, asked, name=name)
             if len(asked) == n_blocks:
                 raise DataError(f"expected fewer than the {n_blocks} blocks of {name}, got all of them")
             return asked

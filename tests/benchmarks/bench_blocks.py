@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import embedded_task
 from layerprobe.encoders.batching import collate, token_batches
-from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.options import load
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.shrinking.embedding import tokenized
 from layerprobe.shrinking.order import Subsets, evenly_spaced, removal_order
@@ -46,15 +46,15 @@ Sizes = dict[int, tuple[int, ...]]
 
 
 @torch.inference_mode()
-def passes(whole: Checkpoint, texts: Sequence[str]) -> Iterator[tuple[list[torch.Tensor], torch.Tensor]]:
+def passes(whole: SharedModel, texts: Sequence[str]) -> Iterator[tuple[list[torch.Tensor], torch.Tensor]]:
     """Yield the states of every layer, (text, token, feature), and the mask of each batch."""
-    encoder, tokens = load(whole), tokenized(whole, texts)
+    encoder, tokens = whole.encoder, tokenized(whole, texts)
     for rows in token_batches(tokens.lengths, budget=4096, same_length=not encoder.padding_invariant):
         batch = collate(tokens, rows, encoder.device)
         yield list(encoder.layer_states(batch)), batch["attention_mask"].bool()
 
 
-def angles(whole: Checkpoint, texts: Sequence[str]) -> NDArray[np.float64]:
+def angles(whole: SharedModel, texts: Sequence[str]) -> NDArray[np.float64]:
     """Return (layer, layer) mean cosines of token states."""
     total, count = 0, 0
     for states, mask in passes(whole, texts):
@@ -79,9 +79,9 @@ def deepest_run(cosines: NDArray[np.float64]) -> Sizes:
     return left
 
 
-def criteria(whole: Checkpoint, texts: Sequence[str]) -> dict[str, Sizes]:
+def criteria(whole: SharedModel, texts: Sequence[str]) -> dict[str, Sizes]:
     """Return what each criterion leaves."""
-    n, cosines = load(whole).description.n_blocks, angles(whole, texts)
+    n, cosines = whole.encoder.description.n_blocks, angles(whole, texts)
     pooled = [[] for _ in range(n + 1)]
     for states, mask in passes(whole, texts):
         weights = mask[..., None].float()
@@ -98,7 +98,7 @@ def criteria(whole: Checkpoint, texts: Sequence[str]) -> dict[str, Sizes]:
     }
 
 
-def score_on(task: str | None, whole: Checkpoint, n_pairs: int) -> Callable[[Sequence[int]], float] | None:
+def score_on(task: str | None, whole: SharedModel, n_pairs: int) -> Callable[[Sequence[int]], float] | None:
     """Return what scores the model of some blocks on pairs of the test split."""
     if task is None:
         return None
@@ -137,8 +137,8 @@ def main(given: Sequence[str] | None = None) -> None:
     listed = Language().sentences(n, seed=3) if arguments.texts is None else arguments.texts.read_text().splitlines()
     texts = list(dict.fromkeys(listed))[:n]
     with tempfile.TemporaryDirectory() as cache:
-        whole = resolve_checkpoint(Model(name, device="cpu", max_length=128, cache_dir=Path(cache)))
-        n_blocks = load(whole).description.n_blocks
+        whole = SharedModel(resolve_checkpoint(Model(name, device="cpu", max_length=128, cache_dir=Path(cache))))
+        n_blocks = whole.encoder.description.n_blocks
         found = criteria(whole, texts[::2])
         subsets, score = Subsets(whole, texts[1::2]), score_on(arguments.task, whole, arguments.pairs)
         gold = subsets.embeddings(range(1, n_blocks + 1))

@@ -38,7 +38,7 @@ def test_the_upper_end_is_exceeded_in_at_most_a_twentieth(kind: str, n: int) -> 
     texts = tuple(map(str, range(2 * n)))
     pairs = Examples(first=texts[:n], second=texts[n:], targets=tuple(np.linspace(0, 1, n)))
     task = Task(name="drawn", kind="sts", train=pairs, validation=pairs, test=pairs, keep_overlaps=True)
-    compared = Compared(checkpoint=None, task=task, tuning=None, margin=loss)  # type: ignore[arg-type]
+    compared = Compared(whole=None, task=task, tuning=None, margin=loss)  # type: ignore[arg-type]
     if kind == "triplets":
         from types import SimpleNamespace
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders import options
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model
+from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.shrinking.order import Subsets, evenly_spaced, removal_order
@@ -28,7 +32,7 @@ def last_layer(folder: Path, blocks: tuple[int, ...] | None = None) -> np.ndarra
 def test_what_agrees_most_is_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = save_tiny(name, tmp_path / "model", num_hidden_layers=4)
-    subsets = Subsets(resolve_checkpoint(str(folder)), TEXTS)
+    subsets = Subsets(SharedModel(resolve_checkpoint(str(folder))), TEXTS)
     whole, kept = last_layer(folder), (1, 2, 3, 4)
     for removal in removal_order(subsets):
         smaller = {gone: tuple(block for block in kept if block != gone) for gone in kept}
@@ -49,14 +53,28 @@ def test_the_prompt_and_the_pooling_are_those_of_the_model(tmp_path: Path, monke
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     folder = str(save_tiny("bert", tmp_path / "model"))
     model = Model(folder, prompt="fox: ", pooling="cls")
-    stored, subsets = extract(model, TEXTS), Subsets(resolve_checkpoint(model), TEXTS)
+    stored, subsets = extract(model, TEXTS), Subsets(SharedModel(resolve_checkpoint(model)), TEXTS)
     np.testing.assert_allclose(subsets.embeddings((1, 2, 3)), stored.layer(3), atol=1e-4)
+
+
+def test_batches_that_do_not_fit_are_halved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subsets = Subsets(SharedModel(resolve_checkpoint(str(save_tiny("bert", tmp_path)))), TEXTS)
+    expected, model = subsets.embeddings((1, 2, 3)), subsets.whole.encoder.model
+    forward = model.forward
+
+    def limited(input_ids: torch.Tensor, **batch: torch.Tensor) -> Any:
+        if len(input_ids) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(input_ids=input_ids, **batch)
+
+    monkeypatch.setattr(model, "forward", limited)
+    np.testing.assert_allclose(subsets.embeddings((1, 2, 3)), expected, atol=1e-5)
 
 
 def test_a_model_whose_blocks_cannot_be_taken_out(tmp_path: Path) -> None:
     model = resolve_checkpoint(str(save_tiny("albert", tmp_path / "model")))
     with pytest.raises(UnsupportedArchitectureError, match="no list of modules of their own"):
-        removal_order(Subsets(model, TEXTS))
+        removal_order(Subsets(SharedModel(model), TEXTS))
 
 
 def test_evenly_spaced_blocks_end_with_the_last() -> None:
@@ -66,3 +84,11 @@ def test_evenly_spaced_blocks_end_with_the_last() -> None:
             assert len(set(blocks)) == size
             assert blocks[-1] == n_blocks
             assert min(blocks) >= 1
+
+
+def test_the_whole_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
+    loaded = list[str]()
+    monkeypatch.setattr(options, "load_encoder", lambda *given, **how: loaded.append("") or load_encoder(*given, **how))
+    removal_order(Subsets(SharedModel(resolve_checkpoint(str(save_tiny("bert", tmp_path / "model")))), TEXTS))
+    assert len(loaded) == 1

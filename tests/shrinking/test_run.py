@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
+from layerprobe.encoders import options as encoder_options
 from layerprobe.encoders.backends import choice
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.run import export_model
@@ -448,3 +452,22 @@ def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     two = dataclasses.replace(result, tried=(result.smaller, dataclasses.replace(result.smaller, blocks=(1, 2, 3))))
     assert "plot-losses" in two.save_html(tmp_path / "two.html", plotly="cdn").read_text()
     assert "without labels" in page
+
+
+def test_no_model_is_loaded_beside_another_of_the_same(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole one to check the task, to embed, to choose blocks, to train the rest and to compare; the rest once."""
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path))
+    loaded, at_once = list[weakref.ref[Any]](), list[int]()
+
+    def loading(*given: Any, **how: Any) -> Encoder:
+        encoder = load_encoder(*given, **how)
+        loaded.append(weakref.ref(encoder.model))
+        at_once.append(sum(each() is not None for each in loaded))
+        return encoder
+
+    monkeypatch.setattr(encoder_options, "load_encoder", loading)
+    shrunk(folder, toy_task_of("sts"), size=2, dimensions=8)
+    assert len(loaded) == 6
+    assert max(at_once) == 2
