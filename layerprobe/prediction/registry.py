@@ -42,8 +42,8 @@ def rules_for(readings: Mapping[str, Reading]) -> list[Rule]:
     """
     order = {name: number for number, name in enumerate(readings)}
     rules: list[Rule] = []
-    for name in RULES:
+    for name, family in RULES.usable().items():
         if name != LAST:
-            rules += [rule for rule in RULES[name](readings, rules) if set(rule.curves) <= readings.keys()]
+            rules += [rule for rule in family(readings, rules) if set(rule.curves) <= readings.keys()]
     rules.sort(key=lambda rule: (min(len(rule.curves), 2), order[rule.curves[0]] if len(rule.curves) == 1 else 0))
     return [*rules, *RULES[LAST](readings, rules)]

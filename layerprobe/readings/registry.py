@@ -65,7 +65,7 @@ def reading_of(name: str) -> Reading:
 
 def alone() -> list[str]:
     """Return the names of the readings that need nothing but the model and texts."""
-    return [name for name, reading in READINGS.items() if reading.alone]
+    return [name for name, reading in READINGS.usable().items() if reading.alone]
 
 
 def curves_table(curves: Mapping[str, LayerCurve]) -> Table:

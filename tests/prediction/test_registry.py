@@ -135,9 +135,15 @@ def test_rules_read_what_there_is() -> None:
     ]
 
 
-def test_what_is_no_function_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_function_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = [rule.name for rule in rules_for({})]
     install(monkeypatch, tmp_path, RULES, TOY, {"three": "NUMBER"})
-    with pytest.raises(DataError, match="expected toy_plugin:NUMBER to be a RuleFamily, the family of rules 'three'"):
-        rules_for({})
+    assert [rule.name for rule in rules_for({})] == own
+    words = "expected toy_plugin:NUMBER to be a RuleFamily, the family of rules 'three', got a int"
+    assert f"{words}: it is left out" in caplog.text
+    with pytest.raises(DataError, match=words):
+        RULES["three"]
     monkeypatch.undo()
     RULES.reload()

@@ -73,7 +73,7 @@ def zoo_entry(
         )
     compared = compare_all(tested, bases, device=options.device).comparisons if bases else ()
     curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
-    names = [name for name, reading in READINGS.items() if reading.needs != "reference"]
+    names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]
     read = read_curves(checkpoint, texts, [*names, *unlisted], task=task, views=views)
     tuned = {
         budget: tuned_layers(checkpoint, task, protocol, seeds=seeds, scans=scans)
