@@ -1,6 +1,9 @@
 """How models are resolved and loaded, and how texts are embedded. Knows settings and the store, no stage."""
 
 import logging
+import platform
+import re
+from pathlib import Path
 
 import torch
 import transformers
@@ -16,6 +19,8 @@ from layerprobe.store.store import Store
 from layerprobe.versions import FIRST_USE_VERSION, __version__
 
 logger = logging.getLogger(__name__)
+
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def load(checkpoint: Checkpoint) -> Encoder:
@@ -70,7 +75,7 @@ def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
     """
     options = checkpoint.options
     blocks, few = open_block_by_block(
-        checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn
+        checkpoint, device=options.device, dtype=_settled_dtype(options), norm=options.norm, attn=options.attn
     )
     found = look(few)
     found.check(checkpoint.label)
@@ -98,12 +103,38 @@ def _use_key(checkpoint: Checkpoint, **more: int) -> str:
 
 def _loaded(checkpoint: Checkpoint) -> Encoder:
     options = checkpoint.options
-    return load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
+    dtype = _settled_dtype(options)
+    return load_encoder(checkpoint, device=options.device, dtype=dtype, norm=options.norm, attn=options.attn)
 
 
 def dtype_name(options: Options) -> str:
-    """Return what the forward pass computes in, `auto` resolved."""
-    return str(autocast_dtype(options.dtype, resolve_device(options.device)) or "float32").removeprefix("torch.")
+    """Return what the forward pass computes in, `auto` resolved; on a CPU, which is timed for that, once a store."""
+    device = resolve_device(options.device)
+    if options.dtype != "auto" or device.type != "cpu":
+        return _dtype_name(options.dtype, device)
+    store, key = Store(options.cache_dir), digest([processor(), torch.__version__])
+    name = store.load_result("auto-dtype", key, str)
+    if name is None:
+        name = _dtype_name("auto", device)
+        try:
+            store.save_result("auto-dtype", key, name)
+        except StoreError as error:
+            logger.warning("whether bfloat16 is faster is measured by every process: %s", error)
+    return name
+
+
+def _settled_dtype(options: Options) -> str:
+    return dtype_name(options) if options.dtype == "auto" else options.dtype
+
+
+def processor() -> str:
+    """Return what the CPU calls itself."""
+    named = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.is_file() else None
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+def _dtype_name(dtype: str, device: torch.device) -> str:
+    return str(autocast_dtype(dtype, device) or "float32").removeprefix("torch.")
 
 
 def computed_on(options: Options) -> str:

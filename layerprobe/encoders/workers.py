@@ -11,7 +11,7 @@ import torch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
 from layerprobe.encoders.model import Options
-from layerprobe.encoders.options import computed_on, load
+from layerprobe.encoders.options import computed_on, dtype_name, load
 from layerprobe.errors import DataError, ModelError, WorkerError
 from layerprobe.files.images import Readable
 from layerprobe.jobs.plan import HERE, Share, Workers
@@ -51,7 +51,7 @@ def leave_gpus() -> None:
 def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:
     """Return the options of a worker, on its share of a machine; in the process that planned they are what they are.
 
-    `computes` is what `computed_on` says where the work was begun; what `auto` was there it is here.
+    `computes` is what `computed_on` says where the work was begun.
 
     Raises:
         WorkerError: If it is something else here.
@@ -59,8 +59,6 @@ def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:
     if share.device is None or share.threads is None:
         return options
     options = replace(options, device=share.device)
-    if options.dtype == "auto":  # which a stopwatch decides on a CPU, perhaps otherwise in each process
-        options = replace(options, dtype=computes.split()[-1])
     try:
         here = computed_on(options)
     except ModelError as error:
@@ -89,7 +87,9 @@ class SharedModel:
             raise DataError(
                 f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded"
             )
-        self.checkpoint, self.options = checkpoint, checkpoint.settled
+        settled = checkpoint.settled
+        # `auto` is what it is here: a stopwatch decides it, perhaps otherwise in each process
+        self.checkpoint, self.options = checkpoint, replace(settled, dtype=dtype_name(settled))
         self.spec, self.identity, self.items = checkpoint.spec, checkpoint.identity, items
         self.computes = computed_on(self.options)
 

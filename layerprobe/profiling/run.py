@@ -1,18 +1,15 @@
 """A model's name -> what it costs to serve, truncated at each layer."""
 
-import platform
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import torch
 
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import load
+from layerprobe.encoders.options import load, processor
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.profiling.measuring import profile_layers
@@ -20,7 +17,6 @@ from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import LayerProfile, Profile, ProfileSettings
 from layerprobe.versions import versions
 
-CPU_INFO = Path("/proc/cpuinfo")
 DEFAULT_SETTINGS = ProfileSettings()
 ONE_TEXT = 64
 """Tokens of the text whose milliseconds are measured."""
@@ -89,8 +85,7 @@ def hardware(device: torch.device) -> str:
     """Return what a device calls itself."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    named = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.is_file() else None
-    return named[1] if named else platform.processor() or platform.machine()
+    return processor()
 
 
 def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, ...]:

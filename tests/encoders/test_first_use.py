@@ -17,7 +17,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec, Options
-from layerprobe.encoders.options import first_use, load
+from layerprobe.encoders.options import dtype_name, first_use, load
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import measure_tokens
 from layerprobe.finetuning.values import Protocol
@@ -188,3 +188,14 @@ def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, mo
     with pytest.raises(ModelError, match=r"^a forward pass of .*/m failed: KeyError: 'kernel'; take another") as raised:
         lp.extract(given(model, Options(device="cpu", cache_dir=tmp_path)), TEXTS)
     assert isinstance(raised.value.__cause__, KeyError)
+
+
+def test_what_auto_takes_on_a_cpu_is_decided_once_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(device="cpu", dtype="auto", cache_dir=tmp_path / "store")
+    folder = str(save_tiny("bert", tmp_path / "model"))
+    for measured in (True, False):
+        monkeypatch.setattr("layerprobe.encoders.loading._computes_bfloat16", lambda _, found=measured: found)
+        assert dtype_name(options) == "bfloat16"
+        assert load(resolve_checkpoint(given(folder, options))).description.dtype == "bfloat16"
+    monkeypatch.setattr(loading, "processor", lambda: "another one")
+    assert dtype_name(options) == "float32"

@@ -7,12 +7,14 @@ import dataclasses
 import json
 import logging
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import torch
 from layerprobe.encoders import loading
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec, Options
-from layerprobe.encoders.workers import taken_over, workers_of
+from layerprobe.encoders.workers import SharedModel, taken_over, workers_of
 from layerprobe.errors import DataError, ModelError, StoreError, TaskError, WorkerError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet
@@ -37,7 +39,7 @@ from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import TaskSettings
 from layerprobe.versions import versions
 from tests.finetuning.finished import lock_of, mark_failed
-from tests.models import given
+from tests.models import given, save_tiny
 from tests.sweeps.tiny import LAYERS, N_RUNS, PROTOCOL, SEEDS, half_written, plan_of, results_in
 
 
@@ -398,11 +400,16 @@ def test_a_worker_refuses_what_computes_something_else() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_worker_computes_in_the_precision_that_auto_was_where_the_work_began(
-    dtype: str, monkeypatch: pytest.MonkeyPatch
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "float32")  # a stopwatch says otherwise here
-    options = taken_over(Options(dtype="auto"), f"cpu {dtype}", Share(threads=1, device="cpu"))
-    assert options == Options(device="cpu", dtype=dtype)
+    monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "bfloat16")
+    options = Options(dtype="auto", device="cpu", cache_dir=tmp_path / "here")
+    model = SharedModel(resolve_checkpoint(given(str(save_tiny("bert", tmp_path / "model")), options)))
+    monkeypatch.setattr(loading, "_computes_bfloat16", lambda _: dtype == "float32")  # a stopwatch says otherwise
+    there = pickle.loads(pickle.dumps(model))  # noqa: S301
+    there.options = replace(there.options, cache_dir=tmp_path / "elsewhere")
+    there.take_over(Share(threads=1, device="cpu"))
+    assert there.encoder.description.dtype == model.encoder.description.dtype == dtype
 
 
 # ---- bad input ----------------------------------------------------------------------------------------
