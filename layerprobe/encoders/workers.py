@@ -43,7 +43,7 @@ def workers_of(
 
 def leave_gpus() -> None:
     """Give back what this process keeps of the GPUs for models that it no longer uses, before others load theirs."""
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()
         torch.cuda.empty_cache()
 
