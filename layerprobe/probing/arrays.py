@@ -32,7 +32,7 @@ class Layer:
 
     def rows(self, rows: Rows) -> NDArray[Any]:
         """Return rows as floating-point numbers; raise DegenerateLayerError if one is not finite."""
-        values = np.asarray(self.read(rows))
+        values = as_array(self.read(rows), name=self.name)
         check_shape(values.shape, values.dtype, name=self.name)
         check_finite([values], name=self.name)
         return values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)

@@ -48,6 +48,13 @@ def test_bfloat16_is_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(layer.rows(slice(0, 23)), E[:, 0], rtol=2**-8)
 
 
+def test_tensors_are_read_whatever_made_them() -> None:
+    made = torch.tensor(E[:, 0], requires_grad=True)
+    for tensor in (made, made.detach().bfloat16()):
+        (layer,) = as_layers([tensor])
+        np.testing.assert_allclose(layer.rows(slice(0, 23)), E[:, 0], rtol=2**-8)
+
+
 def write(folder: Path, kind: str) -> Path:
     each = {f"layer_{number}": E[:, number].copy() for number in range(E.shape[1])}
     path = folder / f"embeddings.{kind.partition(' ')[0]}"
