@@ -91,6 +91,15 @@ def test_texts(texts):
     assert (file.name, file.texts) == ("mine", ("a", "b"))
 
 
+def test_rows_drawn_from_a_large_data_set_are_counted_alone(monkeypatch):
+    large = datasets.Dataset.from_dict(COLUMNS)
+    monkeypatch.setenv("LAYERPROBE_MAX_BYTES", str(large.data.nbytes * 2 // 3))
+    few = large.shuffle(seed=0).select(range(30))
+    assert sum(sizes(load_task(few, split_ratios=(0.5, 0.25, 0.25)))) == 30
+    with pytest.raises(TaskError, match="LAYERPROBE_MAX_BYTES"):
+        load_task(large)
+
+
 def test_texts_of_a_data_set():
     data = datasets.Dataset.from_dict({"body": ["a", "b"], "from": ["x", "y"]})
     file = load_texts(data, columns="body", documents="from")
