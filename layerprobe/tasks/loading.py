@@ -152,7 +152,7 @@ def _of_tables(given: TaskSource, kind: str | None) -> Task:
     }
     tables, notes = _tables(given.source, further, given.format, given.name)
     train = read_rows(tables["train"], given.columns, kind)
-    columns = given.columns or train.columns
+    columns = train.columns if given.columns is None else given.columns
     read = {role: train if role == "train" else read_rows(table, columns, kind) for role, table in tables.items()}
     notes += [note for rows in read.values() for note in rows.notes]
     warnings = [warning for table in tables.values() for warning in table.warnings]

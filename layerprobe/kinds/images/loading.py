@@ -352,7 +352,8 @@ def _cells(
     path: Path, columns: Columns | None, names: Sequence[str], needed: str | None, format: Format | None
 ) -> Iterator[tuple[str | bytes, str | None, str]]:
     """Yield, by row, the image or its path, what stands beside it (None without such a column), and the place."""
-    wanted = [str(each).strip() for each in (columns.split(",") if isinstance(columns, str) else columns or ())]
+    given = () if columns is None else columns.split(",") if isinstance(columns, str) else columns
+    wanted = [str(each).strip() for each in given]
     if len(wanted) > 2 or (needed and len(wanted) == 1):
         raise TaskError(f"expected the columns image,{needed or 'caption'}, got {','.join(wanted)!r}")
     read = _parquet_cells if path.suffix.lower() == ".parquet" else _table_cells
