@@ -71,6 +71,8 @@ def _is_table(data: object) -> bool:
     """Return whether data is a table, and not a column of one."""
     if is_data_set(data) or _is_frame(data) or isinstance(data, Mapping):
         return True
+    if hasattr(data, "to_pydict") or hasattr(data, "to_dicts"):  # of Arrow and polars
+        return True
     return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (Mapping, list, tuple))
 
 

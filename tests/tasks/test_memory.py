@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -49,6 +50,10 @@ def test_splits():
         train=datasets.Dataset.from_pandas(frames["a"]), validation=datasets.Dataset.from_pandas(frames["b"])
     )
     assert load_task(parts, test=frames["c"]).digest == whole.digest
+    as_of_polars = lambda frame: SimpleNamespace(to_dicts=lambda: frame.to_dict("records"))  # noqa: E731
+    for table in (as_of_polars, pyarrow.Table.from_pandas):
+        parts = {role: table(frame) for role, frame in zip(("train", "dev", "test"), frames.values(), strict=True)}
+        assert load_task(parts).digest == whole.digest
     with pytest.raises(TaskError, match="data has the splits x, y: expected train, validation and test"):
         load_task({"x": frames["a"], "y": frames["b"]})
     with pytest.raises(TaskError, match="data has several train splits, train_1, train_2: leave one of each"):
