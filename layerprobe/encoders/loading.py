@@ -445,10 +445,11 @@ def load_encoder(
         with model_errors(checkpoint.label, "tokenizing"):
             probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(probe)), place)
+    whole: tuple[int, ...] = ()
     if checkpoint.blocks is not None:
         with model_errors(checkpoint.label, "taking blocks out"):
             model = of_blocks(model, checkpoint.blocks, together, name=checkpoint.name)
-        config = model.config
+        config, whole = model.config, parameters
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     alone = [collate(probe, [row], place) for row in range(len(probe))]
     with model_errors(checkpoint.label, "a forward pass"):
@@ -472,6 +473,7 @@ def load_encoder(
             norm="none" if not stack.tail else "raw" if norm == "raw" else "final",
             dtype=str(autocast or torch.float32).removeprefix("torch."),
             parameters=parameters,
+            whole_parameters=whole,
         ),
         max_length=max_length,
         device=place,

@@ -49,6 +49,8 @@ class ModelDescription:
     """Hub id, id@revision or folder, where the model is called otherwise; None: the name says it."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
     """The blocks of a larger model that it is made of, ascending, from 1; None: it is whole."""
+    whole_parameters: tuple[int, ...] = field(default=(), metadata=RARE)
+    """Of that larger model truncated at each of its layers."""
 
     def __post_init__(self) -> None:
         if self.n_blocks < 0 or len(self.parameters) != self.n_layers:

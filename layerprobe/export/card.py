@@ -82,7 +82,7 @@ def card(
     """Return the model card of `model` truncated at `layer`: YAML front matter and Markdown.
 
     Args:
-        model: The whole model, before truncation and fine-tuning.
+        model: The model before truncation and fine-tuning.
         layer: Blocks kept.
         layout: How token states become one embedding.
         loader: The auto class of transformers that makes the bare encoder.
@@ -198,9 +198,13 @@ def _results(layer: int, task: str, training: TrainingSummary | None, study: Stu
 def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool) -> str:
     name = _model_name(model)
     place = name if _is_on_hub(model) else f"the local folder {name}"
-    before, after = model.parameters[-1], model.parameters[layer]
+    whole = model.whole_parameters or model.parameters
+    before, after = whole[-1], model.parameters[layer]
     saved = 1 - after / before if before else 0.0
     blocks = ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
+    if layer and model.blocks is not None:
+        left = ", ".join(map(str, model.blocks[:layer]))
+        blocks = f"and block{'s' * (layer > 1)} {left} of {len(whole) - 1}"
     behind = [kind for kind in layout.modules if kind != "Pooling"]
     kept = f", with {' and '.join(behind)}{'' if layout.dense else ' as in the base model'}" if behind else ""
     said = layout.source.settings if layout.source else {}

@@ -202,7 +202,7 @@ def export_model(
         layer=layer,
         n_blocks=described.n_blocks,
         parameters=encoder.description.parameters[layer],
-        whole_parameters=described.parameters[-1],
+        whole_parameters=(described.whole_parameters or described.parameters)[-1],
         pooling=layout.pooled,
         modules=layout.modules,
         max_length=layout.max_length if layout.n_extra is None else None,

@@ -45,11 +45,11 @@ class ExportResult:
     layer: int
     """Blocks kept."""
     n_blocks: int
-    """Blocks of the whole model."""
+    """Blocks of that model."""
     parameters: int
     """Of the truncated model, without the pooler."""
     whole_parameters: int
-    """Of the whole model, without the pooler."""
+    """Of the whole model, all of its blocks with it, without the pooler."""
     pooling: str
     """How token states become one embedding."""
     modules: tuple[str, ...]

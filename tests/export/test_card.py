@@ -134,6 +134,18 @@ def test_what_it_says() -> None:
     assert "the first block, then the model's final norm\n" in card(described(norm="final"), 1, LAYOUT)
 
 
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [(0, "alone"), (1, "and block 1 of 8"), (2, "and blocks 1, 5 of 8"), (3, "and blocks 1, 5, 6 of 8")],
+)
+def test_of_a_model_of_some_blocks_it_says_which_and_what_they_save(layer: int, said: str) -> None:
+    whole = tuple(range(100, 1000, 100))
+    text = card(described(blocks=(1, 5, 6), whole_parameters=whole), layer, LAYOUT)
+    assert f"{layer} of 3: the embeddings {said}\n" in text
+    saved = 1 - (100 + 100 * layer) / 900
+    assert f"**Parameters:** {100 + 100 * layer} instead of 900 ({saved:.1%} less;" in text
+
+
 def test_random_weights_are_told() -> None:
     assert "**The weights are random numbers** (seed 3)" in card(described(random_init=3), 2, LAYOUT)
     tuned = card(described(random_init=3), 2, LAYOUT, training=TRAINING)
@@ -264,8 +276,12 @@ def test_the_study_of_other_blocks_is_refused(tmp_path: Path) -> None:
         said = f"expected a study of .* with {blocks}, got one of .*bert .* with blocks 1, 2, 4$"
         with pytest.raises(DataError, match=said):
             export_model(model, tmp_path / "out", layer=2, study=study)
-    export_model(some, tmp_path / "out", layer=2, study=study)
-    assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
+    done = export_model(some, tmp_path / "out", layer=2, study=study)
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "| 2 | 0.8700 | exported, recommended |" in text
+    assert done.whole_parameters == load_encoder(whole, device="cpu").description.parameters[-1]
+    sizes = f"{done.parameters:,} instead of {done.whole_parameters:,} ("
+    assert f"the embeddings and blocks 1, 2 of 4\n- **Parameters:** {sizes}" in text
 
 
 def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> None:
