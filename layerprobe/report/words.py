@@ -184,18 +184,22 @@ def search_reading(finding: Finding) -> str:
     """Return how to read the figure of a search, and which errors its intervals are over."""
     n_validation, _ = finding.n_items
     folds = f", each seed on its own part ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
+    answer = finding.answer
+    line = "The line is the expected score of the model that is truncated at each layer and fine-tuned"
+    if not answer.spoilt:
+        line += f", its shade the {percent(answer.settings.level)} interval for other validation data and other seeds"
     said = [
-        "The line is the expected score of the model that is truncated at each layer and fine-tuned, its shade the"
-        f" {percent(finding.answer.settings.level)} interval for other validation data and other seeds.",
+        f"{line}.",
         f"Dots are runs, one per seed, on {n_validation:,} validation examples{folds}; hover to see test scores.",
     ]
     if finding.scans:
         dashed = "line is" if len(finding.scans) == 1 else "lines are each"
         said.append(f"The dashed {dashed} one run that trains all layers at once.")
-    said.append(
-        "Green background: layers that may be the best. All are scored on the same examples, so their differences are"
-        " known better than the shade suggests."
-    )
+    if not answer.spoilt:
+        said.append(
+            "Green background: layers that may be the best. All are scored on the same examples, so their differences"
+            " are known better than the shade suggests."
+        )
     if finding.drop_layers:
         said.append("Diamonds on orange background: drop layers.")
     return " ".join(said)

@@ -260,6 +260,27 @@ def test_a_scan_alone_has_no_dots_and_a_study_without_a_search_no_figure(plain: 
         search(plain)
 
 
+def test_nothing_is_claimed_of_spoilt_scores() -> None:
+    study = STUDIES["found as expected"]()
+    assert study.finding
+    answer = dataclasses.replace(study.finding.answer, spoilt=3)
+    spoilt = dataclasses.replace(study, finding=dataclasses.replace(study.finding, answer=answer))
+    figure = search(spoilt)
+    assert {trace.name for trace in figure.data} == {
+        "one run, all layers",
+        "truncated and fine-tuned, by seed",
+        "expected score",
+    }
+    assert not figure.layout.shapes
+    assert figure.data[-1].hovertext[4] == f"layer 4: expected {answer.layers[4].mean:.2f}"
+    score = f"{answer.layers[9].mean:.1f}"
+    assert f"highest: layer 9, expected score {score}" in [trace.name for trace in cka_curve(spoilt).data]
+    claiming, page = rendered(study), rendered(spoilt)
+    for claim in ("Green background", "its shade", "keep: layer", "chance to be", "may be the best"):
+        assert claim in claiming
+        assert claim not in page
+
+
 def test_a_curve_is_shaded_where_it_says_so_itself(searched: Study) -> None:
     figure = cka_curve(searched)
     (shade,) = figure.layout.shapes

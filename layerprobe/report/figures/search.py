@@ -42,11 +42,11 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
     """Return what is expected of every layer, with its interval, the scan, and every run of truncated models.
 
     The layers that are statistically tied with the best and those that drop are shaded; the layer to keep and
-    the smallest one that will do are marked. Outcomes are what fine-tuning showed on the test split.
+    the smallest one that will do are marked. Of spoilt scores, no interval and none of that is drawn. Outcomes are what
+    fine-tuning showed on the test split.
     """
     tested = {outcome.layer: outcome for outcome in outcomes}
     known, found = finding.answer.layers, finding.answer
-    level = numbers.percent(found.settings.level)
     expected = line(
         from_layer(found.first_layer, [each.mean for each in known]),
         name="expected score",
@@ -55,24 +55,31 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
         marker=layer_markers(range(len(known)), finding.drop_layers),
         texts=[_text(finding, each, tested.get(each.layer)) for each in known],
     )
-    lows, highs = zip(*(each.interval for each in known), strict=True)
-    band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
-    figure = go.Figure([band, *_scans(finding), *_runs(finding), expected, *_rings(finding), _candidates_entry()])
+    scored = [*_scans(finding), *_runs(finding), expected]
+    if found.spoilt:
+        figure = go.Figure(scored)
+    else:
+        lows, highs = zip(*(each.interval for each in known), strict=True)
+        level = numbers.percent(found.settings.level)
+        band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
+        figure = go.Figure([band, *scored, *_rings(finding), _candidates_entry()])
+        _shade_candidates(figure, found.candidates)
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(finding.primary))} × 100<br>on validation")
     layer_axis(figure, len(known))
-    _shade_candidates(figure, found.candidates)
     shade_drop(figure, finding.drop_layers)
     return styled(figure)
 
 
 def _text(finding: Finding, known: LayerBelief, tested: LayerOutcome | None) -> str:
     settings = finding.answer.settings
-    said = [
-        f"layer {known.layer}: expected {numbers.number(known.mean)}",
-        f"{numbers.percent(settings.level)} interval {numbers.interval(known.interval)}",
-        f"chance to be the best: {numbers.redrawn_share(known.chance_best)}",
-        f"chance to be within {points(settings.tolerance)} of the best: {numbers.redrawn_share(known.chance_within)}",
-    ]
+    said = [f"layer {known.layer}: expected {numbers.number(known.mean)}"]
+    if not finding.answer.spoilt:
+        near = points(settings.tolerance)
+        said += [
+            f"{numbers.percent(settings.level)} interval {numbers.interval(known.interval)}",
+            f"chance to be the best: {numbers.redrawn_share(known.chance_best)}",
+            f"chance to be within {near} of the best: {numbers.redrawn_share(known.chance_within)}",
+        ]
     if tested is not None:
         said.append(f"fine-tuned, on test: {mean_and_std(tested.tested)}")
     return "<br>".join(said)

@@ -191,13 +191,17 @@ def _further(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[go
 
 
 def _rings(study: Study, values: Sequence[float]) -> list[go.Scatter]:
-    """Return on a curve a ring around the recommended layer, and where there was a search around the one to keep."""
+    """Return on a curve a ring around the recommended layer, and where there was a search around the one to keep.
+
+    Of spoilt scores, that one only scores highest.
+    """
     predicted, kept = study.prediction.recommended_layer, study.kept_layer
     if study.finding is None:
         named = {f"recommended: layer {predicted}": (predicted, CHOSEN)}
     else:
-        score = numbers.number(study.finding.answer.layers[kept].mean, 1)
-        named = {f"keep: layer {kept}, expected score {score}": (kept, CHOSEN)}
+        answer = study.finding.answer
+        score, what = numbers.number(answer.layers[kept].mean, 1), "highest" if answer.spoilt else "keep"
+        named = {f"{what}: layer {kept}, expected score {score}": (kept, CHOSEN)}
         if predicted != kept:
             named[f"predicted: layer {predicted}"] = predicted, FAINT
     return [
