@@ -452,9 +452,17 @@ class _Search:
         directory = self.sets[made.fold].directory(RunJob(best, made.run.seed, scan=made.scan))
         return Weights(directory=str(directory), scan=made.scan)
 
+    @property
+    def unscored(self) -> str:
+        """Why there is no score: what the last run that failed says, if any."""
+        without = (
+            "the metric is nowhere finite" if self.evidence.scores else "the budget was spent before its first run"
+        )
+        return self.failed or without
+
     def _missing(self, best: int, seeds: int) -> list[PlannedRun]:
         """Return the runs of the layer to keep and the last one that are not there yet."""
-        pairs = [(layer, seed) for seed in range(seeds) for layer in (best, self.n_blocks)]
+        pairs = dict.fromkeys((layer, seed) for seed in range(seeds) for layer in (best, self.n_blocks))
         done = {(score.layer, score.seed) for score in self.evidence.scores if not score.scan}
         return [
             PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1)
@@ -500,7 +508,7 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
     best_model, chances, within, candidates = _among_all(scored, settings)
     evidence = [each.evidence for each in searches]
     whole = sum(each.block_cost * settings.full_sweep(each.n_blocks) for each in evidence)
-    lost = [f"{each.label} is left out: {each.failures[-1]}" for each in searches if each not in scored]
+    lost = [f"{each.label} is left out: {each.unscored}" for each in searches if each not in scored]
     return FoundModels(
         models=tuple(each.label for each in scored),
         task=searches[0].task.name,
@@ -517,8 +525,8 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
 def _check_scored(searches: Sequence[_Search]) -> None:
     """Raise TrainingError, with the last reason, if no run of any model gave a score."""
     if not any(each.evidence.scored for each in searches):
-        reasons = [each.failed for each in searches if each.failed] or ["the metric is nowhere finite"]
-        raise TrainingError(f"expected a score from one run at least, got none: {reasons[-1]}")
+        reason = next((each.failed for each in reversed(searches) if each.failed), searches[0].unscored)
+        raise TrainingError(f"expected a score from one run at least, got none: {reason}")
 
 
 Shares = tuple[tuple[float, ...], ...]

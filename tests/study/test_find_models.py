@@ -216,6 +216,29 @@ def test_a_model_that_fails_is_left_out_and_the_others_are_not_lost(
     assert result.chances[0][result.best.best_layer] > 0
 
 
+@pytest.mark.parametrize("pooling", ["mean", "cls"])  # by the latter, every model has a note on layer 0
+def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
+    two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pooling: Any
+) -> None:
+    alone = runs.fine_tune
+
+    def failing(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
+        if encoder.n_layers == 3:
+            raise TrainingError("the loss became nan", step=5)
+        return alone(encoder, layer, *arguments, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", failing)
+    options = Options(device="cpu", cache_dir=tmp_path / "cache", pooling=pooling)
+    models = [*two, save_tiny("roberta", tmp_path / "third", num_hidden_layers=6)]
+    protocol = dataclasses.replace(QUICK, pooling=pooling)
+    result = find([given(str(each), options) for each in models], TASK, protocol=protocol, budget=0.03, start=2)
+    assert result.models == (str(two[0]),)
+    assert result.failures[:2] == (
+        f"{two[1]} is left out: layer 2 failed: the loss became nan",
+        f"{models[2]} is left out: the budget was spent before its first run",
+    )
+
+
 @pytest.mark.parametrize(
     ("places", "settings", "error", "said"),
     [
