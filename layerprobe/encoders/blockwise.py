@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 from layerprobe.encoders.architecture import count_blocks, count_parameters, empty_model, truncated_configs
 from layerprobe.encoders.batching import Batch
-from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.encoder import Encoder, float32_attention
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference, probe_batch
 from layerprobe.encoders.loading import Checkpoint, load_encoder, one_line_errors, quiet_transformers
@@ -153,7 +153,8 @@ def open_block_by_block(
         model = _without_weights(checkpoint, few, path)
         parameters = count_parameters(checkpoint.config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     description = replace(few.description, n_blocks=n_blocks, parameters=parameters)
-    extras = _extras(few)
+    with float32_attention(few.model):
+        extras = _extras(few)
     blockwise = BlockByBlock(
         encoder=replace(few, model=model, description=description),
         weights=_found(model, path, files, name),
@@ -161,7 +162,8 @@ def open_block_by_block(
     )
     for _, block in blockwise.blocks:
         blockwise.pass_by(block)
-    _check(blockwise, few, extras)
+    with float32_attention(few.model), float32_attention(model):
+        _check(blockwise, few, extras)
     return blockwise, few
 
 

@@ -173,6 +173,20 @@ def reads_token_types(model: PreTrainedModel) -> bool:
 # ---- what a freshly loaded model does --------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def float32_attention(model: PreTrainedModel) -> Iterator[str]:
+    """Let a model attend in float32 meanwhile, which flash attention does not take; give what it attends by else."""
+    kind = model.config._attn_implementation
+    flash = "flash" in (kind or "")
+    if flash:
+        model.set_attn_implementation("eager")
+    try:
+        yield kind
+    finally:
+        if flash:
+            model.set_attn_implementation(kind)
+
+
 @torch.inference_mode()
 def is_rewritten_by(model: PreTrainedModel, batch: Batch) -> bool:
     """Run a batch; return whether the model is made of other modules then."""

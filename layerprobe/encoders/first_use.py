@@ -10,7 +10,7 @@ from torch import Tensor
 
 from layerprobe.encoders.architecture import refusal
 from layerprobe.encoders.batching import Batch, collate, read_by_model
-from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, float32_attention
 from layerprobe.modes import without_autocast
 
 TRUNCATION_TOLERANCE = 1e-4
@@ -54,13 +54,13 @@ def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
         ModelError: If the model's own code fails.
     """
     batch = probe_batch(encoder, n_texts=2, max_length=16)
-    states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
-    wrong = [
-        layer for layer, error in truncation_errors(encoder, states, batch).items() if error > TRUNCATION_TOLERANCE
-    ]
-    shown = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
-    reason = f"{difference_cause(encoder, wrong, batch)} ({shown})" if wrong else None
-    return FirstUse(reason=reason, handed_out=ask and _are_handed_out(encoder, states, batch))
+    with float32_attention(encoder.model):
+        states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
+        errors = truncation_errors(encoder, states, batch)
+        wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
+        shown = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+        reason = f"{difference_cause(encoder, wrong, batch)} ({shown})" if wrong else None
+        return FirstUse(reason=reason, handed_out=ask and _are_handed_out(encoder, states, batch))
 
 
 @torch.inference_mode()

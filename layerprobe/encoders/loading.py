@@ -422,13 +422,16 @@ def load_encoder(
         raise ModelError(f"expected norm final or raw, got {norm!r}")
     place = resolve_device(device)
     autocast = autocast_dtype(dtype, place)
+    flash = "flash" in attn
+    if flash and autocast is None:
+        raise ModelError(f"expected dtype bfloat16 or float16 with attn {attn}, which takes no float32, got {dtype}")
     checkpoint = resolve_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.whole or checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
         parameters = count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
         _say_if_it_does_not_fit(checkpoint, parameters[-1])
         if attn != "auto":
-            config._attn_implementation = attn
+            config._attn_implementation = "eager" if flash else attn  # flash attention takes no float32, see below
         if checkpoint.loaded is not None:
             load = _copy_loaded
         else:
@@ -460,6 +463,11 @@ def load_encoder(
     with torch.inference_mode():
         states = stack.states(model, collate(probe, [0], place), name=checkpoint.label, raw=norm == "raw")
         width = next(states).shape[-1]
+    if flash:
+        with one_line_errors(checkpoint.name):
+            model.set_attn_implementation(attn)
+        if "flash" not in model.config._attn_implementation:
+            raise ModelError(f"the attention of {checkpoint.label} cannot be changed to {attn}: take attn auto")
     return Encoder(
         model=model,
         tokenizer=tokenizer,

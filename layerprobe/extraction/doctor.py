@@ -9,7 +9,7 @@ import torch
 from layerprobe.encoders.backends.choice import USUAL_TEXTS, survey
 from layerprobe.encoders.backends.values import BackendSurvey
 from layerprobe.encoders.batching import Batch
-from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.encoder import Encoder, float32_attention
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
 from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Settled
@@ -89,8 +89,9 @@ def examine(encoder: Encoder) -> Diagnosis:
     """
     encoder_input = () if encoder.reader is None else (_images(encoder.reader),)
     batch = probe_batch(encoder)
-    states = list(encoder.layer_states(batch))
-    errors = truncation_errors(encoder, states, batch)
+    with float32_attention(encoder.model):
+        states = list(encoder.layer_states(batch))
+        truncation = _truncation(encoder, truncation_errors(encoder, states, batch), batch)
     with encoder.precision():
         computed = states if encoder.autocast is None else list(encoder.layer_states(batch))
     bad = [str(layer) for layer, state in enumerate(computed) if not torch.isfinite(state).all()]
@@ -108,7 +109,7 @@ def examine(encoder: Encoder) -> Diagnosis:
                 if encoder_input
                 else (Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike),)
             ),
-            _truncation(encoder, errors, batch),
+            truncation,
             Check(name="finite", passed=not bad, finding=f"{finite} in {model.dtype}"),
         ),
     )

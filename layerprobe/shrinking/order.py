@@ -11,6 +11,7 @@ from typing import Any, cast
 from layerprobe.context import part, report
 from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model
 from layerprobe.encoders.blocks import of_blocks
+from layerprobe.encoders.encoder import float32_attention
 from layerprobe.encoders.options import dtype_name
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
@@ -48,7 +49,10 @@ class Subsets:
         model = encoder.model
         if len(blocks) < encoder.description.n_blocks:
             probe = collate(tokens, range(min(2, len(tokens.lengths))), encoder.device)
-            model = of_blocks(model, blocks, probe, name=encoder.description.name)
+            with float32_attention(encoder.model) as attention:
+                model = of_blocks(model, blocks, probe, name=encoder.description.name)
+            if model.config._attn_implementation != attention:
+                model.set_attn_implementation(attention)
 
         def one(batch: Batch) -> Vectors:
             with encoder.precision():
