@@ -159,7 +159,8 @@ def compare_all(
     Raises:
         MisalignedSamplesError: If the texts are not the same.
         DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
-        DataError: If there is no reference, no document for a text, or the alignment does not fit.
+        DataError: If there is no reference, no document for a text, or the alignment does not fit: previous-layer
+            takes two layers that differ between texts.
     """
     measure, level = measure or CKA(), current().level if intervals else None
     if not references:
@@ -167,6 +168,10 @@ def compare_all(
     if len(model.texts) < MIN_SAMPLES:
         raise DegenerateLayerError(
             f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.texts)}"
+        )
+    if alignment == "previous-layer" and model.n_layers - model.first_layer < 2:
+        raise DataError(
+            f"{model.model.name}: expected two layers that differ between texts to compare with each other, got one"
         )
     if permutations:
         check_permutations(permutations, measure, level=current().level, documents=documents is not None)

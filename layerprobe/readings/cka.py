@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from layerprobe.errors import DataError
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.values import SimilarityCurve
@@ -35,8 +34,6 @@ def _with_layer_before(source: Source) -> LayerCurve:
     )
     curve = layer_curve(comparison.curve)
     errors, first = curve.standard_errors, 1 + embedded.first_layer
-    if first == len(curve.values):
-        raise DataError("expected two layers that are not the same for all texts, got one")
     return LayerCurve(
         values=_from(first, curve.values),
         standard_errors=None if errors is None else _from(first, errors),

@@ -26,7 +26,7 @@ from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.study.predict import predict, predict_drop
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.loading import load_task
-from tests.models import given
+from tests.models import given, save_tiny
 
 from .conftest import Layerprobe
 
@@ -164,6 +164,15 @@ def test_compare_leaves_cells_blank(
     figure = printed.plot()
     (line,) = [trace for trace in figure.data if trace.mode == "lines+markers"]
     assert line.y[0] is None or np.isnan(line.y[0])
+
+
+def test_a_layer_alone_is_compared_with_nothing(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:
+    model, page = save_tiny("bert", tmp_path / "one", num_hidden_layers=1), tmp_path / "page.html"
+    for command in (("compare", model, "--report", page), ("predict", model), ("readings", model)):
+        done = layerprobe(*command, "-t", pairs_file, *CLS)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.endswith("expected two layers that differ between texts to compare with each other, got one\n")
+    assert layerprobe("compare", model, "-t", pairs_file).code == 0
 
 
 def test_scores_and_metrics_leave_cells_blank(
