@@ -304,7 +304,7 @@ def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> 
 @contextlib.contextmanager
 def _left_as_it_was(model: Any) -> Iterator[int | None]:
     """Put modes of modules and random numbers back at the end; give the model's own `truncate_dim`, None meanwhile."""
-    known = is_loaded(model) and not isinstance(model, tuple)
+    known = is_loaded(model) and not isinstance(model, tuple) and hasattr(model, "truncate_dim")
     if not known:
         raise ModelError(
             "expected a SentenceTransformer whose first module holds a model of transformers, with adapters as "

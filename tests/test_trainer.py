@@ -29,7 +29,7 @@ from layerprobe.tasks.values import Examples, Task
 from layerprobe.trainer import LayerEvaluator, truncate
 from tests.export.judges import sentence_transformer
 from tests.export.test_sentence_transformers import SENTENCES, built, dense, mean, modules
-from tests.models import N_BLOCKS, TEXTS, tiny_tokenizer
+from tests.models import N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
 from tests.toy_task import LETTERS, TOY_KINDS, toy_pairs, toy_task_of
 
 BY_TOKENS = ("entities", "tags")
@@ -600,12 +600,14 @@ def test_layer_0_of_a_model_that_does_not_run_without_a_block(task: Task, tmp_pa
     assert LayerEvaluator(task)(model)["layer_0_spearman_cosine"] > 0
 
 
-def test_models_that_are_none(task: Task) -> None:
-    from sentence_transformers import SentenceTransformer
+def test_models_that_are_none(task: Task, tmp_path: Path) -> None:
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
     static = modules()["StaticEmbedding"](tiny_tokenizer().backend_tokenizer, embedding_dim=4)
     words = "expected a SentenceTransformer whose first module holds a model of transformers"
-    for model in (SentenceTransformer(modules=[static], device="cpu"), torch.nn.Linear(2, 2), 3, "all-MiniLM-L6-v2"):
+    cross = CrossEncoder(str(save_tiny("bert", tmp_path)), num_labels=1, device="cpu")
+    others = (torch.nn.Linear(2, 2), 3, "all-MiniLM-L6-v2")
+    for model in (SentenceTransformer(modules=[static], device="cpu"), cross, *others):
         for call in (LayerEvaluator(task), lambda model: truncate(model, 1)):
             with pytest.raises(ModelError, match=f"{words}.* got a {type(model).__name__}"):
                 call(model)
