@@ -97,13 +97,15 @@ class Embeddings:
         """Return one layer as `layer` does, or the first one after it that is not left out."""
         return self.stored.layer(max(layer, self.first_layer))
 
-    def rows(self, texts: Sequence[str]) -> NDArray[np.int64]:
+    def rows(self, texts: Iterable[str]) -> NDArray[np.int64]:
         """Return the row of every text.
 
         Raises:
+            DataError: If it is a single text.
             MisalignedSamplesError: If a text was not embedded.
         """
-        return self._rows(texts)
+        listed = texts_in(texts)
+        return self._rows(listed if isinstance(listed, Sequence) else tuple(listed))
 
 
 class _RowOf:

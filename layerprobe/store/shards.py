@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from layerprobe.checks import one_layer
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.files.atomic import TEMPORARY, make_directory, store_errors, write_whole
 from layerprobe.store.manifest import (
@@ -79,6 +80,7 @@ class StoredEmbeddings:
         return StoredLayer(self._parts(layer))
 
     def _parts(self, layer: int) -> list[_Part]:
+        layer = one_layer(layer)
         if not 0 <= layer < self.n_layers:
             raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
         check_files(self.directory, self.manifest)

@@ -101,6 +101,9 @@ RIGHT: dict[str, Call] = {
     "extract(Model(pooling), texts)": lambda x: lp.extract(
         lp.Model(x.r, pooling="cls", cache_dir=x.m.cache_dir), TEXTS
     ),
+    "embeddings.rows(generator)": lambda x: x.embeddings.rows(text for text in TEXTS[2:4]),
+    "embeddings.rows(series)": lambda x: x.embeddings.rows(x.pairs["first"].iloc[2:4]),
+    "embeddings.layer(NumPy's number)": lambda x: x.embeddings.layer(np.int64(2)),
     "score(model, task)": lambda x: lp.score(x.m, x.task).to_pandas(),
     "score(model, task, split)": lambda x: lp.score(x.m, x.task, split="validation").summary,
     "score(model, tasks)": lambda x: lp.score(x.m, [x.task, x.other]).summary,
@@ -181,6 +184,9 @@ WRONG: dict[str, tuple[Call, str]] = {
     "extract(model, frame)": (lambda x: lp.extract(x.m, x.pairs), "columns first, second, score"),
     "predict(model, frame)": (lambda x: lp.predict(x.m, x.pairs), "columns first, second, score"),
     "extract(model, one text)": (lambda x: lp.extract(x.m, "a b"), "list of texts, got the single text"),
+    "embeddings.rows(one text)": (lambda x: x.embeddings.rows("a b c"), "list of texts, got the single text 'a b c'"),
+    "embeddings.rows(another text)": (lambda x: x.embeddings.rows(x.pairs["first"].iloc[2:4] + "x"), "'g h ix' is not"),
+    "embeddings.layer(2.0)": (lambda x: x.embeddings.layer(2.0), "expected layers as whole numbers"),
     "extract(frame, model)": (lambda x: lp.extract(x.pairs, x.m), "expected"),
     "extract(no such model)": (lambda x: lp.extract("./no-such-model", TEXTS), "no-such-model"),
     "extract(number)": (lambda x: lp.extract(5, TEXTS), "the name of a model"),
