@@ -258,7 +258,8 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         return resolve_checkpoint(Model.of(model.spec, model.options), items=items)
     if is_loaded(given := model.name):
         said = None if isinstance(given, tuple) else loaded_recipe(given)
-        return replace(_loaded_checkpoint(*parts_of(given), said=said), options=model.options)
+        checkpoint = _loaded_checkpoint(*parts_of(given), said=said)
+        return replace(checkpoint, options=model.options, display_name=model.display_name)
     if not isinstance(given, str):
         raise ModelError(
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer, got a "

@@ -42,10 +42,13 @@ class ModelSpec:
             raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
         if self.revision is not None and "@" in self.name:
             raise ModelError(f"expected one revision, got {self.revision} for {self.name}")
-        if self.display_name is not None and not self.display_name.strip():
-            raise ModelError(f"expected what to call {self.name}, got {self.display_name!r}")
+        self._check_display_name(self.name)
         if self.random_init is not None and not 0 <= self.random_init < 2**63:
             raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
+
+    def _check_display_name(self, name: str) -> None:
+        if self.display_name is not None and not self.display_name.strip():
+            raise ModelError(f"expected what to call {name}, got {self.display_name!r}")
 
     @property
     def full_name(self) -> str:
@@ -157,14 +160,13 @@ class Model(Options, ModelSpec):
     def __post_init__(self) -> None:
         if isinstance(self.name, str | os.PathLike):
             ModelSpec.__post_init__(self)
-        elif taken := [
-            name for name in ("revision", "random_init", "display_name", "end_token") if getattr(self, name) is not None
-        ]:
-            raise ModelError(
-                f"expected no {taken[0]} for a model that is given loaded, got {getattr(self, taken[0])!r}"
-            )
+        else:
+            self._check_display_name("a model that is given loaded")
+            for name in ("revision", "random_init", "end_token"):
+                if (given := getattr(self, name)) is not None:
+                    raise ModelError(f"expected no {name} for a model that is given loaded, got {given!r}")
         if self.blocks is not None:
-            given: Any = self.blocks
+            given = self.blocks
             object.__setattr__(self, "blocks", tuple(given.tolist() if hasattr(given, "tolist") else given))
         Options.__post_init__(self)
 

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
 
 import layerprobe as lp
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Model
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError, LayerProbeError, ModelError
 from layerprobe.kinds.retrieval.untrained import retrieve
 from layerprobe.metrics.crossed import crossed
 from layerprobe.profiling.run import milliseconds
@@ -101,6 +104,22 @@ def test_other_settings_of_one_model_are_compared_under_other_names(models: list
         score_models([bert, cls], toy_task_of("sts"))
     named = score_models([bert, dataclasses.replace(cls, display_name="by [CLS]")], toy_task_of("sts"))
     assert named.labels[1] == "by [CLS]"
+
+
+def test_a_model_is_compared_with_what_became_of_it(models: list[Model]) -> None:
+    before, after = (AutoModel.from_pretrained(models[0].name) for _ in range(2))
+    tokenizer = AutoTokenizer.from_pretrained(models[0].name)
+    with torch.no_grad():
+        after.encoder.layer[1].output.dense.weight.mul_(1.5)
+    given = [dataclasses.replace(models[0], name=(each, tokenizer)) for each in (before, after)]
+    with pytest.raises(DataError, match="give a display_name"):
+        score_models(given, toy_task_of("sts"))
+    tuned = dataclasses.replace(given[1], display_name="tuned")
+    scores = score_models([given[0], tuned], toy_task_of("sts"))
+    assert scores.labels[1] == "tuned"
+    assert resolve_checkpoint(tuned).identity == resolve_checkpoint(given[1]).identity
+    with pytest.raises(ModelError, match="expected what to call a model that is given loaded, got ' '"):
+        dataclasses.replace(tuned, display_name=" ")
 
 
 def test_a_model_given_by_name_is_run_like_the_first(models: list[Model]) -> None:
