@@ -124,8 +124,12 @@ class FoundModels(Shown):
         labels, level = self.labels, self.settings.level
         by_model = [[layer for model, layer in self.candidates if model == i] for i in range(len(labels))]
         may_be = [f"{labels[i]} at {_any_of(layers)}" for i, layers in enumerate(by_model) if layers]
-        bare = sum(not self.findings[i].answer.layers[layer].runs for i, layer in self.candidates)
-        unseen = f" ({bare} of these {len(self.candidates)} not run, but inferred from the others)" if bare else ""
+        known = [self.findings[i].answer.layers[layer] for i, layer in self.candidates]
+        bare = sum(not each.runs and not each.failed for each in known)
+        failed = sum(not each.runs and each.failed > 0 for each in known)
+        ways = ((bare, "not run"), (failed, "with failed runs only"))
+        unseen = " and ".join(f"{n} of these {len(known)} {how}" for n, how in ways if n)
+        unseen = unseen and f" ({unseen}, but inferred from the others)"
         chances = [f"{percents(sum(own))} {label}" for label, own in zip(labels, self.chances, strict=True)]
         near, smallest = points(self.settings.tolerance), self.smallest_sufficient
         enough = f"No layer is {level:.0%} sure to be within {near} of the best."
@@ -135,7 +139,7 @@ class FoundModels(Shown):
                 f"The smallest that is within {near} of the best, {level:.0%} sure: {self.name(smallest)} ({size})."
             )
         return (
-            f"{level:.0%} sure that the best is {', or '.join(may_be)}{unseen}. "
+            f"{level} sure that the best is {', or '.join(may_be)}{unseen}. "
             f"The chance that a model has the best layer: {listed(chances)}. {enough}"
         )
 

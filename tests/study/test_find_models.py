@@ -96,6 +96,24 @@ def test_it_says_which_layer_of_which_model(result: FoundModels, two: list[Path]
     assert result.front()[-1].score == pytest.approx(max(means))
 
 
+def test_layers_whose_runs_failed_are_not_said_not_to_have_been_run(result: FoundModels) -> None:
+    finding = result.findings[0]
+    layers = [dataclasses.replace(each, runs=1) for each in finding.answer.layers]
+    layers[1:4] = [dataclasses.replace(each, runs=0, failed=n) for each, n in zip(layers[1:4], (0, 1, 2), strict=True)]
+    answer = dataclasses.replace(finding.answer, layers=tuple(layers), spoilt=0)
+
+    def said(*candidates: int) -> str:
+        found = dataclasses.replace(finding, answer=answer), *result.findings[1:]
+        places = tuple((0, layer) for layer in candidates)
+        return dataclasses.replace(result, best_model=0, findings=found, candidates=places).certainty
+
+    assert " (1 of these 2 not run, but inferred from the others). " in said(1, 4)
+    assert " (2 of these 3 with failed runs only, but inferred from the others). " in said(2, 3, 4)
+    both = " (1 of these 4 not run and 2 of these 4 with failed runs only, but inferred from the others). "
+    assert both in said(1, 2, 3, 4)
+    assert "inferred" not in said(4, 5)
+
+
 def test_the_table_has_a_row_a_model_and_layer(result: FoundModels) -> None:
     rows = result.table.records()
     assert [(row["model"], row["layer"]) for row in rows] == [
