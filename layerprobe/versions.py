@@ -32,7 +32,7 @@ STS_PROBE_VERSION = 1
 """Of ridge regression on frozen pairs."""
 WORD_PROBE_VERSION = 1
 """Of logistic regression on frozen token states."""
-ANSWER_PROBE_VERSION = 2
+ANSWER_PROBE_VERSION = 3
 """Of linear probes of where answers begin and end."""
 FINETUNING_VERSION = 3
 """Of the loop that fine-tunes truncated models."""

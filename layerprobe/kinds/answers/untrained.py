@@ -30,6 +30,7 @@ from layerprobe.kinds.answers.items import Questions
 from layerprobe.kinds.answers.metrics import ALWAYS, answer_threshold
 from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed
 from layerprobe.metrics.names import Split
+from layerprobe.modes import without_autocast
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import kept_scores, layer_scores
@@ -104,7 +105,8 @@ def _read(encoder: Encoder, windows: Windows, options: Options, use: Use, passed
         own = batch["attention_mask"].bool()
         with encoder.precision():
             for layer, states in enumerate(encoder.layer_states(batch)):
-                use(rows, layer, states[own].float())
+                with without_autocast():
+                    use(rows, layer, states[own].float())
         passed(len(rows))
 
 

@@ -103,6 +103,12 @@ def test_each_precision_has_a_result_of_its_own(
     assert len([path for path in Store(tmp_path).root.rglob("*.json") if path.parent.name == "answer-probes"]) == 2
 
 
+def test_a_model_in_16_bits_is_fitted_in_more(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:  # noqa: F811
+    options = Options(device="cpu", cache_dir=tmp_path, dtype="bfloat16")
+    scores, _ = score_split(given(str(checkpoint("bert")), options), toy_question_task(n=120))
+    assert scores.scores[0] == pytest.approx(100)
+
+
 def test_a_split_without_answers_and_embeddings_alone(checkpoint: Callable[[str], Path], tmp_path: Path) -> None:  # noqa: F811
     task, options = toy_question_task(impossible=1.0), Options(device="cpu", cache_dir=tmp_path)
     with pytest.raises(DataError, match="expected an answer in a window of the train split to fit a probe on"):
