@@ -82,7 +82,10 @@ def plan_search(
 
     def block_steps(n_blocks: int) -> float:
         # the layer to keep and the last one, if none of their runs is there
-        return settings.block_steps(n_blocks) + against_last * 2 * (n_blocks + 1) + further
+        most = settings.block_steps(n_blocks) + against_last * 2 * (n_blocks + 1)
+        # no run is made twice, and the sweep has all but scans and seeds of that comparison beyond its own
+        others = (seeds * scan + 2 * max(against_last - seeds, 0)) * (n_blocks + 1)
+        return min(most, settings.full_sweep(n_blocks) + others) + further
 
     fold = search_folds(task, seeds, cross_validation)[0]
     return plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,12 +54,25 @@ def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encode
 
 def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_path: Path) -> None:
     options = Options(cache_dir=tmp_path)
-    found = plan_search(given(str(folder), options), toy_task(), budget=0.5, seeds=4, against_last=3, further=7)
+    found = plan_search(given(str(folder), options), toy_task(), budget=0.25, seeds=4, against_last=3, further=7)
     # 3 blocks: layers cost 1 + 2 + 3 + 4, with 4 seeds; the last one and the one to keep with 3
-    assert (found.full_sweep, found.block_steps) == (40, 0.5 * 40 + 3 * 2 * 4 + 7)
+    assert (found.full_sweep, found.block_steps) == (40, 0.25 * 40 + 3 * 2 * 4 + 7)
     # three quarters of 64 training and 32 validation examples
     assert found.n_examples == (72, 24, 32)
     assert not list(tmp_path.rglob("layer-*"))
+
+
+def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_path: Path) -> None:
+    model = given(str(folder), Options(cache_dir=tmp_path))
+
+    def planned(**settings: Any) -> float:
+        return plan_search(model, toy_task(), budget=1.0, seeds=2, **settings).block_steps
+
+    # 3 blocks with 2 seeds: 2 * (1 + 2 + 3 + 4)
+    assert planned(against_last=2) == 20
+    assert planned(against_last=2, further=7) == 20 + 7
+    assert planned(against_last=3) == 20 + 2 * 4, "the third seed of both layers is beyond the sweep"
+    assert planned(against_last=2, scan=True) == 20 + 2 * 4, "two scans, too"
 
 
 def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path) -> None:
