@@ -35,6 +35,8 @@ LEAST_GAIN = 0.02
 """Points of the metric x 100 that further seeds, without end, must promise together."""
 GIVEN_UP = 3
 """Runs without any score after which one of several models is left out."""
+ROUNDING = 1e-9
+"""Block-steps that are added to the budget: a run may cost all that is left, which rounding makes a little less."""
 LOOKING = 0.0
 """Chance that InfoNCE says nothing, where the next run is chosen: readings choose where to look, runs what is said."""
 
@@ -69,7 +71,7 @@ def next_run(
     """
     settings, models = settings or SearchSettings(), _by_number(evidence)
     left = sum(each.block_cost * (settings.block_steps(each.n_blocks) - each.spent) for each in models.values())
-    left -= sum(_cost(run, models) for run in pending)
+    left += ROUNDING - sum(_cost(run, models) for run in pending)
     beginnings = [_opening(each, settings, pending) for each in models.values() if not _is_given_up(each, models)]
     runs = [begun.run for begun in beginnings if begun is not None and begun.run is not None]
     if not runs:

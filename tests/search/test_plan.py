@@ -274,6 +274,16 @@ def test_a_decision_depends_on_the_evidence_alone() -> None:
         assert next_run(made.evidence(prefix), settings) == decision
 
 
+@pytest.mark.parametrize("block_cost", [1.0, 0.3, 1 / 3])
+def test_a_run_may_cost_all_that_is_left(block_cost: float) -> None:
+    """0.014 * 1500 is 20.999999999999996, and the first run costs 21."""
+    evidence = Evidence(n_blocks=23, start=20, block_cost=block_cost)
+    assert next_run(evidence, SearchSettings(budget=0.014)).run == PlannedRun(layer=20, seed=0, scan=False, cost=21)
+    whole = SearchSettings(budget=0.018)  # 27
+    left = replace(evidence, start=5, scores=runs_of((20, None)))
+    assert next_run(left, whole).run == PlannedRun(layer=5, seed=0, scan=False, cost=6)
+
+
 def test_a_search_of_many_blocks_ends() -> None:
     evidence, decisions = search(world(np.random.default_rng(6), 48), SearchSettings(budget=0.05))
     assert decisions[-1].stop is not None
@@ -281,7 +291,7 @@ def test_a_search_of_many_blocks_ends() -> None:
 
 
 def test_a_list_of_seeds_is_refused_in_one_line() -> None:
-    with pytest.raises(DataError, match=r"expected a number of seeds such as 5, got \(0, 1\)"):
+    with pytest.raises(DataError, match=r"expected seeds as a whole number such as 5, got \(0, 1\)"):
         SearchSettings(seeds=(0, 1))  # type: ignore[arg-type]
 
 
