@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import types
 import typing
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Real
@@ -55,6 +56,40 @@ def check_fields(value: Any, expected: Mapping[str, object]) -> None:
             if getattr(value, each.name) != each.default
         ]
         raise DataError(f"expected {' and '.join(wrong)}, got {type(value).__name__}({', '.join(given)})")
+
+
+_MADE: dict[Any, tuple[Any, str]] = {
+    int: (index, "a whole number"),
+    float: (float, "a number"),
+    str: (str.__str__, "a text"),  # which takes no other
+}
+
+
+def as_declared(value: Any) -> None:
+    """Make the fields of a frozen dataclass that are an `int`, `float` or `str`, or one of these or None, just that.
+
+    NumPy's numbers become Python's. The class calls it before it looks at them.
+
+    Raises:
+        DataError: Naming the first field that is something else.
+
+    Examples:
+        >>> from layerprobe.finetuning.values import Protocol
+        >>> Protocol(epochs="3")
+        Traceback (most recent call last):
+        layerprobe.errors.DataError: expected epochs as a whole number such as 10, got '3'
+    """
+    for each in dataclasses.fields(value):
+        kinds = typing.get_args(each.type) if isinstance(each.type, types.UnionType) else (each.type,)
+        kind, given = next((kind for kind in kinds if kind in _MADE), None), getattr(value, each.name)
+        if kind is None or (given is None and types.NoneType in kinds):
+            continue
+        make, what = _MADE[kind]
+        try:
+            object.__setattr__(value, each.name, make(given))
+        except (TypeError, ValueError):
+            such = f" such as {each.default!r}" if isinstance(each.default, kind) and each.default else ""
+            raise DataError(f"expected {each.name} as {what}{such}, got {given!r}") from None
 
 
 def check_level(level: float) -> None:

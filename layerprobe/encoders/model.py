@@ -2,9 +2,11 @@
 
 import os
 from dataclasses import dataclass, field, fields
+from operator import index
 from pathlib import Path
 from typing import Any, get_args
 
+from layerprobe.checks import as_declared
 from layerprobe.encoders.backends.backend import TORCH, check_backend
 from layerprobe.encoders.values import Pooling, check_attn
 from layerprobe.errors import DataError, ModelError
@@ -38,6 +40,7 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", os.fspath(self.name))
+        _as_declared(self)
         if not self.name:
             raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
         if self.revision is not None and "@" in self.name:
@@ -75,6 +78,14 @@ def labelled(name: str, random_init: int | None, blocks: tuple[int, ...] | None)
     return f"{name} ({'; '.join(said)})" if said else name
 
 
+def _as_declared(value: Any) -> None:
+    """Make fields what they say; a device and a dtype of torch go by their names."""
+    for name in ("device", "dtype"):
+        if type(given := getattr(value, name, None)).__module__ == "torch":
+            object.__setattr__(value, name, str(given).removeprefix("torch."))
+    as_declared(value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """How models are loaded and texts are embedded."""
@@ -93,7 +104,7 @@ class Options:
     norm: str = "final"
     """final or raw: whether pre-norm models get their final norm at every layer."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps."""
+    """auto, cpu, cuda, cuda:1 or mps, or a device of torch."""
     attn: str = "auto"
     """auto, or an attention implementation of transformers."""
     backend: str = TORCH
@@ -112,6 +123,7 @@ class Options:
     """float32, or float16: in which embeddings are kept, at half the size and with 11 bits of a number."""
 
     def __post_init__(self) -> None:
+        _as_declared(self)
         if self.pooling is not None and self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         check_backend(self.backend)
@@ -166,8 +178,10 @@ class Model(Options, ModelSpec):
                 if (given := getattr(self, name)) is not None:
                     raise ModelError(f"expected no {name} for a model that is given loaded, got {given!r}")
         if self.blocks is not None:
-            given = self.blocks
-            object.__setattr__(self, "blocks", tuple(given.tolist() if hasattr(given, "tolist") else given))
+            try:
+                object.__setattr__(self, "blocks", tuple(map(index, self.blocks)))
+            except TypeError:
+                raise ModelError(f"expected blocks as whole numbers such as [1, 2, 6], got {self.blocks!r}") from None
         Options.__post_init__(self)
 
     @classmethod

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from transformers import AutoModel, AutoTokenizer
 
 import layerprobe as lp
@@ -97,6 +98,8 @@ RIGHT: dict[str, Call] = {
     "extract(model, task)": lambda x: lp.extract(x.m, x.task),
     "extract(model, one column)": lambda x: lp.extract(x.m, x.pairs[["first"]]),
     "extract(model, series)": lambda x: lp.extract(x.m, x.pairs["first"]),
+    "extract(device of torch)": lambda x: lp.extract(dataclasses.replace(x.m, device=torch.device("cpu")), TEXTS),
+    "extract(dtype of torch)": lambda x: lp.extract(dataclasses.replace(x.m, dtype=torch.float32), TEXTS),
     "extract(loaded, texts)": lambda x: lp.extract(lp.Model(x.loaded, cache_dir=x.m.cache_dir), TEXTS),
     "extract(Model(pooling), texts)": lambda x: lp.extract(
         lp.Model(x.r, pooling="cls", cache_dir=x.m.cache_dir), TEXTS
@@ -230,6 +233,18 @@ WRONG: dict[str, tuple[Call, str]] = {
     "write_report(text)": (lambda x: lp.write_report("study", x.out), "expected a result"),
     "write_report(embeddings)": (lambda x: lp.write_report(x.embeddings, x.out), "expected a result"),
     "Model(pooling)": (lambda x: lp.Model(x.r, pooling="average"), "expected pooling by one of"),
+    "Model(device=0)": (lambda x: lp.Model(x.r, device=0), "expected device as a text such as 'auto', got 0"),
+    "Model(device=None)": (lambda x: lp.Model(x.r, device=None), "expected device as a text such as 'auto', got None"),
+    "Model(max_length)": (
+        lambda x: lp.Model(x.r, max_length="128"),
+        "expected max_length as a whole number, got '128'",
+    ),
+    "Model(max_length=32.0)": (lambda x: lp.Model(x.r, max_length=32.0), "max_length as a whole number, got 32.0"),
+    "Model(random_init)": (lambda x: lp.Model(x.r, random_init="3"), "expected random_init as a whole number, got '3'"),
+    "Model(backend)": (lambda x: lp.Model(x.r, backend=None), "expected backend as a text such as 'torch', got None"),
+    "Model(prompt)": (lambda x: lp.Model(x.r, prompt=3), "expected prompt as a text, got 3"),
+    "Model(blocks=3)": (lambda x: lp.Model(x.r, blocks=3), r"expected blocks as whole numbers such as .*, got 3"),
+    "Model(blocks as a text)": (lambda x: lp.Model(x.r, blocks="1,2"), r"expected blocks as whole numbers .* '1,2'"),
     "Model(empty)": (lambda x: lp.Model(""), "expected the name of a model"),
     "settings(level=95)": (lambda x: lp.settings(level=95).__enter__(), "between 0 and 1"),
     "load_task(nothing)": (lambda x: lp.load_task("no-such-file.csv"), "no-such-file"),
