@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from layerprobe.checks import as_declared
 from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
@@ -59,9 +60,7 @@ class Protocol:
     """Times an epoch that the validation split is scored: the best of them is kept, and a run goes on from the last."""
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
-            # 0 and 0.0 are one protocol, and must be one text in the names of folders
-            object.__setattr__(self, name, float(getattr(self, name)))
+        as_declared(self)  # 0 and 0.0 are one protocol, and must be one text in the names of folders
         own = {
             "at least one epoch": self.epochs >= 1,
             "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,

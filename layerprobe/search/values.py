@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from layerprobe.checks import LEVEL, check_level
+from layerprobe.checks import LEVEL, as_declared, check_level
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import Matrix
@@ -158,12 +158,11 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         check_level(self.level)
+        as_declared(self)
         if not 0 <= self.tolerance < math.inf:
             raise DataError(f"expected a tolerance of at least 0 points, got {self.tolerance}")
         if self.budget is not None and not 0 < self.budget <= 1:
             raise DataError(f"expected a budget above 0 and up to 1, a share of the full sweep, got {self.budget}")
-        if not isinstance(self.seeds, int):
-            raise DataError(f"expected a number of seeds such as 5, got {self.seeds!r}")
         if self.seeds < 1:
             raise DataError(f"expected at least one seed, got {self.seeds}")
 
