@@ -234,7 +234,8 @@ def _sentence(
         f"{seeds})."
     )
     if len(prediction.drop_layers) > 1:
-        sentence += f" Of the {len(prediction.drop_layers)} flagged layers, only the last was tested."
+        n_flagged = len(prediction.drop_layers)
+        sentence += f" Of the {n_flagged} flagged layers, only the last was compared with layer {earlier.layer}."
     if result.verdict == "undecided" and error is not None:
         sentence += f" {_visible(error)}"
     if saved := result.saved:

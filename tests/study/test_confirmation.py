@@ -206,7 +206,7 @@ def test_a_settled_verdict_says_what_it_saved() -> None:
     assert found.interval is not None
     assert found.sentence.endswith(
         f"95% interval {found.interval[0]:+.2f} to {found.interval[1]:+.2f} {ALONE}; adjusted to 3 looks; "
-        "3 of 5 seeds). Of the 2 flagged layers, only the last was tested. "
+        "3 of 5 seeds). Of the 2 flagged layers, only the last was compared with layer 4. "
         "That saved the other 2 seeds: 6 runs, about 6 s."
     )
     assert from_json(Confirmation, to_json(found)) == found
@@ -390,6 +390,13 @@ def test_further_layers_are_shown_and_do_not_change_the_verdict() -> None:
     assert result.effect == pytest.approx(9.75)
 
 
+def test_flagged_layers_that_have_a_score_are_not_said_to_be_untested() -> None:
+    runs = [*runs_at(4, (80.0, 81.0)), *runs_at(5, (75.0, 74.0)), *runs_at(6, (70.0, 71.5))]
+    sentence = confirmation(DROP, runs, N_BLOCKS).sentence
+    assert "Of the 2 flagged layers, only the last was compared with layer 4." in sentence
+    assert "tested" not in sentence
+
+
 def test_missing_layers_are_an_error() -> None:
     with pytest.raises(DataError, match=r"expected runs at layers 4 and 6, got layers \[4, 5\]"):
         confirmation(DROP, [*runs_at(4, (80.0,)), *runs_at(5, (70.0,))], N_BLOCKS)
@@ -409,7 +416,8 @@ def test_the_sentence_contains_the_numbers() -> None:
     assert result.sentence == (
         "Fine-tuning confirms that the last layer, 6, scores lower than layer 4: layer 4 scores 80.50 and the last "
         f"layer 70.50 (effect +10.00 Spearman x 100, 95% interval {result.interval[0]:+.2f} to "
-        f"{result.interval[1]:+.2f} {ALONE}; 3 seeds). Of the 2 flagged layers, only the last was tested."
+        f"{result.interval[1]:+.2f} {ALONE}; 3 seeds). Of the 2 flagged layers, only the last was compared with "
+        "layer 4."
     )
 
 
