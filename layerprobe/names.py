@@ -28,6 +28,16 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural(noun)}"
 
 
+def in_percent(level: float, sign: str = "%") -> str:
+    """Return a confidence level in percent with all of its digits: rounded, it may claim certainty.
+
+    Examples:
+        >>> in_percent(0.95), in_percent(0.975), in_percent(0.9999, " %")
+        ('95%', '97.5%', '99.99 %')
+    """
+    return f"{100 * level:.12g}{sign}"
+
+
 def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
     """Return the first of some names, with dots where there are more.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
-from layerprobe.names import distinct_names, plural, short_name, short_names
+from layerprobe.names import distinct_names, in_percent, plural, short_name, short_names
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Bounds, Column, Table, p_value, stacked
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
@@ -99,7 +99,7 @@ class Comparison(Shown):
     def among(self, differences: Sequence[Difference], label: Callable[[str], str] = short_name) -> Table:
         """Return the table next to those of other references: differences by layer to the first, names by `label`."""
         curve, errors, null, first = self.curve, self.curve.uncertainty, self.map.null, self.first_layer
-        pairs, level = tuple(enumerate(curve.reference_layers)), f"{100 * errors.level:g} % " if errors else ""
+        pairs, level = tuple(enumerate(curve.reference_layers)), in_percent(errors.level, " % ") if errors else ""
         columns = (
             Column("reference_layer", curve.reference_layers, title="other layer"),
             Column("value", curve.values, title="similarity", form=".4f"),

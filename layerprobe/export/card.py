@@ -13,7 +13,7 @@ from layerprobe.export.layout import Layout
 from layerprobe.export.values import Int8File
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores
-from layerprobe.names import short_name
+from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import from_layer
 from layerprobe.search.sentence import percents
 from layerprobe.study.sentence import expectation_sentence, proof_sentence
@@ -394,7 +394,7 @@ def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
     curve, finding, untrained = study.comparison.curve, study.finding, study.zero_shot
     columns: dict[str, list[str]] = {}
     if finding is not None and not finding.answer.spoilt:
-        title, level = metric_title(finding.primary), f"{finding.answer.settings.level:.0%}"
+        title, level = metric_title(finding.primary), in_percent(finding.answer.settings.level)
         known = finding.answer.layers
         first = finding.answer.first_layer
         cells = {

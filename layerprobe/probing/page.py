@@ -35,7 +35,7 @@ def probing_page(result: Probing) -> Page:
                 Card(
                     "May be the best",
                     numbers.layer_range(result.candidates),
-                    f"one statement at {numbers.percent(result.level)}",
+                    f"one statement at {numbers.confidence(result.level)}",
                 ),
                 Card("Smallest sufficient", "–" if sufficient is None else str(sufficient), within),
             )
@@ -79,7 +79,7 @@ def _curve(result: Probing) -> go.Figure:
 def _reading(result: Probing) -> str:
     folds = " and foldings" if any(each.error and each.error.seeds_error for each in result.layers) else ""
     over = f"over new {plural(result.unit)}{folds}"
-    return f"Bars are {numbers.percent(result.level)} intervals {over}, each for its layer alone."
+    return f"Bars are {numbers.confidence(result.level)} intervals {over}, each for its layer alone."
 
 
 def _said(each: ProbedLayer, primary: str) -> str:

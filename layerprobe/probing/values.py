@@ -8,7 +8,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import listed, plural, short_name
+from layerprobe.names import in_percent, listed, plural, short_name
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
@@ -212,7 +212,7 @@ class Probing(Shown):
         bounds = (
             ""
             if best.error is None
-            else f" ({self.level:.0%} {best.error.interval[0]:.1f} to {best.error.interval[1]:.1f})"
+            else f" ({in_percent(self.level)} {best.error.interval[0]:.1f} to {best.error.interval[1]:.1f})"
         )
         score = f"{title} x 100 {best.metrics[self.primary]:.1f}{bounds}"
         return f"Layer {best.layer} of {self.layers[-1].layer} scores best: {score}."
@@ -221,10 +221,10 @@ class Probing(Shown):
     def _candidates_said(self) -> str:
         others = [layer for layer in self.candidates if layer != self.best_layer]
         if not others:
-            return "" if len(self.layers) == 1 else f"It is the best layer at {self.level:.0%}."
+            return "" if len(self.layers) == 1 else f"It is the best layer at {in_percent(self.level)}."
         if len(self.candidates) == len(self.layers):
             return "No layer can be ruled out."
-        return f"At {self.level:.0%} the best layer is {listed(self.candidates, 'or')}."
+        return f"At {in_percent(self.level)} the best layer is {listed(self.candidates, 'or')}."
 
     @property
     def _sufficient_said(self) -> str:

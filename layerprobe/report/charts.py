@@ -167,7 +167,7 @@ def seeds_reading(outcomes: Iterable[LayerOutcome], level: float) -> str:
         return "Small marks are seeds; one seed gives no interval."
     over = over_all(each.error for each in shown if each.error) or "over seeds"
     return (
-        f"Small marks are seeds; bars are {numbers.percent(level)} intervals of the mean {over}; lines only join the"
+        f"Small marks are seeds; bars are {numbers.confidence(level)} intervals of the mean {over}; lines only join the"
         " layers run."
     )
 

@@ -43,7 +43,7 @@ def models_page(result: ScoresOfModels) -> Page:
         plural(result.unit),
     )
     course = "; ".join(f"{result.name(each)}: {numbers.number(each.score)}" for each in result.best_of_each)
-    level = numbers.percent(result.level)
+    level = numbers.confidence(result.level)
     tied = ", ".join(result.name(each) for each in result.tied if each != result.best_of_each[0])
     shade = f"The shade is the {level} interval of each layer by itself, over {items}."
     letters = (
@@ -78,7 +78,7 @@ def models_page(result: ScoresOfModels) -> Page:
 
 def found_models_page(found: FoundModels) -> Page:
     """Return the page of which layer of which model to keep: bands by depth, score versus size, the table, all runs."""
-    names, level = [numbers.label(name) for name in found.labels], numbers.percent(found.settings.level)
+    names, level = [numbers.label(name) for name in found.labels], numbers.confidence(found.settings.level)
     best = "; ".join(
         f"{name}: layer {each.best_layer}, {numbers.number(each.answer.layers[each.best_layer].mean)}"
         for name, each in zip(names, found.findings, strict=True)

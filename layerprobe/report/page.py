@@ -126,7 +126,7 @@ def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
     answer, model, best = finding.answer, study.comparison.model, finding.best_layer
     if answer.spoilt:
         return (Card("Expected score", "—", "not claimed: examples stand in two splits"),)
-    known, level = answer.layers[best], numbers.percent(answer.settings.level)
+    known, level = answer.layers[best], numbers.confidence(answer.settings.level)
     rivals = "" if len(answer.candidates) == 1 else f": {numbers.layer_range(answer.candidates)}"
     sure = (
         Card("Expected score", numbers.number(known.mean, 1), f"on validation; {level} {_ends(known.interval)}"),
@@ -156,7 +156,7 @@ def _ends(interval: tuple[float, float]) -> str:
 def _difference(proof: AgainstLast) -> tuple[str, str]:
     """Return the difference to the last layer and how certain it is."""
     each = proof.difference
-    bounds = f"{numbers.percent(each.level)} {numbers.interval(each.interval)}"
+    bounds = f"{numbers.confidence(each.level)} {numbers.interval(each.interval)}"
     return numbers.signed(each.value), f"{metric_title(proof.primary)}\u00a0×\u00a0100 on test; {bounds}"
 
 
@@ -182,6 +182,6 @@ def _cards(study: Study) -> tuple[Card, ...]:
 def _effect(confirmation: Confirmation) -> tuple[str, str]:
     """Return the effect and how certain it is."""
     first, second = confirmation.compared_layers
-    level = f"{numbers.percent(confirmation.level)} " if confirmation.interval else ""
+    level = f"{numbers.confidence(confirmation.level)} " if confirmation.interval else ""
     detail = f"layer {first} minus layer {second}; {level}{numbers.interval(confirmation.interval)}"
     return numbers.signed(confirmation.effect), detail

@@ -251,9 +251,8 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     named = [(f"{label}: " if several else "", each) for label, each in zip(labels, scores, strict=True)]
     lead = tuple(f"{name}{each.sentence}" for name, each in named)
     course = " ".join(f"{name}{_course(each.scores, each.first_layer)}" for name, each in named)
-    reading = (
-        f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
-    )
+    level = numbers.confidence(first.means[first.primary][0].level)
+    reading = f"The shade is the {level} interval of each layer, over queries."
     shown = stacked([each.table for each in scores], by=("model",))
     facts = {
         "Task": f"{first.task} (sha256 {first.task_digest})",
@@ -321,7 +320,7 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
     """Return the page of numbers by layer of one model, by name."""
     name, shown = short_name(model) if model else "Numbers by layer", curves_table(curves)
     known = {reading: READINGS[reading] for reading in curves if reading in READINGS}
-    levels = {numbers.percent(each.uncertainty.level) for each in curves.values() if each.uncertainty is not None}
+    levels = {numbers.confidence(each.uncertainty.level) for each in curves.values() if each.uncertainty is not None}
     note = f"Where a line is shaded, the shade is the {listed(sorted(levels), 'and')} interval." if levels else ""
     return Page(
         title=f"{name}: numbers by layer",

@@ -11,6 +11,7 @@ from layerprobe.prediction.values import DropPrediction, DropProbability, Eviden
 from layerprobe.report.charts import mean_and_std
 from layerprobe.results.numbers import (
     capitalised,
+    confidence,
     counted_layers,
     interval,
     label,
@@ -170,7 +171,7 @@ def search_finding(finding: Finding) -> str:
     answer = finding.answer
     if answer.spoilt:
         return spoilt_sentence(answer.spoilt)
-    best, level = answer.layers[answer.best_layer], percent(answer.settings.level)
+    best, level = answer.layers[answer.best_layer], confidence(answer.settings.level)
     best_is = "it" if len(answer.candidates) == 1 else either(answer.candidates)
     scan = {known.layer: score for known in answer.layers if (score := finding.scanned(known.layer)) is not None}
     highest = max(scan, key=scan.__getitem__, default=None)
@@ -184,10 +185,10 @@ def search_reading(finding: Finding) -> str:
     """Return how to read the figure of a search, and which errors its intervals are over."""
     n_validation, _ = finding.n_items
     folds = f", each seed on its own part ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
-    answer = finding.answer
+    answer, level = finding.answer, confidence(finding.answer.settings.level)
     line = "The line is the expected score of the model that is truncated at each layer and fine-tuned"
     if not answer.spoilt:
-        line += f", its shade the {percent(answer.settings.level)} interval for other validation data and other seeds"
+        line += f", its shade the {level} interval for other validation data and other seeds"
     said = [
         f"{line}.",
         f"Dots are runs, one per seed, on {n_validation:,} validation examples{folds}; hover to see test scores.",

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from layerprobe.names import in_percent
 from layerprobe.results import table
 
 LABEL_LENGTH = 30
@@ -51,6 +52,11 @@ def significant(value: float | None, digits: int = 3) -> str:
 def percent(share: float) -> str:
     """Return a share of 0 .. 1 in percent, with a space that does not break."""
     return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
+
+
+def confidence(level: float) -> str:
+    """Return a confidence level in percent, with a space that does not break."""
+    return in_percent(level, "\u00a0%")
 
 
 def redrawn_share(share: float) -> str:

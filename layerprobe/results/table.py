@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.names import in_percent
 from layerprobe.results.imports import imported
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ def chance(share: float) -> str:
 
 def interval_title(level: float) -> str:
     """Return the title of a column of intervals."""
-    return f"{100 * level:g} % interval"
+    return f"{in_percent(level, ' %')} interval"
 
 
 def p_value(probability: float) -> str:

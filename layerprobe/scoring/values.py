@@ -13,7 +13,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
 from layerprobe.metrics.seeds import best_of, mean_interval, pareto_front
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import counted, distinct_names, short_name
+from layerprobe.names import counted, distinct_names, in_percent, short_name
 from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, millions
@@ -187,7 +187,7 @@ class LayerMeans(Shown):
         spread, verdict = "no interval", "whether that is a gain is not known"
         if best.gain is not None:
             low, high = best.gain.interval
-            spread = f"{best.gain.level:.0%} interval {low:+.2f} to {high:+.2f} over new {best.gain.unit}s"
+            spread = f"{in_percent(best.gain.level)} interval {low:+.2f} to {high:+.2f} over new {best.gain.unit}s"
             verdict = "a gain" if low > 0 else "a loss" if high < 0 else "no significant gain"
         return (
             f"The mean of {best.name} scores {best.test:.2f} on test, "
@@ -302,7 +302,7 @@ class SummaryScores(Shown):
         gain, spread, verdict = method.gains[layer], "no interval", "whether that differs is not known"
         if gain is not None:
             low, high = gain.interval
-            spread = f"{gain.level:.0%} interval {low:+.2f} to {high:+.2f} over new documents"
+            spread = f"{in_percent(gain.level)} interval {low:+.2f} to {high:+.2f} over new documents"
             verdict = "better" if low > 0 else "worse" if high < 0 else "no significant difference"
         first = "first sentence" if self.keep == 1 else f"first {self.keep} sentences"
         return (
@@ -420,9 +420,8 @@ class AcrossTasks(Shown):
         said = f"Layer {best.layer} of {last} scores best over {counted(n, 'task')}, {best.mean:.1f} in the mean"
         if best.layer != last:
             end = self.layers[-1]
-            bounds = (
-                "" if end.interval is None else f" ({self.level:.0%} {end.interval[0]:.1f} to {end.interval[1]:.1f})"
-            )
+            level, ends = in_percent(self.level), end.interval
+            bounds = "" if ends is None else f" ({level} {ends[0]:.1f} to {ends[1]:.1f})"
             said += f"; the last layer scores {end.behind:.1f} less{bounds}"
         if n == 1:
             return f"{said}; one task says nothing about others."

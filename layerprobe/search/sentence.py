@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scipy.special import ndtri
 
-from layerprobe.names import counted, listed, plural
+from layerprobe.names import counted, in_percent, listed, plural
 from layerprobe.progress import duration
 from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 
@@ -54,15 +54,15 @@ def keep_phrase(layer: int, n_blocks: int) -> str:
 def expected_phrase(answer: SearchAnswer, *, unit: str = "") -> str:
     """Return what the layer to keep is expected to score, in a unit."""
     best = answer.layers[answer.best_layer]
-    low, high = best.interval
+    level, (low, high) = in_percent(answer.settings.level), best.interval
     if answer.spoilt:
         return f"{best.mean:.1f}{unit and f' ({unit})'}"
-    return f"{best.mean:.1f} ({unit and f'{unit}, '}{answer.settings.level:.0%} interval {low:.1f} to {high:.1f})"
+    return f"{best.mean:.1f} ({unit and f'{unit}, '}{level} interval {low:.1f} to {high:.1f})"
 
 
 def sureness_sentence(answer: SearchAnswer) -> str:
     """Return which layers may be the best, or with what chance the one to keep is."""
-    chance, level = percents(answer.chance), f"{answer.settings.level:.0%}"
+    chance, level = percents(answer.chance), in_percent(answer.settings.level)
     if len(answer.candidates) == 1:
         return f"The chance that it is the best layer is {chance}."
     if len(answer.candidates) == len(answer.layers) - answer.first_layer:
@@ -92,7 +92,7 @@ def without_runs(answer: SearchAnswer, layers: Sequence[int]) -> str:
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
     """Return the smallest layer that will do, and what it saves; nothing of layer 0, which none is below."""
-    near, level = points(answer.settings.tolerance), f"{answer.settings.level:.0%}"
+    near, level = points(answer.settings.tolerance), in_percent(answer.settings.level)
     if answer.smallest_sufficient == answer.best_layer:
         return f"No smaller layer is {level} sure to be within {near} of it." if answer.best_layer else ""
     if answer.smallest_sufficient is not None:

@@ -18,6 +18,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import in_percent
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
 from layerprobe.search.sentence import spoilt_sentence
@@ -93,7 +94,7 @@ class EqualSize(Shown):
                 Column("chosen_by", [", ".join(each.chosen_by) for each in rows], "chosen by"),
                 Column("score", [fmean(each.scores) for each in rows], f"test {metric_title(self.metric)}", ".2f"),
                 Column("difference", [each and each.value for each in errors], form=".2f"),
-                Column("interval", [e and e.interval for e in errors], f"{self.level:.0%}", ".2f", interval=True),
+                Column("interval", [e and e.interval for e in errors], in_percent(self.level), ".2f", interval=True),
             ),
             notes=("Differences are from the first blocks, over items and seeds; all intervals hold at once.",),
             marks=tuple("chosen" if each is self.keep else None for each in rows),

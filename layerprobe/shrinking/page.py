@@ -6,7 +6,7 @@ from statistics import fmean
 import plotly.graph_objects as go
 
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import short_name
+from layerprobe.names import in_percent, short_name
 from layerprobe.report.charts import bars, front_line, line
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
@@ -78,7 +78,8 @@ def equal_page(result: EqualSize) -> Page:
     figure.update_yaxes(title=f"Test {title} × 100")
     reading = (
         f"Small points are seeds. Bars are intervals of the difference from the first blocks, over items and seeds, "
-        f"which all hold at once with {result.level:.0%}; where one leaves out the dotted line, the blocks differ."
+        f"which all hold at once with {in_percent(result.level)}; where one leaves out the dotted line, the "
+        "blocks differ."
     )
     drawn = Figure("equal-size", styled(figure), f"Mean test {title} × 100: {'; '.join(means)}.", reading)
     name = f"{len(first.blocks)} blocks: the first, or others"

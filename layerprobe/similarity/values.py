@@ -310,7 +310,7 @@ class SimilarityMap(Shown):
             return None
         ends = zip(errors.lower, errors.upper, strict=True)
         halves = [[(high - low) / 2 for low, high in zip(*rows, strict=True)] for rows in ends]
-        return self._square(halves, f"Half-widths of the {100 * errors.level:g} % intervals")
+        return self._square(halves, f"Half-widths of the {interval_title(errors.level)}s")
 
     def _square(self, values: Sequence[Sequence[float]], title: str) -> Table:
         columns = zip(*from_cell(self.first_layers, values), strict=True)

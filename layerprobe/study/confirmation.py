@@ -25,7 +25,7 @@ from layerprobe.finetuning.values import (
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import plural
+from layerprobe.names import in_percent, plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
@@ -224,7 +224,8 @@ def _sentence(
     error, planned, n_seeds = result.error, result.planned_seeds, len(last.seeds)
     spread = "no interval"
     if error is not None:
-        spread = f"{result.level:.0%} interval {error.interval[0]:+.2f} to {error.interval[1]:+.2f} {error.sources}"
+        level, (low, high) = in_percent(result.level), error.interval
+        spread = f"{level} interval {low:+.2f} to {high:+.2f} {error.sources}"
         if planned is not None:
             spread += f"; adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
     seeds = _count(n_seeds, "seed") if planned is None else f"{n_seeds} of {planned} seeds"

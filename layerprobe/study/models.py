@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from layerprobe.metrics.seeds import pareto_front
-from layerprobe.names import counted, distinct_names, listed
+from layerprobe.names import counted, distinct_names, in_percent, listed
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions, stacked
@@ -121,7 +121,7 @@ class FoundModels(Shown):
         """Which layers may be the best, which model has it with what chance, and which small one will do."""
         if self.best.answer.spoilt:
             return self.best.certainty
-        labels, level = self.labels, self.settings.level
+        labels, level = self.labels, in_percent(self.settings.level)
         by_model = [[layer for model, layer in self.candidates if model == i] for i in range(len(labels))]
         may_be = [f"{labels[i]} at {_any_of(layers)}" for i, layers in enumerate(by_model) if layers]
         known = [self.findings[i].answer.layers[layer] for i, layer in self.candidates]
@@ -132,12 +132,10 @@ class FoundModels(Shown):
         unseen = unseen and f" ({unseen}, but inferred from the others)"
         chances = [f"{percents(sum(own))} {label}" for label, own in zip(labels, self.chances, strict=True)]
         near, smallest = points(self.settings.tolerance), self.smallest_sufficient
-        enough = f"No layer is {level:.0%} sure to be within {near} of the best."
+        enough = f"No layer is {level} sure to be within {near} of the best."
         if smallest is not None:
             size = millions(smallest.parameters)
-            enough = (
-                f"The smallest that is within {near} of the best, {level:.0%} sure: {self.name(smallest)} ({size})."
-            )
+            enough = f"The smallest that is within {near} of the best, {level} sure: {self.name(smallest)} ({size})."
         return (
             f"{level} sure that the best is {', or '.join(may_be)}{unseen}. "
             f"The chance that a model has the best layer: {listed(chances)}. {enough}"

@@ -1,6 +1,7 @@
 """What was found, and how that compares with what was expected, in plain words. Knows studies; computes nothing."""
 
 from layerprobe.errors import DataError
+from layerprobe.names import in_percent
 from layerprobe.prediction.sentence import layer_span
 from layerprobe.search.sentence import keep_phrase, percents, points, without_runs
 from layerprobe.study.models import FoundModels
@@ -45,7 +46,7 @@ def found_drop_sentence(finding: Finding) -> str:
     settings, layers = finding.answer.settings, finding.drop_layers
     if finding.answer.spoilt:
         return ""
-    far, sure = points(settings.tolerance), f"{settings.level:.0%} sure"
+    far, sure = points(settings.tolerance), f"{in_percent(settings.level)} sure"
     if layers:
         they_are = "it is" if len(layers) == 1 else "they are"
         said = f"{sure} that {they_are} more than {far} below the best"

@@ -11,7 +11,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import short_name
+from layerprobe.names import in_percent, short_name
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
@@ -168,7 +168,7 @@ class AgainstLast:
     def sentence(self) -> str:
         """The verdict in plain words."""
         each = self.difference
-        low, high = each.interval
+        level, (low, high) = in_percent(each.level), each.interval
         told = {
             "confirmed": "so the last layer is lower",
             "refuted": "so the last layer is higher",
@@ -176,7 +176,7 @@ class AgainstLast:
         }
         return (
             f"On the test split, layer {self.layer} differs from the last layer, {self.last}, by {each.value:+.2f} "
-            f"{metric_title(self.primary)} x 100 ({each.level:.0%} interval {low:+.2f} to {high:+.2f} {each.sources}), "
+            f"{metric_title(self.primary)} x 100 ({level} interval {low:+.2f} to {high:+.2f} {each.sources}), "
             f"{told[self.verdict]}."
         )
 
@@ -257,11 +257,11 @@ class Finding(Shown):
         each, verdict = self.against_last.difference, self.against_last.verdict
         low, high = each.interval
         if verdict == "undecided":
-            bounds = f"{each.level:.0%} interval {low:+.1f} to {high:+.1f}"
+            bounds = f"{in_percent(each.level)} interval {low:+.1f} to {high:+.1f}"
             return f"no significant difference from the full model ({each.value:+.1f} points, {bounds})"
         side = "above" if verdict == "confirmed" else "below"
         near, far = sorted((abs(low), abs(high)))
-        bounds = f"{each.level:.0%} interval {near:.1f} to {far:.1f}"
+        bounds = f"{in_percent(each.level)} interval {near:.1f} to {far:.1f}"
         return f"{abs(each.value):.1f} points {side} the full model ({bounds})"
 
     @property

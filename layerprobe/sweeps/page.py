@@ -110,4 +110,4 @@ def _finding(curve: SweepCurve, level: float) -> str:
     low, _ = best.interval
     near = [each.layer for each in curve.outcomes if each is not best and each.mean >= low]
     others = numbers.counted_layers(near) if near else "no other layer"
-    return f"{said}; {others} {'lie' if len(near) > 1 else 'lies'} within its {numbers.percent(level)} interval."
+    return f"{said}; {others} {'lie' if len(near) > 1 else 'lies'} within its {numbers.confidence(level)} interval."

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, headline, proof_sentence, summary
 from layerprobe.study.values import Finding, Study
-from tests.report.conftest import confirmed, found, study
+from tests.report.conftest import confirmed, found, rendered, study
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,24 @@ def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
     assert searched.finding
     assert headline(searched) == "Keep layer 9 of 12"
     assert summary(searched) == f"{searched.finding.promise}. {searched.finding.certainty}"
+
+
+@pytest.mark.parametrize(("level", "percent"), [(0.999, "99.9"), (0.975, "97.5"), (0.9999, "99.99")])
+def test_a_level_is_not_rounded(searched: Study, level: float, percent: str) -> None:
+    finding, proof = finding_of(searched), finding_of(searched).against_last
+    assert proof
+    settings = dataclasses.replace(finding.answer.settings, level=level)
+    finding = dataclasses.replace(
+        finding,
+        answer=dataclasses.replace(finding.answer, settings=settings),
+        against_last=dataclasses.replace(proof, difference=dataclasses.replace(proof.difference, level=level)),
+    )
+    told = proof_sentence(finding), finding.kept, finding.certainty, found_drop_sentence(finding)
+    assert [sentence for sentence in told if f"{percent}% " not in sentence] == []
+    page = rendered(dataclasses.replace(searched, finding=finding))
+    assert f"{percent}\u00a0% interval" in page
+    assert f"{percent}\u00a0% sure" in page
+    assert not re.search(r"\b(100|98)\W?% (interval|sure)", " ".join((*told, page)))
 
 
 def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.names import in_percent
 from layerprobe_cli.options import Device, Precision, Report
 from layerprobe_cli.output import Output
 
@@ -147,7 +148,7 @@ def _parts(result: Bench, *, tuned: bool, everything: bool) -> Iterator[Table | 
     if tuned:
         parameters = "The rules were tuned on the zoos that come with layerprobe."
     yield (
-        f"\nIntervals: {result.level:.0%}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
+        f"\nIntervals: {in_percent(result.level)}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
         "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
         "within half a point of it is so; seen seeds: scored on seeds that it looked at. Rows that share a letter do "

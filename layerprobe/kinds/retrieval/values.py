@@ -131,7 +131,7 @@ class RetrievalScores(Shown):
         if best == last:
             return f"The last layer, {last}, has the best {title}: {self.scores[last]:.2f}."
         each = self.differences[best]
-        interval = f"{100 * each.level:g} % interval for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
+        interval = f"{interval_title(each.level)} for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
         return (
             f"Layer {best} has the best {title}: {self.scores[best]:.2f}, the last {self.scores[last]:.2f} "
             f"(difference {each.value:+.2f}, {interval})."

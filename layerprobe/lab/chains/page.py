@@ -118,8 +118,8 @@ def _cka(result: ChainResult) -> Iterator[Figure]:
         cka_with_start(similarities, result.n_blocks),
         result.cka_sentence,
         "Shaded curves are of the whole model. Each thin line is a fine-tuned model and ends at the last layer"
-        f" kept: the point; areas and bars are {numbers.percent(result.level)} intervals over texts. Fine-tuned models"
-        f" are those of seed {result.chain.seeds[0]}.",
+        f" kept: the point; areas and bars are {numbers.confidence(result.level)} intervals over texts. Fine-tuned"
+        f" models are those of seed {result.chain.seeds[0]}.",
     )
     reference, start = similarities.reference, similarities.start_to_reference
     if reference is None or start is None:

@@ -19,9 +19,9 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import short_name
+from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import Shown, brief
-from layerprobe.results.table import Column, Table, columns_of, millions
+from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
 from layerprobe.similarity.values import Measure
 from layerprobe.tasks.values import TaskSettings
 
@@ -402,7 +402,7 @@ class ChainResult(Shown):
         intervals += "" if self.effects[0].error is None else f" {self.effects[0].error.over}"
         left = n_layers - len(shown)
         ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
-        return f"{what} adds {listed} ({unit}, {self.level:.0%} {intervals}, {seeds}){ending}."
+        return f"{what} adds {listed} ({unit}, {in_percent(self.level)} {intervals}, {seeds}){ending}."
 
     @property
     def cka_sentence(self) -> str:
@@ -437,7 +437,7 @@ class ChainResult(Shown):
             title = f"{step.task_name} {metric_title(outcomes[0].primary)}{where}"
             columns += _score_columns(f"step_{number}", title, outcomes)
         if self.effects:
-            ends = f"{100 * self.level:g} % interval"
+            ends = interval_title(self.level)
             columns += _score_columns("without", "without", self.direct)
             columns.append(effect("effect", lambda effect: effect.value, form="+.2f"))
             columns.append(effect("interval", title=ends, form="+.2f", interval=True))

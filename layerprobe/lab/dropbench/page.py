@@ -53,7 +53,7 @@ def _leads(bench: Bench) -> Iterator[str]:
 
 
 def _level(bench: Bench) -> str:
-    return numbers.percent(bench.level)
+    return numbers.confidence(bench.level)
 
 
 def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:

@@ -7,7 +7,7 @@ from typing import Literal
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import short_name
+from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions
 
@@ -139,7 +139,7 @@ class Ensemble(Shown):
         spread = "no interval"
         if self.gain is not None:
             low, high = self.gain.interval
-            spread = f"{self.gain.level:.0%} interval {low:+.2f} to {high:+.2f} {self.gain.over}"
+            spread = f"{in_percent(self.gain.level)} interval {low:+.2f} to {high:+.2f} {self.gain.over}"
         gained = self.score - self.single_score
         return (
             f"The average of {members} scores {self.score:.2f} on test, {gained:+.2f} {title} x 100 against "

@@ -13,6 +13,7 @@ from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE, EncoderSize, Pretraining, PretrainingProtocol
+from layerprobe.names import in_percent
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.tasks.values import TaskSettings
@@ -287,7 +288,7 @@ class LabResult(Shown):
                 column("value", lambda effect: fmean(effect.values), form=form),
                 column("twin", lambda effect: fmean(effect.twins), title="of the twin", form=form),
                 column("difference", lambda effect: effect.mean, form=form),
-                column("interval", title=f"{self.level:.0%} interval", form=form, interval=True),
+                column("interval", title=f"{in_percent(self.level)} interval", form=form, interval=True),
                 column("pairs", lambda effect: len(effect.values)),
             ),
             title=title,
@@ -326,7 +327,7 @@ class LabResult(Shown):
 
 def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:
     ends = effect.interval
-    how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {level:.0%} interval"
+    how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {in_percent(level)} interval"
     pairs = f"{len(effect.values)} pair{'s' if len(effect.values) > 1 else ''}"
     if effect.certain:
         said = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"

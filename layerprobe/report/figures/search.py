@@ -60,7 +60,7 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
         figure = go.Figure(scored)
     else:
         lows, highs = zip(*(each.interval for each in known), strict=True)
-        level = numbers.percent(found.settings.level)
+        level = numbers.confidence(found.settings.level)
         band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
         figure = go.Figure([band, *scored, *_rings(finding), _candidates_entry()])
         _shade_candidates(figure, found.candidates)
@@ -76,7 +76,7 @@ def _text(finding: Finding, known: LayerBelief, tested: LayerOutcome | None) -> 
     if not finding.answer.spoilt:
         near = points(settings.tolerance)
         said += [
-            f"{numbers.percent(settings.level)} interval {numbers.interval(known.interval)}",
+            f"{numbers.confidence(settings.level)} interval {numbers.interval(known.interval)}",
             f"chance to be the best: {numbers.redrawn_share(known.chance_best)}",
             f"chance to be within {near} of the best: {numbers.redrawn_share(known.chance_within)}",
         ]

@@ -150,7 +150,7 @@ def _value_texts(texts: list[str], errors: CurveUncertainty | None) -> list[str]
     """Return what is shown of each layer, with how far its value may be off."""
     if errors is None:
         return texts
-    level = numbers.percent(errors.level)
+    level = numbers.confidence(errors.level)
     intervals = zip(errors.lower, errors.upper, strict=True)
     bands = zip(errors.band_lower, errors.band_upper, strict=True)
     return [
@@ -163,7 +163,7 @@ def _value_texts(texts: list[str], errors: CurveUncertainty | None) -> list[str]
 def _bands(errors: CurveUncertainty | None, first: int) -> list[go.Scatter]:
     if errors is None:
         return []
-    level = numbers.percent(errors.level)
+    level = numbers.confidence(errors.level)
     return [
         area(ends[0], ends[1], name=f"{level} {what}", colour=colour, first=first, legendrank=rank)
         for ends, what, colour, rank in (
@@ -329,7 +329,7 @@ def _cells(shown: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
     matrices, template = [], ""
     if shown.uncertainty is not None:
         matrices += [shown.uncertainty.lower, shown.uncertainty.upper, shown.uncertainty.standard_errors]
-        level = numbers.percent(shown.uncertainty.level)
+        level = numbers.confidence(shown.uncertainty.level)
         template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
         template += "<br>standard error %{customdata[2]:.4f}"
     if shown.null is not None:

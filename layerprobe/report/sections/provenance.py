@@ -84,7 +84,7 @@ def _intervals(shown: SimilarityMap) -> str:
     if errors is None:
         return "no intervals"
     units = "" if errors.n_clusters is None else f", {errors.n_clusters} documents"
-    return f"{numbers.percent(errors.level)} intervals from the {errors.method}{units}"
+    return f"{numbers.confidence(errors.level)} intervals from the {errors.method}{units}"
 
 
 def _rule(study: Study) -> str:

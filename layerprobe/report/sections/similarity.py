@@ -73,7 +73,7 @@ def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
     """Return how to read the ground around a curve."""
     if errors is None:
         return ()
-    level = numbers.percent(errors.level)
+    level = numbers.confidence(errors.level)
     return (
         f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
         f" that holds the whole curve with {level} confidence.",
