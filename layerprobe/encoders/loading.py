@@ -262,8 +262,8 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         return replace(checkpoint, options=model.options, display_name=model.display_name)
     if not isinstance(given, str):
         raise ModelError(
-            "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer, got a "
-            f"{type(given).__name__}"
+            "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
+            f"module holds a model of transformers, got a {type(given).__name__}"
         )
     spec, name, trust_remote_code = model, model.full_name, model.trust_remote_code
     asked = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, StaticEmbedding, Transformer
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 import layerprobe as lp
@@ -16,7 +16,7 @@ from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options
 from layerprobe.errors import ModelError
 from layerprobe.study.predict import as_models
-from tests.models import given, save_tiny
+from tests.models import given, save_tiny, tiny_tokenizer
 
 TEXTS = ["a b c", "d e", "f g h a", "b", "c d e f g"]
 
@@ -62,6 +62,13 @@ def test_another_module_than_the_configuration_says_is_one_line(tmp_path: Path) 
 def test_what_a_loaded_model_cannot_be_is_one_line(option: dict[str, object]) -> None:
     with pytest.raises(ModelError, match=f"expected no {next(iter(option))} for a model that is given loaded"):
         lp.Model((None, None), **option)  # type: ignore[arg-type]
+
+
+def test_a_sentence_transformer_without_an_encoder_is_one_line() -> None:
+    static = SentenceTransformer(modules=[StaticEmbedding(tiny_tokenizer().backend_tokenizer, embedding_dim=4)])
+    words = "a SentenceTransformer whose first module holds a model of transformers, got a SentenceTransformer"
+    with pytest.raises(ModelError, match=words):
+        resolve_checkpoint(static)
 
 
 def test_what_is_kept_is_found_again_by_content(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
