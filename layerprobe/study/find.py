@@ -5,7 +5,6 @@ made, or read where they are there, and scored.
 """
 
 import contextlib
-import itertools
 import time
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import replace
@@ -279,12 +278,15 @@ class _Runs:
 def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *, against_last: int) -> None:
     """Make the runs that are decided on, and where there is room those of the last layer, to compare with."""
     one = searches[0]
-    proof = (one.job(one.n_blocks, seed) for seed in range(against_last if len(searches) == 1 else 0))
+    most = against_last if len(searches) == 1 and not spoilt_items(one.task) else 0
     while True:
         for run in schedule.begin([each.evidence for each in searches]):
             searches[run.model].ask(run)
-        for job in itertools.islice(proof, schedule.free if schedule.pending else 0):
-            runs.asked.setdefault(job, one.n_blocks + 1)
+        room = min(schedule.free, most - one.ahead) if schedule.pending else 0
+        if room > 0 and one.evidence.scored and posterior(one.evidence).best_layer != one.n_blocks:
+            for seed in range(one.ahead, one.ahead + room):
+                runs.asked.setdefault(one.job(one.n_blocks, seed), one.n_blocks + 1)
+            one.ahead += room
         ended = schedule.end()
         if ended is None:
             return
@@ -335,6 +337,8 @@ class _Search:
         unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
+        self.ahead = 0
+        """Seeds of the last layer whose runs were asked for before the search was over."""
         self.failed = ""
         """What the last of them says that is a run's."""
         self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences
@@ -413,9 +417,10 @@ class _Search:
         _check_scored([self])
         answered = searched = answer(self.evidence, settings, decision)
         proof = None
-        while against_last and not spoilt_items(self.task) and answered.best_layer != self.n_blocks:
-            best, missing = answered.best_layer, self._missing(answered.best_layer, against_last)
-            self.make(missing)
+        while against_last and not spoilt_items(self.task):
+            best = answered.best_layer
+            # what was asked for depends on scores alone, what has begun on who is faster: all that was asked for counts
+            self.make(self._missing(best, self.ahead if best == self.n_blocks else against_last))
             answered = answer(self.evidence, settings, searched.decision)
             if answered.best_layer == best:
                 proof = self._against_last(best, settings)
@@ -474,7 +479,7 @@ class _Search:
         """Return the difference over the seeds that both layers have scores of; None where there is none."""
         runs = {(made.run.layer, made.run.seed): made.run for made in self.runs if not made.scan}
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
-        if not seeds:
+        if not seeds or best == self.n_blocks:
             return None
         kept, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
         values, influences = differences(kept, last, (self._items, self._items))

@@ -24,6 +24,7 @@ from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
+from layerprobe.jobs.plan import HERE
 from layerprobe.metrics.crossed import crossed, item_covariance, least_variance
 from layerprobe.readings.read import read_curves
 from layerprobe.study import find as find_module
@@ -186,6 +187,35 @@ def test_several_at_a_time_are_the_same_search_whoever_is_faster(six: Path, tmp_
     assert finding.answer.spent - finding.proof_cost <= 0.25 * finding.answer.full_sweep
     with pytest.raises(DataError, match="how many runs are made at a time, such as 2, got 0"):
         found(six, tmp_path, jobs=0)
+
+
+@pytest.mark.parametrize(("best", "spoilt"), [(6, False), (3, True), (3, False)], ids=["rising", "spoilt", "compared"])
+def test_whatever_is_asked_for_beside_others_counts(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, best: int, spoilt: bool
+) -> None:
+    """Also runs of the last layer that turns out to be the one to keep, or where there is no comparison."""
+    alone, plans = runs.fine_tune, list[dict[runs.RunJob, float]]()
+
+    def scored(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
+        run, outputs = alone(encoder, layer, *arguments, **options)
+        scores = run.validation | {run.primary: 90.0 - 10 * abs(layer - best)}
+        return dataclasses.replace(run, validation=scores), outputs
+
+    def planned(sets: Any, jobs: Any) -> Any:
+        plans.append(jobs)
+        return runs.runs_plan(sets, jobs)
+
+    monkeypatch.setattr(runs, "fine_tune", scored)
+    monkeypatch.setattr(find_module, "runs_plan", planned)
+    monkeypatch.setattr(find_module, "workers_of", lambda *_, **__: HERE)
+    leaky = dataclasses.replace(TASK, train=TASK.train.join(TASK.test.take(range(4))), keep_overlaps=True)
+    finding = found(six, tmp_path, leaky if spoilt else TASK, budget=0.3, jobs=4, against_last=4)
+    (asked,) = plans
+    assert {(job.layer, job.seed) for job in asked} == {(run.layer, run.seed) for run in finding.fine_tuned}
+    assert finding.answer.spent == sum(asked.values())
+    assert finding.answer.spent - finding.proof_cost <= 0.3 * finding.answer.full_sweep
+    assert (finding.best_layer == 6) == (best == 6)
+    assert (finding.against_last is None) == (spoilt or best == 6)
 
 
 def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding: Finding) -> None:
