@@ -19,7 +19,7 @@ from layerprobe.report.sections.provenance import model_facts
 from layerprobe.results import numbers
 from layerprobe.results.parts import definitions, facts_table, section, table_of
 from layerprobe.results.shown import from_layer
-from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, layer_axis, styled, text
+from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, SYMBOLS, layer_axis, styled, text
 from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page, Part
 from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
@@ -289,7 +289,8 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
 def _retrieval_figure(scores: Sequence[RetrievalScores], labels: Sequence[str]) -> go.Figure:
     looks = [(MODEL, INTERVAL, "solid"), *FURTHER]
     figure = go.Figure()
-    for (colour, shade, dash), label, each in zip(looks, labels, scores, strict=False):
+    for index, (label, each) in enumerate(zip(labels, scores, strict=True)):
+        colour, shade, dash = looks[index % len(looks)]
         means, title = each.means[each.primary], metric_title(each.primary)
         bounds = [mean.lower for mean in means], [mean.upper for mean in means]
         first: dict[str, Any] = {"first": each.first_layer, "legendgroup": label, "showlegend": False}
@@ -299,7 +300,7 @@ def _retrieval_figure(scores: Sequence[RetrievalScores], labels: Sequence[str]) 
             f"<br>{numbers.interval((mean.lower, mean.upper))}"
             for layer, mean in enumerate(means)
         ]
-        marker = {"size": 8, "color": colour}
+        marker = {"size": 8, "color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)]}
         look: dict[str, Any] = {"colour": colour, "dash": dash, "marker": marker, "width": 2.5, "legendgroup": label}
         own = from_layer(each.first_layer, each.scores)
         figure.add_trace(line(own, name=label, texts=texts, showlegend=True, **look))

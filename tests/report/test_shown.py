@@ -424,3 +424,10 @@ def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> N
     assert page.lead[0].startswith("e5-small: Layer 2 has the best nDCG@10")
     assert page.lead[1].startswith("other: The last layer, 3, has the best nDCG@10")
     assert len(page.figures[0].plot.data) == 4
+
+
+def test_retrieval_of_many_models_draws_each_in_its_own_look() -> None:
+    (figure,) = make_page(*(retrieval(f"org/model-{number}") for number in range(6))).figures
+    lines = [trace for trace in figure.plot.data if trace.showlegend]
+    assert [trace.name for trace in lines] == [f"model-{number}" for number in range(6)]
+    assert len({(trace.line.color, trace.line.dash, trace.marker.symbol) for trace in lines}) == 6
