@@ -87,7 +87,8 @@ def _curve(compared: Compared, drop: DropPrediction) -> Section:
     name = f"{compared.first.map.measure.short_name} with {'the layer before' if compared.alone else references[0]}"
     reading = [ALIGNMENTS[compared.first.curve.alignment], *(diamonds(drop) if flagged else ())]
     reading += shades(compared.first.curve.uncertainty)
-    finding = f"{numbers.capitalised(highest_and_last({name: values}, first=drop.first_layer))}."
+    # alone, the first layer has none before it and is compared with itself
+    finding = f"{numbers.capitalised(highest_and_last({name: values}, first=drop.first_layer + compared.alone))}."
     heading = f"Similarity to the {'layer before' if compared.alone else 'reference'}, layer by layer"
     return section("curve", heading, Figure("curve", figure, finding, " ".join(reading)))
 

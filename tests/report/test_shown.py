@@ -419,6 +419,19 @@ def test_a_layer_that_is_left_out_is_not_drawn() -> None:
         assert 0 not in [layer for layer, value in zip(layers, trace.y, strict=True) if value is not None]
 
 
+def test_the_first_layer_of_a_model_alone_has_none_before_it() -> None:
+    predicted = prediction("plain")
+    (comparison,) = predicted.comparisons
+    curve = dataclasses.replace(
+        comparison.curve, values=(1.0, *comparison.curve.values[1:]), alignment="previous-layer"
+    )
+    alone = dataclasses.replace(predicted, comparisons=(dataclasses.replace(comparison, curve=curve),))
+    (said,) = (figure.finding for figure in make_page(alone).figures if figure.name == "curve")
+    values = curve.values
+    highest = max(range(1, len(values)), key=values.__getitem__)
+    assert said.startswith(f"CKA with the layer before is highest at layer {highest}, ")
+
+
 def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> None:
     page = make_page(retrieval(), retrieval("org/other", last=5.0))
     assert page.lead[0].startswith("e5-small: Layer 2 has the best nDCG@10")
