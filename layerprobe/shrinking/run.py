@@ -412,7 +412,7 @@ def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
             raise DataError(f"expected 1 to {n_blocks - 1} blocks of {name} to keep, got {asked}")
         case (float(least), "%"):
             fits = [k for k in range(1, n_blocks) if share[k] <= least * share[-1]]
-            reached = f"a model of one block has {share[1] / share[-1]:.0%}"
+            reached = f"a model of one block has {share[1] / share[-1]:.1%} of the parameters"
         case (float(least), "x"):
             speeds = work.speeds(range(1, n_blocks))
             fits = [k for k, speed in speeds.items() if speed >= least]
@@ -425,7 +425,8 @@ def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
         case _:
             return int(asked)
     if not fits:
-        raise DataError(f"expected a size that can be reached: {reached}, got {asked[0]:g}")
+        size = f"{100 * least:g}%" if asked[1] == "%" else f"{least:g}x"
+        raise DataError(f"expected a size that can be reached: {reached}, got {size}")
     return max(fits)
 
 
