@@ -1,15 +1,17 @@
 """An experiment of the paper -> its figures next to ours; finished runs are read, not repeated."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal
 
+from layerprobe.checks import LEVEL
 from layerprobe.comparison.compare import compare
-from layerprobe.context import part
+from layerprobe.context import current, part
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
+from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.lab.chains.run import ChainData, plan_chain, run_chain
@@ -29,7 +31,7 @@ from layerprobe.lab.reproduction.paper import (
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
 from layerprobe.prediction.rules.plateau import plateau_rule
-from layerprobe.results.table import Column, Table, columns_of
+from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
@@ -79,7 +81,7 @@ class ReproducedPair:
     curve: tuple[float, ...]
     """Debiased CKA by layer."""
     lower: tuple[float, ...]
-    """Of the 95 % interval, by layer."""
+    """Of the interval, by layer."""
     upper: tuple[float, ...]
     biased: tuple[float, ...]
     """Biased CKA by layer."""
@@ -114,6 +116,8 @@ class Reproduction:
     """How near it is to the paper."""
     notes: tuple[str, ...]
     """What was chosen or replaced here."""
+    level: float = field(default=LEVEL, metadata=RARE)
+    """Of the intervals."""
 
     @property
     def table(self) -> Table:
@@ -149,7 +153,7 @@ class Reproduction:
             column("paper", form=".2f"),
             ours("ours", lambda ours: ours.mean, form=".2f"),
             ours("std", form=".2f"),
-            ours("interval", form=".2f", interval=True),
+            ours("interval", title=interval_title(self.level), form=".2f", interval=True),
             column("difference", form="+.2f"),
             column("deviations", title="in std", form="+.1f"),
             ours("by_seed", lambda ours: ours.values, form=".2f"),
@@ -166,7 +170,7 @@ class Reproduction:
             column(
                 "interval",
                 lambda row: (row[0].lower[row[1]], row[0].upper[row[1]]),
-                title="95 % interval",
+                title=interval_title(self.level),
                 form=".4f",
                 interval=True,
             ),
@@ -228,6 +232,7 @@ def reproduce(
         front=_front(scores, task.primary) if chosen.shows == "front" else {},
         sentence=sentence,
         notes=notes_on(chosen, run),
+        level=current().level,
     )
 
 
@@ -293,7 +298,7 @@ def reproduced_score(
 ) -> ReproducedScore:
     """Set our runs at a layer next to the paper's figure; an outcome of None stands for one that was not run."""
     figure = getattr(paper, split).get(metric)
-    ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric], metric=metric)
+    ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric], current().level, metric=metric)
     difference = None if ours is None or figure is None else ours.mean - figure
     return ReproducedScore(
         model=paper.model,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -7,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from layerprobe.context import settings
+from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.lab.reproduction.paper import (
     PaperScores,
@@ -17,7 +21,7 @@ from layerprobe.lab.reproduction.paper import (
     read_paper,
     run_models,
 )
-from layerprobe.lab.reproduction.run import ReproducedScore, nearness, reproduce, reproduced_score
+from layerprobe.lab.reproduction.run import ReproducedScore, Reproduction, nearness, reproduce, reproduced_score
 from layerprobe.metrics.seeds import seed_scores
 from layerprobe.tasks.loading import load_task
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
@@ -371,6 +375,22 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
     assert done["sentence"] == f"{int(pair['bears_out'])} of 1 pairs bear out the paper's claim."
     assert done["sentence"] in text
     assert "78.14" in text
+
+
+def test_intervals_have_the_level_that_is_asked_for(pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
+    reference = str(save_tiny("bert", tmp_path / "reference", num_hidden_layers=12, seed=3))
+    task, options = load_task(pairs_file), Options(device="cpu", cache_dir=tmp_path / "cache")
+    done = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, options=options)
+    with settings(level=0.8):
+        narrow = reproduce("figure3", task, models={ELECTRA: tiny, BERT: reference}, options=options)
+        score = reproduced((74.0, 75.0, 76.0), 76.9)
+    assert (done.level, narrow.level) == (0.95, 0.8)
+    assert narrow.pairs[0].upper[3] < done.pairs[0].upper[3]
+    assert score.ours == seed_scores((74.0, 75.0, 76.0), 0.8, metric="spearman")
+    for each in (narrow, dataclasses.replace(narrow, pairs=(), scores=(score,))):
+        assert [column.title for column in each.table.columns if column.interval] == ["80 % interval"]
+    assert from_json(Reproduction, to_json(done)) == done
+    assert "level" not in json.loads(to_json(done)), "expected that what was stored before reads as 95 %"
 
 
 def test_figure_3_needs_a_pair(layerprobe: Layerprobe, pairs_file: Path, tiny: str) -> None:  # noqa: F811
