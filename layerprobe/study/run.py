@@ -78,8 +78,8 @@ def run(
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
         protocol: The paper's by default.
         save_models: Keep the weights of the runs of the search, for `export_model`.
-        settings: Those of `find`: tolerance, budget, seeds, scan, cross_validation, and against_last, 3 seeds by
-            default; and of `predict`: rule, measure, alignment, split, and n_texts.
+        settings: Those of `find`: tolerance, budget, seeds, scan, cross_validation, and against_last, by default 3
+            seeds, or all that there are; and of `predict`: rule, measure, alignment, split, and n_texts.
 
     Raises:
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
@@ -90,7 +90,7 @@ def run(
     seeds = check_count(settings.get("seeds", SEEDS))
     searching: dict[str, Any] = {name: value for name, value in settings.items() if name in Searching.__annotations__}
     predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in Predicting.__annotations__}
-    searching |= {"seeds": seeds, "against_last": min(settings.get("against_last", AGAINST_LAST), seeds)}
+    searching |= {"seeds": seeds, "against_last": settings.get("against_last", min(AGAINST_LAST, seeds))}
     if fine_tuning:  # refused before any work
         named = {name: searching[name] for name in ("tolerance", "budget", "seeds") if name in searching}
         SearchSettings(level=level, **named)

@@ -26,6 +26,16 @@ def test_a_dry_run_fine_tunes_nothing_and_writes_nothing(
     assert not list((tmp_path / "cache").rglob("*seed-*"))
 
 
+@pytest.mark.parametrize("command", ["run", "find"])
+def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, command: str
+) -> None:
+    """3 blocks with a seed are 10 block-steps; only a second seed of two layers is beyond that sweep."""
+    given = (command, pair[0], "-t", pairs_file, "--seeds", "1", "--dry-run", "--json")
+    assert layerprobe(*given).json["block_steps"] == 10
+    assert layerprobe(*given, "--against-last", "2").json["block_steps"] == 10 + 2 * 4
+
+
 def test_a_dry_run_without_fine_tuning_is_refused(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
 ) -> None:

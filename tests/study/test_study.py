@@ -155,6 +155,23 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
     assert any("the test split has" in warning for warning in provenance.warnings), "expected what its data says"
 
 
+@pytest.mark.parametrize(("given_seeds", "used"), [({}, 2), ({"against_last": 0}, 0), ({"against_last": 4}, 4)])
+def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
+    models: dict[str, str],
+    task: Task,
+    options: Options,
+    monkeypatch: pytest.MonkeyPatch,
+    given_seeds: dict[str, int],
+    used: int,
+) -> None:
+    def asked(*_: Any, against_last: int, **__: Any) -> None:
+        raise DataError(f"asked for {against_last}")
+
+    monkeypatch.setattr("layerprobe.study.run.find", asked)
+    with pytest.raises(DataError, match=f"asked for {used}$"):
+        whole(models, task, options, **given_seeds)
+
+
 @pytest.mark.usefixtures("no_models")
 def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
     complete: Study, models: dict[str, str], task: Task, options: Options

@@ -87,7 +87,7 @@ def find(
     searching: dict[str, Any] = {
         **settings,
         "seeds": seeds,
-        "against_last": min(against_last, seeds),
+        "against_last": against_last,
         "protocol": tuning.protocol(embedding),
     }
     warnings = output.data(checkpoints, task, max_length=searching["protocol"].max_length)

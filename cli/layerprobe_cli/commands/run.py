@@ -109,7 +109,7 @@ def run(
     tuned_by: dict[str, Any] = {
         **searching,
         "seeds": seeds,
-        "against_last": min(against_last, seeds),
+        "against_last": against_last if given_options(context, others=("against_last",)) else min(against_last, seeds),
         "protocol": tuning.protocol(extraction),
     }
     told = output.data(checkpoint, task, split=split)
