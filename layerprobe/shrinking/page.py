@@ -129,25 +129,35 @@ def _order_words(removals: Sequence[Removal]) -> str:
 
 
 def _losses(result: Shrunk) -> list[Figure]:
-    """Return the loss by size, with what was allowed, where several were tried."""
-    rows = [(each, each.loss or each.chosen_by) for each in result.tried]
-    known = [(len(each.blocks), loss) for each, loss in rows if loss is not None]
-    if len(known) < 2:
-        return []
-    ends = [(loss.value, *(loss.error.interval if loss.error else (loss.value,) * 2)) for _, loss in known]
-    figure = go.Figure(
-        go.Scatter(
-            x=[left for left, _ in known],
-            y=[loss.value for _, loss in known],
-            mode="markers",
-            marker={"size": 9, "color": MODEL},
-            error_y=bars(ends, MODEL),
-            name="loss",
-        )
+    """Return the losses by size on each split, with what was allowed, where several sizes were tried."""
+    figure, tried = go.Figure(), result.tried
+    splits = (
+        ("on validation, by which the size was chosen", [each.chosen_by for each in tried], MODEL, "circle"),
+        ("on test", [each.loss for each in tried], CHOSEN, "diamond"),
     )
+    for aside, (name, losses, colour, symbol) in enumerate(splits):
+        known = [(len(each.blocks), loss) for each, loss in zip(tried, losses, strict=True) if loss is not None]
+        if not known:
+            continue
+        ends = [(loss.value, *(loss.error.interval if loss.error else (loss.value,) * 2)) for _, loss in known]
+        figure.add_trace(
+            go.Scatter(
+                x=[left + 0.05 * aside for left, _ in known],
+                y=[loss.value for _, loss in known],
+                mode="markers",
+                marker={"size": 9, "color": colour, "symbol": symbol},
+                error_y=bars(ends, colour),
+                name=name,
+                showlegend=True,
+                hoverinfo="y+name",
+            )
+        )
+    if len({x for trace in figure.data for x in map(round, trace.x)}) < 2:
+        return []
     figure.add_hline(y=result.within, line={"dash": "dot", "color": REFERENCE})
     figure.update_xaxes(title="Blocks kept", dtick=1)
-    figure.update_yaxes(title="Points below the whole model", rangemode="tozero")
+    after = ", both fine-tuned" if result.smaller.tuned else ""
+    figure.update_yaxes(title=f"Points below the whole model{after}", rangemode="tozero")
     reading = "Bars are 95 % intervals; the dotted line is what was allowed."
     return [Figure("losses", styled(figure), result.sentence, reading)]
 

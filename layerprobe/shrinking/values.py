@@ -315,8 +315,8 @@ class Shrunk(Shown):
         column = columns_of((*self.tried, None))
         whole = self.model
 
-        def scores(name: str, loss: str, title: str) -> tuple[Column, ...]:
-            rows = [getattr(each, loss) for each in self.tried]
+        def scores(name: str, title: str) -> tuple[Column, ...]:
+            rows = [getattr(each, name) for each in self.tried]
             known = [each for each in rows if each is not None]
             of_whole = fmean(known[0].whole) if known else None
             ends = [None if each is None or each.error is None else each.error.interval for each in rows]
@@ -340,8 +340,9 @@ class Shrunk(Shown):
                 Column("untrained", [*map(self._before, self.tried), None], "agreement before", ".1f"),
                 column("agreement", lambda each: fmean(each.agreement), form=".1f"),
                 column("neighbours", lambda each: fmean(each.neighbours), title="shared neighbours", form=".1f"),
-                *scores("as_it_is", "as_it_is", metric),
-                *scores("tuned", "tuned", f"TMFT {metric}"),
+                *scores("chosen_by", f"validation {metric}"),
+                *scores("as_it_is", metric),
+                *scores("tuned", f"TMFT {metric}"),
             ),
             title="Sizes",
             notes=tuple(notes),

@@ -34,6 +34,7 @@ from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.across import score
 from layerprobe.shrinking import order
 from layerprobe.shrinking import run as shrinking
+from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Loss, Served, ShrinkSettings, Shrunk
@@ -452,6 +453,22 @@ def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     two = dataclasses.replace(result, tried=(result.smaller, dataclasses.replace(result.smaller, blocks=(1, 2, 3))))
     assert "plot-losses" in two.save_html(tmp_path / "two.html", plotly="cdn").read_text()
     assert "without labels" in page
+
+
+def test_losses_on_validation_and_on_test_are_told_apart(folder: str) -> None:
+    plain = shrunk(folder, size=2).smaller
+    sizes = [dataclasses.replace(plain, blocks=tuple(range(1, k + 1)), chosen_by=loss(4.0 - k, 0.5)) for k in (1, 2, 3)]
+    tried = (*sizes[:2], dataclasses.replace(sizes[2], tuned=loss(0.4, 0.6)))
+    result = dataclasses.replace(shrunk(folder, size=2), task="stsb", tried=tried, chosen=2)
+    (figure,) = [each for each in shrunk_page(result).figures if each.name == "losses"]
+    assert [(each.name, [round(x) for x in each.x], list(each.y)) for each in figure.plot.data] == [
+        ("on validation, by which the size was chosen", [1, 2, 3], pytest.approx([3.0, 2.0, 1.0])),
+        ("on test", [3], pytest.approx([0.4])),
+    ]
+    assert figure.plot.layout.yaxis.title.text == "Points below the whole model, both fine-tuned"
+    columns = {column.name: column.values for column in result.table.columns}
+    assert columns["chosen_by_loss"] == pytest.approx((3.0, 2.0, 1.0, None))
+    assert columns["tuned_loss"] == pytest.approx((None, None, 0.4, None))
 
 
 def test_no_model_is_loaded_beside_another_of_the_same(
