@@ -504,12 +504,15 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
     decision = next_run([each.evidence for each in searches], settings)
     _check_scored(searches)
     scored = [each for each in searches if each.evidence.scored]
-    best = scored[_among_all(scored, settings)[0]]
-    findings = []
+    found: dict[_Search, Finding] = {}
+    while (best := scored[_among_all(scored, settings)[0]]) not in found:
+        # what is run for the comparison may make another model the best
+        found[best] = best.finding(settings, against_last=against_last, decision=decision)
+        best.model.forget()
     for each in scored:
-        seeds = against_last if each is best else 0
-        findings.append(each.finding(settings, against_last=seeds, decision=decision))
-        each.model.forget()
+        if each not in found:
+            found[each] = each.finding(settings, against_last=0, decision=decision)
+            each.model.forget()
     best_model, chances, within, candidates = _among_all(scored, settings)
     evidence = [each.evidence for each in searches]
     whole = sum(each.block_cost * settings.full_sweep(each.n_blocks) for each in evidence)
@@ -517,7 +520,7 @@ def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, agai
     return FoundModels(
         models=tuple(each.label for each in scored),
         task=searches[0].task.name,
-        findings=tuple(findings),
+        findings=tuple(found[each] for each in scored),
         best_model=best_model,
         chances=chances,
         within=within,
