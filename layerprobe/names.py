@@ -1,6 +1,7 @@
 """What models are called in sentences, plots and progress, and names that are misspelt. Knows names only."""
 
 import difflib
+import math
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
@@ -36,6 +37,24 @@ def in_percent(level: float, sign: str = "%") -> str:
         ('95%', '97.5%', '99.99 %')
     """
     return f"{100 * level:.12g}{sign}"
+
+
+def told_apart(value: float, other: float, digits: int) -> str:
+    """Return a number with so many digits after the point, or as many as say on which side of another one it is.
+
+    Examples:
+        >>> told_apart(60.0284, 60.03, 2), told_apart(1.04, 1.0, 1), told_apart(1.3, 1.0, 1), told_apart(1.0, 1.0, 1)
+        ('60.028', '1.04', '1.3', '1.0')
+    """
+    if math.isclose(value, other):  # a rounding error apart
+        return f"{value:.{digits}f}"
+
+    def side(number: float) -> int:
+        return (number > other) - (number < other)
+
+    while side(float(written := f"{value:.{digits}f}")) != side(value):
+        digits += 1
+    return written
 
 
 def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:

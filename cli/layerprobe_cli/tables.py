@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerprobe.names import told_apart
+
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome, TuningResult
     from layerprobe.results.table import Table
@@ -19,10 +21,13 @@ CHECK_FAILED = 3
 """Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
 
 
-def check_threshold(least: float | None, value: float, said: str) -> None:
-    """Leave with exit code 3 and a line on stderr if a value is below the least, for builds that check."""
+def check_threshold(least: float | None, value: float, said: str, digits: int) -> None:
+    """Leave with exit code 3 and a line on stderr if a value is below the least, for builds that check.
+
+    The value stands in what is said in place of `{}`, with so many digits after the point or more.
+    """
     if least is not None and value < least:
-        fail_check(f"{said}, below {least:g}")
+        fail_check(f"{said.format(told_apart(value, least, digits))}, below {least:.12g}")
 
 
 def fail_check(said: str) -> None:

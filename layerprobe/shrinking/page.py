@@ -6,7 +6,7 @@ from statistics import fmean
 import plotly.graph_objects as go
 
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, short_name
+from layerprobe.names import in_percent, short_name, told_apart
 from layerprobe.report.charts import bars, front_line, line
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
@@ -27,7 +27,8 @@ def shrunk_page(result: Shrunk) -> Page:
     if small.speed is not None:
         cards.append(Card("Times as fast", f"{small.speed:.1f}", "32 texts of 32 tokens"))
     if loss is not None:
-        most = "" if loss.error is None else f"95 %: at most {loss.most:.2f}, allowed {loss.margin:g}"
+        end = told_apart(loss.most, loss.margin, 2)
+        most = "" if loss.error is None else f"95 %: at most {end}, allowed {loss.margin:g}"
         cards.append(Card("Loss", f"{loss.value:.2f}", most))
     drawn = [
         Figure(

@@ -16,7 +16,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import counted, plural, short_name
+from layerprobe.names import counted, plural, short_name, told_apart
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, millions
@@ -138,13 +138,13 @@ class Loss:
     @property
     def said(self) -> str:
         """How large it is, in words."""
-        title, gone = metric_title(self.metric), abs(self.value)
-        where = "below" if self.value >= 0 else "above"
-        most = "" if self.error is None else f" (95 % at most {self.most:.1f})"
+        title, where = metric_title(self.metric), "below" if self.value >= 0 else "above"
+        gone, end = (told_apart(each, self.margin, 1) for each in (abs(self.value), self.most))
+        most = "" if self.error is None else f" (95 % at most {end})"
         if most and where == "above":
-            bound = f"at most {self.most:.1f} below" if self.most > 0 else f"at least {-self.most:.1f} above"
+            bound = f"at most {end} below" if self.most > 0 else f"at least {-self.most:.1f} above"
             most = f" (95 % {bound})"
-        return f"{gone:.1f} points of {title} {where} the whole model{most}"
+        return f"{gone} points of {title} {where} the whole model{most}"
 
     @property
     def needed(self) -> str:

@@ -62,6 +62,10 @@ def test_other_commands_check_too(layerprobe: Layerprobe, pair: tuple[Path, Path
     failed = layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last + 0.01}")
     assert (failed.code, f"failed: the last layer scores {last:.2f}, below" in failed.err) == (3, True)
 
+    failed = layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last + 1e-6:.9f}")
+    printed, least = re.findall(r"\d+\.\d+", failed.err.splitlines()[-1])
+    assert float(printed) < float(least) == pytest.approx(last + 1e-6, abs=1e-8)
+
     curve = layerprobe("compare", model, reference, "-t", pairs_file, "--json").json["comparisons"][0]["curve"][
         "values"
     ]

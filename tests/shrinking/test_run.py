@@ -443,6 +443,20 @@ def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float,
     assert said.endswith(ends[verdict])
 
 
+@pytest.mark.parametrize(
+    ("value", "half", "said"),
+    [
+        (0.54, 0.5, "0.5 points of Spearman below the whole model (95 % at most 1.04)"),
+        (0.4, 0.5996, "0.4 points of Spearman below the whole model (95 % at most 0.9996)"),
+        (1.03, 0.01, "1.03 points of Spearman below the whole model (95 % at most 1.04)"),
+        (-0.04, 1.06, "0.0 points of Spearman above the whole model (95 % at most 1.02 below)"),
+        (0.4, 0.4, "0.4 points of Spearman below the whole model (95 % at most 0.8)"),
+    ],
+)
+def test_what_is_said_does_not_contradict_the_verdict(value: float, half: float, said: str) -> None:
+    assert loss(value, half).said == said
+
+
 def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     result = shrunk(folder, toy_task_of("sts"), size=2)
     assert_shows_itself(result, tmp_path)

@@ -132,7 +132,7 @@ def compare(
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)
-    check_threshold(fail_below, least, f"the least similarity, at layer {layer}, is {least:.4f}")
+    check_threshold(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4)
 
 
 def _maps(measured: Sequence[Comparisons]) -> Iterator[Table | str]:

@@ -132,7 +132,7 @@ def score(
         last = run.retrieval(task, source, ranking or "cosine")
     else:
         last = _score(run, source, split, layer_means=layer_means, mteb=mteb, several=old == "across")
-    check_threshold(fail_below, last, f"the last layer scores {last:.2f}{' in the mean' if len(settings) > 1 else ''}")
+    check_threshold(fail_below, last, f"the last layer scores {{}}{' in the mean' if len(settings) > 1 else ''}", 2)
 
 
 def _is_collection(source: TaskSources, place: str) -> bool:
