@@ -60,7 +60,7 @@ from layerprobe.search.values import (
 from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
 from layerprobe.study.predict import DEFAULT_RULE, default_rule
-from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
+from layerprobe.study.values import AgainstLast, Finding, LostRun, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -336,6 +336,7 @@ class _Search:
         first_layer = max(cka.first_layer - 1, 0)  # such a curve begins a layer later
         unsaved = without_checkpoint(model.encoder) if save_models else ""
         self.runs: list[MadeRun] = []
+        self.lost: list[LostRun] = []
         self.failures: list[str] = []
         self.ahead = 0
         """Seeds of the last layer whose runs were asked for before the search was over."""
@@ -379,12 +380,15 @@ class _Search:
 
     def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
         """Add what a run scores, or that it failed, at the layers that it is of."""
-        what = "the scan" if job.scan else f"layer {job.layer}"
+        what, before = "the scan" if job.scan else f"layer {job.layer}", len(self.runs)
         if isinstance(outcome, LayerProbeError):
             self.failed = f"{what} failed: {outcome}"
             self.failures.append(self.failed)
         for layer in self.evidence.choices if job.scan else (job.layer,):
             self._score(job, layer, _at(outcome, layer))
+        if len(self.runs) == before:
+            fold = job.of - self.first
+            self.lost.append(LostRun(scan=job.scan, fold=fold, layer=job.layer, seed=job.seed, before=before))
         if isinstance(outcome, JointRun):
             self.failures += [
                 f"the run of all layers continues without layer {failure.layer}: {failure.message}"
@@ -444,6 +448,7 @@ class _Search:
             seconds_by_layer=_seconds(encoder, kept, self.folds[0], self.protocol),
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
+            lost=tuple(self.lost),
         )
 
     def _weights(self, best: int) -> Weights:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from layerprobe.finetuning.values import outcome_columns
 from layerprobe.metrics.names import metric_title
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from layerprobe.comparison.values import Comparison
-    from layerprobe.finetuning.values import LayerOutcome
+    from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
     from layerprobe.prediction.values import DropPrediction
     from layerprobe.study.values import Finding, Study
 
@@ -56,31 +56,46 @@ def finding_table(finding: Finding) -> Table:
 
 def runs_table(finding: Finding) -> Table:
     """Return the runs of a search in the order in which they were made, with what they cost; a scan is one run."""
-    scan_or_layer = groupby(finding.runs, key=lambda made: (made.scan, made.run.seed, made.scan or made.run.layer))
-    made = [list(layers) for _, layers in scan_or_layer]
-    best = [max(runs, key=lambda each: each.run.validation[finding.primary]).run for runs in made]
-    scans = [runs[0].scan for runs in made]
-    costs = [len(finding.parameters) if scan else run.layer + 1 for scan, run in zip(scans, best, strict=True)]
-    title, folds = metric_title(finding.primary), [runs[0].fold + 1 for runs in made]
-    whole = finding.answer.full_sweep
+    primary, whole = finding.primary, finding.answer.full_sweep
+    scan_or_layer = groupby(
+        enumerate(finding.runs), key=lambda each: (each[1].scan, each[1].run.seed, each[1].scan or each[1].run.layer)
+    )
+    best = [max(runs, key=lambda each: each[1].run.validation[primary]) for _, runs in scan_or_layer]
+    made = [_Row((place, 1), each.scan, each.run.layer, each.run.seed, each.fold, each.run) for place, each in best]
+    lost = [_Row((each.before, 0), each.scan, each.layer, each.seed, each.fold) for each in finding.lost]
+    rows = sorted([*made, *lost], key=attrgetter("place"))
+    column, scored = columns_of(rows), columns_of(row.run for row in rows)
+    costs = [len(finding.parameters) if row.scan else row.layer + 1 for row in rows]
+    title, part = metric_title(primary), "Of the labelled data, used for validation."
     return Table(
         columns=(
-            Column("run", range(1, len(made) + 1)),
-            Column("what", ["scan" if scan else "TMFT" for scan in scans], form=KINDS_OF_RUN.__getitem__),
-            Column("layer", ["all" if scan else str(run.layer) for scan, run in zip(scans, best, strict=True)]),
-            Column("seed", [run.seed for run in best]),
-            Column("part", folds, shown=finding.n_folds > 1, meaning="Of the labelled data, used for validation."),
-            Column("validation", [run.validation[finding.primary] for run in best], f"validation {title}", ".2f"),
-            Column("test", [run.test[finding.primary] for run in best], f"test {title}", ".2f"),
-            Column(
-                "at_layer", [run.layer if scan else None for scan, run in zip(scans, best, strict=True)], "at layer"
-            ),
-            Column("seconds", [run.seconds for run in best], form=".0f"),
+            Column("run", range(1, len(rows) + 1)),
+            column("what", lambda row: "scan" if row.scan else "TMFT", form=KINDS_OF_RUN.__getitem__),
+            column("layer", lambda row: "all" if row.scan else str(row.layer)),
+            column("seed"),
+            column("part", lambda row: row.fold + 1, shown=finding.n_folds > 1, meaning=part),
+            scored("validation", lambda run: run.validation[primary], title=f"validation {title}", form=".2f"),
+            scored("test", lambda run: run.test[primary], title=f"test {title}", form=".2f"),
+            column("at_layer", lambda row: row.run.layer if row.scan and row.run else None, title="at layer"),
+            scored("seconds", form=".0f"),
             Column("block_steps", costs, shown=False),
             Column("spent", [cost / whole for cost in accumulate(costs)], "share of a sweep so far", numbers.percent),
         ),
         title="Runs",
     )
+
+
+class _Row(NamedTuple):
+    """A run in the table of runs."""
+
+    place: tuple[int, int]
+    """Of its best layer among the runs with scores, or before them."""
+    scan: bool
+    layer: int
+    seed: int
+    fold: int
+    run: FineTuningRun | None = None
+    """At its best layer; None without a score."""
 
 
 def study_table(study: Study) -> Table:

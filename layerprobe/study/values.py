@@ -2,12 +2,13 @@
 
 import itertools
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
@@ -136,6 +137,21 @@ class MadeRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostRun:
+    """One run of a search that gave no score at any layer."""
+
+    scan: bool
+    """Whether the run was to train all layers at once."""
+    fold: int
+    """As of a run with scores."""
+    layer: int
+    """The last one for a scan."""
+    seed: int
+    before: int
+    """How many of the runs with scores were made before it; a scan is one a layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """Where the fine-tuned model to keep is, or will be."""
 
@@ -210,6 +226,8 @@ class Finding(Shown):
     """Of the layer to keep; None in files of before."""
     failures: tuple[str, ...] = ()
     """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
+    lost: tuple[LostRun, ...] = field(default=(), metadata=RARE)
+    """Runs without a score, which cost as much as others; not known in files of before."""
 
     @property
     def best_layer(self) -> int:

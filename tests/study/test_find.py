@@ -29,6 +29,7 @@ from layerprobe.metrics.crossed import crossed, item_covariance, least_variance
 from layerprobe.readings.read import read_curves
 from layerprobe.study import find as find_module
 from layerprobe.study.find import _covariance, _readings, _Search, find, jobs_at_a_time
+from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding, Weights
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.folds import folds_of
@@ -319,21 +320,34 @@ def test_a_layer_that_fails_in_the_scan_is_reported(six: Path, tmp_path: Path, m
     assert finding.scanned(5) == pytest.approx(np.mean([scan[4].validation["spearman"] for scan in finding.scans]))
 
 
+@pytest.mark.parametrize("scan", [False, True])
 def test_a_run_that_fails_is_reported_and_the_search_goes_on(
-    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scan: bool
 ) -> None:
-    alone, tried = runs.fine_tune, []
+    alone, tried, failed = runs.fine_tune, list[str](), list[str]()
 
     def failing(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
-        tried.append(layer)
-        if layer == tried[0]:
+        tried.append(str(layer))
+        failed[:] = failed or [str(layer)]
+        if str(layer) in failed:
             raise TrainingError("the loss became nan", step=5)
         return alone(encoder, layer, *arguments, **options)
 
+    def failing_scan(*_: Any, **__: Any) -> Any:
+        tried.append("all")
+        raise TrainingError("the loss became inf", step=5)
+
     monkeypatch.setattr(runs, "fine_tune", failing)
-    finding = found(six, tmp_path, budget=0.25)
-    assert f"layer {tried[0]} failed: the loss became nan" in finding.failures
-    assert set(tried) - {tried[0]}
+    monkeypatch.setattr(runs, "fine_tune_jointly", failing_scan)
+    finding = found(six, tmp_path, budget=0.3, scan=scan)
+    assert f"layer {failed[0]} failed: the loss became nan" in finding.failures
+    assert ("the scan failed: the loss became inf" in finding.failures) == ("all" in tried) == scan
+    assert set(tried) - {"all", *failed}
+    table = runs_table(finding).data
+    assert table["layer"] == tuple(tried)
+    assert [score is None for score in table["test"]] == [each in ("all", *failed) for each in tried]
+    assert table["spent"][-1] == finding.answer.share, "expected what failed runs cost"
+    assert from_json(Finding, to_json(finding)) == finding
 
 
 def test_where_no_run_gives_a_score_the_last_reason_is_told(

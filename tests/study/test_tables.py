@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from layerprobe.files.serialisation import to_json
-from layerprobe.study.values import Study
+from layerprobe.study.tables import runs_table
+from layerprobe.study.values import LostRun, Study
 from tests.report.conftest import STUDIES
 
 NAMES = {
@@ -114,6 +115,22 @@ def test_several_scans_are_averaged() -> None:
     scores = [run.validation["spearman"] for run in (first[4], second[4])]
     assert finding.scanned(4) == statistics.fmean(scores)
     assert scores[0] != scores[1]
+
+
+def test_a_run_without_a_score_stands_where_it_was_made() -> None:
+    finding = STUDIES["found as expected"]().finding
+    assert finding
+    last, plain = len(finding.parameters) - 1, runs_table(finding).data
+    assert plain["layer"][:3] == ("all", "all", "8")
+    lost = (
+        LostRun(scan=False, fold=0, layer=4, seed=0, before=0),
+        LostRun(scan=True, fold=2, layer=last, seed=2, before=2 * (last + 1)),
+    )
+    table = runs_table(dataclasses.replace(finding, lost=lost)).data
+    assert table["layer"] == ("4", "all", "all", "all", *plain["layer"][2:])
+    assert [i for i, score in enumerate(table["validation"]) if score is None] == [0, 3]
+    assert (table["seed"][3], table["part"][3], table["at_layer"][3], table["seconds"][3]) == (2, 3, None, None)
+    assert table["block_steps"][:4] == (5, last + 1, last + 1, last + 1)
 
 
 def test_without_a_search_its_cells_are_empty_and_the_recommended_layer_is_kept() -> None:
