@@ -55,17 +55,17 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
         marker=layer_markers(range(len(known)), finding.drop_layers),
         texts=[_text(finding, each, tested.get(each.layer)) for each in known],
     )
-    scored = [*_scans(finding), *_runs(finding), expected]
-    if found.spoilt:
-        figure = go.Figure(scored)
-    else:
+    traces = [*_scans(finding), *_runs(finding), expected]
+    if not found.spoilt:
         lows, highs = zip(*(each.interval for each in known), strict=True)
         level = numbers.confidence(found.settings.level)
         band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
-        figure = go.Figure([band, *scored, *_rings(finding), _candidates_entry()])
-        _shade_candidates(figure, found.candidates)
+        traces = [band, *traces, *_rings(finding), _candidates_entry()]
+    figure = go.Figure(traces)
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(finding.primary))} × 100<br>on validation")
     layer_axis(figure, len(known))
+    if not found.spoilt:
+        _shade_candidates(figure, found.candidates)
     shade_drop(figure, finding.drop_layers)
     return styled(figure)
 
