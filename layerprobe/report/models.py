@@ -84,6 +84,7 @@ def found_models_page(found: FoundModels) -> Page:
         for name, each in zip(names, found.findings, strict=True)
     )
     shade = f"The shade is the {level} interval of each layer by itself, over new items and seeds."
+    shade = shade if _claimed(found) else ""
     runs = zip(found.labels, map(runs_table, found.findings), strict=True)
     made = stacked([each.named(model=name) for name, each in runs], by=("part",))
     return Page(
@@ -116,10 +117,11 @@ def _by_depth(result: ScoresOfModels | FoundModels, names: list[str]) -> go.Figu
     for i, name in enumerate(names):
         layers, (colour, shade, dash) = result.of_model(i), LOOKS[i % len(LOOKS)]
         x = [each.layer / (depths[i] if relative else 1) for each in layers]
-        low, high = zip(*(each.interval for each in layers), strict=True)
-        band = line([*high, *reversed(low)], name=name, colour=TRANSPARENT, x=[*x, *reversed(x)], width=0)
         look: dict[str, Any] = {"marker": _marker(i), "width": 2.5, "dash": dash, "texts": _texts(result, i)}
-        figure.add_trace(band.update(fill="toself", fillcolor=shade, showlegend=False))
+        if _claimed(result):
+            low, high = zip(*(each.interval for each in layers), strict=True)
+            band = line([*high, *reversed(low)], name=name, colour=TRANSPARENT, x=[*x, *reversed(x)], width=0)
+            figure.add_trace(band.update(fill="toself", fillcolor=shade, showlegend=False))
         figure.add_trace(line([each.score for each in layers], name=name, colour=colour, x=x, **look))
     layer_axis(figure, depths[0] + 1)
     if relative:
@@ -129,14 +131,20 @@ def _by_depth(result: ScoresOfModels | FoundModels, names: list[str]) -> go.Figu
     return styled(figure)
 
 
+def _claimed(result: ScoresOfModels | FoundModels) -> bool:
+    """Return whether anything is claimed: not of spoilt scores."""
+    return isinstance(result, ScoresOfModels) or not result.best.answer.spoilt
+
+
 def _marker(i: int) -> dict[str, Any]:
     return {"size": 8, "color": LOOKS[i % len(LOOKS)][0], "symbol": SYMBOLS[i % len(SYMBOLS)]}
 
 
 def _texts(result: ScoresOfModels | FoundModels, i: int) -> list[str]:
+    claimed = _claimed(result)
     return [
-        f"{text(result.labels[i])}<br>layer {each.layer}: {numbers.number(each.score)} "
-        f"{numbers.interval(each.interval)}{each.letters and f'<br>letters {each.letters}'}"
+        f"{text(result.labels[i])}<br>layer {each.layer}: {numbers.number(each.score)}"
+        f"{f' {numbers.interval(each.interval)}' if claimed else ''}{each.letters and f'<br>letters {each.letters}'}"
         for each in result.of_model(i)
     ]
 

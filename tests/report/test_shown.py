@@ -419,6 +419,18 @@ def test_a_layer_that_is_left_out_is_not_drawn() -> None:
         assert 0 not in [layer for layer, value in zip(layers, trace.y, strict=True) if value is not None]
 
 
+def test_models_with_spoilt_scores_have_no_intervals() -> None:
+    found = found_models()
+    answer = dataclasses.replace(found.best.answer, spoilt=3)
+    spoilt = dataclasses.replace(found, findings=(dataclasses.replace(found.best, answer=answer),) * 2)
+    for result, bands in (found, 2), (spoilt, 0):
+        depths, costs = (figure.plot for figure in make_page(result).figures)
+        assert sum(trace.fill == "toself" for trace in depths.data) == bands
+        said = [said for trace in (*depths.data, *costs.data) for said in trace.hovertext or ()]
+        assert any("[" in each for each in said) is bool(bands)
+        assert ("The shade is" in make_page(result).figures[0].reading) is bool(bands)
+
+
 def test_the_first_layer_of_a_model_alone_has_none_before_it() -> None:
     predicted = prediction("plain")
     (comparison,) = predicted.comparisons
