@@ -142,5 +142,5 @@ def nearest(name: str, names: Iterable[str]) -> str:
         ''
     """
     lower = {candidate.lower(): candidate for candidate in names}
-    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    near = difflib.get_close_matches(str(name).lower(), lower, n=1)
     return f"; did you mean {lower[near[0]]!r}?" if near else ""

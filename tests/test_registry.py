@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,4 +60,7 @@ def test_own_names_are_not_taken(
 def test_unknown_names_are_told_with_the_nearest(registry: Registry[type]) -> None:
     with pytest.raises(DataError, match="expected a toy, one of ordered, got 'orderd'; did you mean 'ordered'"):
         registry["orderd"]
+    number: Any = 3
+    with pytest.raises(DataError, match="expected a toy, one of ordered, got 3$"):
+        registry[number]
     assert "orderd" not in registry

@@ -18,7 +18,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import in_percent
+from layerprobe.names import in_percent, told_apart
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
 from layerprobe.search.sentence import spoilt_sentence
@@ -79,7 +79,8 @@ class EqualSize(Shown):
         for each in others:
             (low, high), value = each.interval, fmean(each.scores) - fmean(first.scores)
             how = "better than" if low > 0 else "worse than" if high < 0 else "statistically tied with"
-            points = f"{value:+.1f} points of {metric_title(self.metric)} ({low:+.1f} to {high:+.1f})"
+            ends = " to ".join(("" if end < 0 else "+") + told_apart(end, 0, 1) for end in (low, high))
+            points = f"{value:+.1f} points of {metric_title(self.metric)} ({ends})"
             said.append(f"{_named(each)} {how} the first {len(first.blocks)}: {points}.")
         choices = "block" if len(first.blocks) == 1 else f"{len(first.blocks)} blocks"
         return " ".join([*said, f"Of {choices}, keep {', '.join(map(str, self.keep.blocks))}."])

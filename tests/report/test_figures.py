@@ -276,7 +276,7 @@ def test_nothing_is_claimed_of_spoilt_scores() -> None:
     score = f"{answer.layers[9].mean:.1f}"
     assert f"highest: layer 9, expected score {score}" in [trace.name for trace in cka_curve(spoilt).data]
     claiming, page = rendered(study), rendered(spoilt)
-    for claim in ("Green background", "its shade", "keep: layer", "chance to be", "may be the best"):
+    for claim in ("Green background", "its shade", "keep: layer", "chance to be", "may be the best", "How confident"):
         assert claim in claiming
         assert claim not in page
 

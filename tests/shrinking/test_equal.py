@@ -114,6 +114,7 @@ def test_what_is_said(result: EqualSize) -> None:
     assert "Blocks 1, 3 are worse than the first 2: -2.0 points" in some.summary
     assert "Blocks 1, 4 are better than the first 2: +1.0 points of Spearman (+0.5 to +1.5)." in some.summary
     assert some.summary.endswith("Of 2 blocks, keep 1, 5.")
+    assert "better than the first 2: +1.0 points of Spearman (+0.02 to +2.0)" in of(result, (0.02, 2.0)).summary
     assert some.table.marks == (None, None, None, "chosen")
 
 

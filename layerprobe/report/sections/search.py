@@ -15,6 +15,8 @@ def search(study: Study) -> Section:
     heading, finding = "How confident is this choice?", study.finding
     if finding is None:
         return section("search", heading)
+    if finding.answer.spoilt:
+        heading = "What was searched"
     found, reading = words.search_finding(finding), words.search_reading(finding)
     left = " ".join(filter(None, (found_drop_sentence(finding), finding.doubt)))
     runs = folded("All runs, in order", table_of(runs_table(finding)))
