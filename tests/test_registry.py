@@ -61,6 +61,6 @@ def test_unknown_names_are_told_with_the_nearest(registry: Registry[type]) -> No
     with pytest.raises(DataError, match="expected a toy, one of ordered, got 'orderd'; did you mean 'ordered'"):
         registry["orderd"]
     number: Any = 3
-    with pytest.raises(DataError, match="expected a toy, one of ordered, got 3$"):
+    with pytest.raises(DataError, match=r"expected a toy, one of ordered, got 3$"):
         registry[number]
     assert "orderd" not in registry
