@@ -75,7 +75,7 @@ def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
     """
     options = checkpoint.options
     blocks, few = open_block_by_block(
-        checkpoint, device=options.device, dtype=_settled_dtype(options), norm=options.norm, attn=options.attn
+        checkpoint, device=options.device, dtype=dtype_name(options), norm=options.norm, attn=options.attn
     )
     found = look(few)
     found.check(checkpoint.label)
@@ -103,7 +103,7 @@ def _use_key(checkpoint: Checkpoint, **more: int) -> str:
 
 def _loaded(checkpoint: Checkpoint) -> Encoder:
     options = checkpoint.options
-    dtype = _settled_dtype(options)
+    dtype = dtype_name(options)
     return load_encoder(checkpoint, device=options.device, dtype=dtype, norm=options.norm, attn=options.attn)
 
 
@@ -121,10 +121,6 @@ def dtype_name(options: Options) -> str:
         except StoreError as error:
             logger.warning("whether bfloat16 is faster is measured by every process: %s", error)
     return name
-
-
-def _settled_dtype(options: Options) -> str:
-    return dtype_name(options) if options.dtype == "auto" else options.dtype
 
 
 def processor() -> str:
