@@ -15,7 +15,7 @@ demo: $(READY)
 
 # Two at a time what needs one core; the tests take all of them.
 test: $(READY)
-	$(MAKE) --jobs 2 --output-sync=target types notebooks lint imports docs
+	$(MAKE) --jobs 2 --output-sync=target types notebook-frozen_layers lint imports docs
 	$(MAKE) unit
 
 lint: $(READY)
@@ -43,8 +43,10 @@ notebook-%: $(READY)
 
 # ---- longer things --------------------------------------------------------------------------------------
 
+# Simulations, what takes more than some seconds of a core, many examples of every property, and all notebooks.
 test-slow: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+	$(MAKE) --jobs 2 --output-sync=target notebooks
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "slow or hypothesis" --hypothesis-profile many
 
 # Zero silent, zero tracebacks; two at a time.
 attack: $(READY)

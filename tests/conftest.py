@@ -9,8 +9,9 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
-settings.register_profile("no deadline", deadline=None)  # a busy machine is no failure
-settings.load_profile("no deadline")
+settings.register_profile("few", deadline=None, max_examples=25)  # no deadline: a busy machine is no failure
+settings.register_profile("many", deadline=None, max_examples=200)
+settings.load_profile("few")
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ def bench_gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return bench_gpu
 
 
+@pytest.mark.slow
 def test_every_part_runs_without_a_gpu(
     bench_gpu: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

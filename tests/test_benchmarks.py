@@ -71,6 +71,7 @@ def test_every_benchmark_is_tried() -> None:
     assert scripts == {name.split()[0] for name in TINY} | {"bench_gpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_it_runs_and_its_ways_agree(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = TINY[name].split()

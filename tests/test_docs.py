@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LONG = {"docs/tutorials/first-layer.md", "docs/tutorials/python.md", "docs/guides/find.md", "docs/guides/shrink.md"}
+"""Pages whose code fine-tunes for more than some ten seconds."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -30,7 +32,10 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def pages_with(language: str) -> list[object]:
     """Return the pages that have code in a language, as parameters."""
-    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if blocks(page, language)]
+    names = {str(page.relative_to(ROOT)): page for page in PAGES if blocks(page, language)}
+    return [
+        pytest.param(page, id=name, marks=[pytest.mark.slow] if name in LONG else []) for name, page in names.items()
+    ]
 
 
 def commands(code: str) -> list[list[str]]:

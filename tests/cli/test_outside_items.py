@@ -60,6 +60,7 @@ for call in json.load(sys.stdin):
 """Commands in one process where the package is installed: imports take longer than models so small."""
 
 
+@pytest.mark.slow
 def test_every_command_takes_it(
     questions: Path, environment: dict[str, str], pair: tuple[Path, Path], tmp_path: Path
 ) -> None:

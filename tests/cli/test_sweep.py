@@ -185,6 +185,7 @@ def living_in_group(group: int) -> list[int]:
     return result
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: Path) -> None:
     toml.write_text(toml.read_text().replace("epochs = 1", "epochs = 4000"))
     # a shell that starts its jobs in the background has them ignore SIGINT, and what is ignored is inherited

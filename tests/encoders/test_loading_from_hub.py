@@ -145,6 +145,7 @@ def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path
     assert folder_digest(snapshot) == folder_digest(checkpoint("electra"))
 
 
+@pytest.mark.slow
 def test_a_hub_that_does_not_answer(tmp_path: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         closed = f"http://127.0.0.1:{server.server_port}"

@@ -48,6 +48,7 @@ def tokens(folder: Path, texts: Any = USUAL_TEXTS) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.slow
 def test_its_graphs_are_those_that_are_measured(exported: ExportResult) -> None:
     folder, encoder = Path(exported.path), load_encoder(exported.path, device="cpu")
     batch, measured = tokens(folder), int8_graphs(encoder, "mean")

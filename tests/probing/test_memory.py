@@ -32,6 +32,7 @@ except MemoryError:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of a process's own memory is that of Linux")
 def test_embeddings_larger_than_the_memory_are_probed(tmp_path: Path) -> None:
     rng, path = np.random.default_rng(0), tmp_path / "e.npy"

@@ -297,6 +297,7 @@ def test_an_impossible_profile_is_refused(profiled: Profile, make: Callable[[Pro
         make(profiled)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not resident_peak_works(), reason="the kernel does not let the high-water mark be reset")
 def test_a_step_of_fine_tuning_takes_more_than_the_moments_of_all_weights(tmp_path: Path) -> None:
     size = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": N_BLOCKS, "num_attention_heads": 4}

@@ -252,6 +252,7 @@ def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
         assert page.evaluate("document.querySelector('#layers .scroll').scrollWidth > 390")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in CASES if not kind.startswith("study, ")])
 def test_the_page_of_any_result_is_drawn_and_fits_a_phone(kind: str, open_page: Open) -> None:
     phone = {"width": 390, "height": 844}

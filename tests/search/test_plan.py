@@ -71,6 +71,7 @@ def test_after_the_scan_comes_the_layer_that_seems_the_best() -> None:
     assert "promises most for its cost" in then.why
 
 
+@pytest.mark.slow
 def test_a_scan_on_other_items_is_worth_more_than_one_on_the_same() -> None:
     rng = np.random.default_rng(0)
     evidence = world(rng, 8, item_error=3.0).evidence([*((True, layer, 0) for layer in range(9)), (False, 8, 0)])

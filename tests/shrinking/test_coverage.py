@@ -28,6 +28,7 @@ def population(rng: np.random.Generator, kind: str) -> tuple[np.ndarray, np.ndar
     return gold, whole, small
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "n"), [("sts", 300), ("triplets", 300), ("sts", 60)])
 def test_the_upper_end_is_exceeded_in_at_most_a_twentieth(kind: str, n: int) -> None:
     rng = np.random.default_rng(0)

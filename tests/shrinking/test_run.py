@@ -286,6 +286,7 @@ def test_half_of_the_blocks_without_a_task(folder: str) -> None:
     assert len(shrunk(folder).smaller.blocks) == 2
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = shrunk(Model(folder, cache_dir=tmp_path / "whole"), size=[2, 4])
     monkeypatch.setattr(epochs, "SAVE_AFTER", 0.0)

@@ -130,6 +130,7 @@ def test_layers_of_a_model_go_before_those_of_the_sweep(inputs: Path, tmp_path: 
     assert layers == {models[0].model.name: [2], f"{random.name} (random init 5)": [3, 2, 1, 0]}
 
 
+@pytest.mark.slow
 def test_the_time_left_is_told(inputs: Path, cache: Path) -> None:
     for file in results_in(cache)[-2:]:
         file.unlink()
@@ -210,6 +211,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     assert waited.endswith(f"toy-train.csv at layer {layer} with seed {seed}")
 
 
+@pytest.mark.slow
 def test_half_written_results_are_made_again(
     undisturbed: SweepResult, inputs: Path, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,6 +279,7 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(
     assert where.load_failure(3, 1) is None
 
 
+@pytest.mark.slow
 def test_a_half_written_mark_is_no_mark(undisturbed: SweepResult, inputs: Path, cache: Path) -> None:
     where = folder_of(inputs, cache, "bert")
     (where.run_path(1, 0) / "result.json").unlink()

@@ -181,6 +181,7 @@ def test_chains_share_the_steps_that_they_begin_with(model: Path, data: Path, tm
     assert stored(other, tmp_path) == [(1, 1), (4, 6), (0, 6), (4, 6)]
 
 
+@pytest.mark.slow
 def test_weights_that_are_missing_are_made_again(model: Path, data: Path, tmp_path: Path) -> None:
     chain = short(model, (words(data), pairs(data)))
     run_here(dataclasses.replace(chain, steps=chain.steps[:1]), tmp_path)  # keeps none

@@ -45,6 +45,7 @@ def _compared(value: object) -> object:
     return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "benched"), [(PLATEAU, f"plateau of {REFERENCE}"), (RANK, RANK)])
 def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
     (budget,) = bench_predictors(read_zoo(), budgets=["converged"], strategies=(), draws=1).budgets

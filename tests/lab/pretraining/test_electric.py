@@ -193,6 +193,7 @@ def test_samples_follow_the_noise(batch: MaskedBatch, monkeypatch: pytest.Monkey
     assert not read[0].requires_grad
 
 
+@pytest.mark.slow
 def test_a_language_of_words_without_context_is_learnt() -> None:
     """Where the context says nothing, -E of every word comes to its log probability, and p^ adds up to 1."""
     objective = objective_of(generator_size=0.25).train()

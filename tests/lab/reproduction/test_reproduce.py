@@ -327,6 +327,7 @@ def test_a_language_says_seeds_interval_and_how_far(
     assert f"{tiny} was run in place of {model}" in text
 
 
+@pytest.mark.slow
 def test_random_weights_are_others_than_the_trained_ones(
     layerprobe: Layerprobe,  # noqa: F811
     pairs_file: Path,  # noqa: F811
