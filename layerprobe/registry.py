@@ -113,10 +113,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def _load(self, entry: EntryPoint) -> T:
         try:
             value = entry.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if entry.name in self.own:
                 raise
-            raise DataError(f"the {self.what} {entry.name!r} of {entry.value} cannot be loaded: {error}") from error
+            said = f"it ends the process ({error})" if isinstance(error, SystemExit) else error
+            raise DataError(f"the {self.what} {entry.name!r} of {entry.value} cannot be loaded: {said}") from error
         if not isinstance(value, self.kind):
             raise DataError(
                 f"expected {entry.value} to be a {self.kind.__name__}, the {self.what} {entry.name!r}, "

@@ -49,6 +49,14 @@ def test_a_package_that_does_not_import(
     assert caplog.text.count("cannot be loaded: No module named 'not_there': it is left out") == 1
 
 
+def test_a_package_that_ends_the_process(
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path, registry, "import sys; sys.exit('no licence')", {"a toy": "Toy"})
+    with pytest.raises(DataError, match=r"toy_plugin:Toy cannot be loaded: it ends the process \(no licence\)$"):
+        registry["a toy"]
+
+
 def test_own_names_are_not_taken(
     registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

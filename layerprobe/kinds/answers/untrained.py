@@ -21,6 +21,7 @@ from torch import Tensor
 from layerprobe.context import report
 from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint, float64_device
 from layerprobe.encoders.model import Options, Settled
 from layerprobe.encoders.options import computed_on, load
@@ -98,15 +99,27 @@ def _windowed(encoder: Encoder, items: Questions, options: Settled) -> Windows:
 
 @torch.inference_mode()
 def _read(encoder: Encoder, windows: Windows, options: Options, use: Use, passed: Callable[[int], None]) -> None:
-    """Run all windows through the model, and every layer through `use`."""
+    """Run all windows through the model, and every layer through `use`; a batch that does not fit is halved."""
     budget = options.batch_tokens or BATCH_TOKENS
-    for rows in token_batches(windows.texts.lengths, budget=budget, same_length=not encoder.padding_invariant):
+    batches = token_batches(windows.texts.lengths, budget=budget, same_length=not encoder.padding_invariant)
+    waiting = list(batches)[::-1]
+    while waiting:
+        rows = waiting.pop()
         batch = collate(windows.texts, rows, encoder.device)
         own = batch["attention_mask"].bool()
-        with encoder.precision():
-            for layer, states in enumerate(encoder.layer_states(batch)):
-                with without_autocast():
-                    use(rows, layer, states[own].float())
+        try:
+            with encoder.precision():
+                by_layer = [states[own] for states in encoder.layer_states(batch)]
+        except (RuntimeError, MemoryError) as error:
+            if len(rows) == 1 or not is_out_of_memory(error):
+                raise
+            half = len(rows) // 2
+            waiting += [rows[half:], rows[:half]]
+            torch.cuda.empty_cache()
+            continue
+        with without_autocast():
+            for layer, states in enumerate(by_layer):
+                use(rows, layer, states.float())
         passed(len(rows))
 
 

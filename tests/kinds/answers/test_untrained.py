@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Options
@@ -76,6 +76,28 @@ def test_it_is_fitted_on_a_device_without_float64(
     monkeypatch.setattr(untrained, "collate", lambda texts, rows, device: collate(texts, rows))
     monkeypatch.setattr(Encoder, "layer_states", lambda *args: map(on_mps, states(*args)))
     np.testing.assert_array_equal(spans(dataclasses.replace(encoder, device=torch.device("mps"))), expected)
+
+
+def test_a_batch_that_does_not_fit_is_halved(
+    loaded: Callable[[str], Encoder],  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder, states, passed = loaded("bert"), Encoder.layer_states, list[int]()
+    windows = windowed(encoder, ITEMS.questions, ITEMS.contexts, max_length=24)
+    expected = untrained._fitted(encoder, windows, ITEMS, Options(), lambda n: None)
+
+    def layer_states(self: Encoder, batch: Batch) -> Iterator[torch.Tensor]:
+        if len(batch["input_ids"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return states(self, batch)
+
+    monkeypatch.setattr(Encoder, "layer_states", layer_states)
+    found = untrained._fitted(encoder, windows, ITEMS, Options(), passed.append)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert (max(passed), sum(passed)) == (2, len(windows.pairs))
+    monkeypatch.setattr("layerprobe.kinds.answers.untrained.is_out_of_memory", lambda error: False)
+    with pytest.raises(torch.OutOfMemoryError):
+        untrained._fitted(encoder, windows, ITEMS, Options(), passed.append)
 
 
 @pytest.mark.parametrize("impossible", [0.0, 0.4])
