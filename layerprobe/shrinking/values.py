@@ -341,7 +341,7 @@ class Shrunk(Shown):
                 column("agreement", lambda each: fmean(each.agreement), form=".1f"),
                 column("neighbours", lambda each: fmean(each.neighbours), title="shared neighbours", form=".1f"),
                 *scores("chosen_by", f"validation {metric}"),
-                *scores("as_it_is", metric),
+                *scores("as_it_is", f"test {metric}"),
                 *scores("tuned", f"TMFT {metric}"),
             ),
             title="Sizes",

@@ -172,14 +172,15 @@ class FoundModels(Shown):
         places = [(i, layer) for i, each in enumerate(self.findings) for layer in range(len(each.parameters))]
         best = (self.best_model, self.best.best_layer)
 
+        claimed = not self.best.answer.spoilt
+
         def among_all(by_model: Sequence[Sequence[T]]) -> list[T | None]:
-            claimed = not self.best.answer.spoilt
             return [by_model[i][layer] if claimed and (i, layer) in rows else None for i, layer in places]
 
         values: dict[str, list[object]] = {
             "chance_best": [*among_all(self.chances)],
             "chance_within": [*among_all(self.within)],
-            "candidate": [place in self.candidates for place in places],
+            "candidate": [place in self.candidates if claimed else None for place in places],
             "kept": [place == best for place in places],
             "flag": [self.flag(rows[place]) or None if place in rows else None for place in places],
         }

@@ -315,3 +315,4 @@ def test_nothing_is_claimed_of_spoilt_examples(two: list[Path], cache: Path) -> 
     assert result.best.answer.spoilt
     assert len({share for own in result.chances for share in own}) == 1
     assert "nothing is claimed" in result.certainty
+    assert {*result.table.data["chance_best"], *result.table.data["candidate"]} == {None}
