@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 from typing import Any, get_args
@@ -21,6 +22,7 @@ from layerprobe.metrics.links import Links
 from layerprobe.names import nearest, some
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.similarity.checks import as_array
+from layerprobe.tasks.scores import is_number
 from layerprobe.tasks.tables import read_table
 
 CLASSES = 20
@@ -125,7 +127,7 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
             line.
         n: Rows of the embeddings.
         kind: What they are, where it is not to be seen: text and up to 20 whole numbers are classes, other numbers
-            scores, matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries.
+            scores (text among more numbers is refused unless they are said to be classes), matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries.
         column: Of a file; several with commas between them are labels.
 
     Raises:
@@ -149,7 +151,7 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
         )
     if values.dtype == object:
         check_present(values[:, 0] if values.ndim == 2 else values, name="a target")
-        if all(isinstance(value, Real) for value in values.flat):
+        if all(isinstance(value, Real | Decimal) for value in values.flat):
             values = values.astype(np.float64)
     if kind == "labels" and values.ndim == 1:
         values = values[:, None]
@@ -165,8 +167,8 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
     if values.ndim != 1:
         raise DataError(f"expected targets of one or two axes, got {values.shape}")
     if values.dtype.kind not in "fiub":
-        if kind == "scores":
-            raise DataError(f"expected scores as numbers, got {str(values[0])!r}")
+        if kind != "classes":
+            _check_text(values, kind)
         return _classes(values)
     _check_finite(values, "target")
     few = values.dtype.kind == "b" or (len(np.unique(values)) <= CLASSES and not np.mod(values, 1).any())
@@ -207,6 +209,17 @@ def _classes(values: NDArray[Any], notes: tuple[str, ...] = ()) -> Targets:
     if len(names) < 2:
         raise DataError(f"expected at least two classes, got {str(names[0])!r} for all {len(values):,} samples")
     return Targets(kind="classes", values=numbers, notes=notes)
+
+
+def _check_text(values: NDArray[Any], kind: TargetKind | None) -> None:
+    """Raise DataError if targets with text are to be scores, or most of them are numbers."""
+    wrong = [row for row, value in enumerate(values) if not is_number(str(value))]
+    if kind == "scores" or 0 < 2 * len(wrong) < len(values):
+        row = wrong[0] if wrong else 0
+        raise DataError(
+            f"expected scores as numbers, got {str(values[row])!r} in row {row}, counted from 0: leave it out of both, "
+            "or say that targets are classes"
+        )
 
 
 def _labels(values: NDArray[Any]) -> Targets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,7 @@ def test_logistic_regression_on_a_part_of_the_rows_says_so(monkeypatch: pytest.M
         (np.array([[0, 1, 0.0]]), {"kind": "queries"}, "gains above 0, got 0"),
         (np.array([[0, 1], [1, 2]]), {"kind": "queries"}, "documents that are no queries"),
         (["x"] * N, {"kind": "scores"}, "expected scores as numbers, got 'x'"),
+        ([*range(N - 1), "NA"], {}, "expected scores as numbers, got 'NA' in row 239"),
         ([*"ab" * (N // 2 - 1), "a", None], {}, "a target for every row, got None in row 239"),
         (pd.Series(["a", "b"] * (N // 2)).mask(np.arange(N) == 5), {}, "a target for every row, got nan in row 5"),
         (pd.array(["a", pd.NA] * (N // 2), "string"), {}, "a target for every row, got <NA> in row 1"),
@@ -305,7 +307,16 @@ def test_few_whole_numbers_are_classes_unless_somebody_says_otherwise() -> None:
 
 def test_numbers_among_objects_are_numbers() -> None:
     assert as_targets(TARGETS["scores"].astype(object), N).kind == "scores"
+    assert as_targets([Decimal(i) / 7 for i in range(N)], N).kind == "scores"
     assert as_targets(np.array(["a", 1.5] * (N // 2), dtype=object), N).kind == "classes"
+
+
+def test_text_among_numbers_is_named_unless_they_are_classes(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text("\n".join(["score", *("NA" if i == 7 else str(i % 42) for i in range(N))]) + "\n")
+    with pytest.raises(DataError, match="expected scores as numbers, got 'NA' in row 7, counted from 0"):
+        as_targets(file, N)
+    assert len(set(as_targets(file, N, kind="classes").values)) == 43
 
 
 def test_groups_in_a_file_are_names_not_numbers(tmp_path: Path) -> None:
