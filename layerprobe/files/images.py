@@ -26,7 +26,7 @@ Readable = Literal["text", "image", "captioned"]
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 """Of files that are taken for images."""
 SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L")
-"""Pillow's modes of greyscale images with 16 bits."""
+"""Pillow's modes of greyscale images with 16 bits; I has 16 in PNG and PPM alone."""
 
 
 class ImageItem(str):
@@ -138,8 +138,9 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
             warnings.simplefilter("error", pil.DecompressionBombWarning)
             image = pil.open(io.BytesIO(data))
         image.load()
-        if image.mode == "F":
-            raise DataError(f"{place} has floating-point pixels of no known range: save it with 8 bits a channel")
+        if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+            pixels = "floating-point" if image.mode == "F" else "32-bit or signed"
+            raise DataError(f"{place} has {pixels} pixels of no known range: save it with 8 bits a channel")
         image = ImageOps.exif_transpose(image)
         return (_eight_bits(image) if image.mode in SIXTEEN_BITS else image).convert("RGB")
     except DataError:

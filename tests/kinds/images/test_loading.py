@@ -210,6 +210,14 @@ def test_modes_become_rgb_the_right_way_up() -> None:
         decoded(png(Image.fromarray(grey.astype(np.float32)), format="TIFF"), "a")
 
 
+def test_whole_numbers_have_the_range_of_their_format() -> None:
+    grey = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
+    pgm = decoded(png(Image.fromarray(grey.astype(np.uint16) * 257), format="PPM"), "a")
+    np.testing.assert_array_equal(np.asarray(pgm)[..., 0], grey)
+    with pytest.raises(DataError, match="32-bit or signed pixels of no known range: save it with 8 bits a channel"):
+        decoded(png(Image.fromarray(grey.astype(np.int32)), format="TIFF"), "a")
+
+
 def test_an_image_that_changed_is_refused(tmp_path: Path) -> None:
     item = ImageItem.of_file(next(digit_folder(tmp_path, 1).rglob("*.png")))
     assert item.file is not None
