@@ -26,7 +26,7 @@ SIMILARITY_VERSION = 5
 """Of similarities, permutation nulls and diagnostics."""
 RANK_VERSION = 1
 """Of effective ranks with their errors."""
-PROBE_VERSION = 1
+PROBE_VERSION = 2
 """Of logistic regression on frozen embeddings."""
 STS_PROBE_VERSION = 1
 """Of ridge regression on frozen pairs."""

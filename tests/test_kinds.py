@@ -161,6 +161,17 @@ def test_a_probe_of_features_that_are_constant_finds_the_commonest_class() -> No
     np.testing.assert_allclose(outputs.sum(axis=1), 1)
 
 
+@pytest.mark.parametrize("present", [(0, 2), (2,), (0,)])
+def test_a_probe_of_classes_some_of_which_do_not_occur(present: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    targets = np.array(present * 20, dtype=float)
+    train = np.eye(3, 5, dtype=np.float32)[targets.astype(int)] + 0.1 * rng.normal(size=(len(targets), 5))
+    outputs = probes.logistic_probe(train.astype(np.float32), targets, train[:9].astype(np.float32))
+    np.testing.assert_array_equal(outputs.argmax(axis=1), targets[:9])
+    np.testing.assert_allclose(outputs.sum(axis=1), 1)
+    assert outputs.shape[1] == max(2, max(present) + 1)
+
+
 # ---- the whole ----------------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ class Protocol:
     learning_rate: float = 2e-5
     """Peak of AdamW's linear schedule; with `lora`, give `LORA_LEARNING_RATE`, as it stays 2e-5 otherwise."""
     weight_decay: float = 0.01
-    """On everything but biases and norms."""
+    """On matrices alone: on no norm, and no bias that is a vector."""
     epochs: int = 10
     """Passes over the training examples."""
     batch_size: int = 32

@@ -43,13 +43,18 @@ def logistic_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> 
 
 
 def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray[np.float32]) -> Array:
-    """Fit logistic regression and return its probabilities, (m, classes), for other features.
+    """Fit logistic regression and return its probabilities for other features, a column for each class up to the highest.
 
     Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
-    C = 10 / features. Targets are class numbers; every class up to the highest must occur.
+    C = 10 / features. Targets are class numbers; one that does not occur has probability 0. There are two columns or more.
     """
-    model, mean, spread = _logistic(train, targets)
-    outputs: Array = model.predict_proba((features - mean) / spread).astype(np.float64)
+    present = np.unique(targets.astype(int))
+    outputs = np.zeros((len(features), max(2, int(present[-1]) + 1)))
+    if len(present) == 1:
+        outputs[:, present] = 1
+    else:
+        model, mean, spread = _logistic(train, targets)
+        outputs[:, present] = model.predict_proba((features - mean) / spread)
     return outputs
 
 

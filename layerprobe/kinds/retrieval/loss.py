@@ -54,7 +54,8 @@ class MultipleNegatives(Criterion):
             np.array([row[text] for text in side], dtype=np.int64) for side in (items.query_texts, items.document_texts)
         )
         tokenized = encoder.tokenize(texts, max_length=max_length)
-        examples = np.array(items.examples, dtype=np.int64)
+        # a split that is only scored has none
+        examples = np.array(items.examples or np.zeros((0, 2)), dtype=np.int64)
         sides = (queries[examples[:, 0]], *documents[examples[:, 1:]].T)
         longest = np.max([np.array(tokenized.lengths)[side] for side in sides], axis=0)
         searched = SearchedRows(queries=queries, documents=documents, own=np.array(items.own, dtype=np.int64))
@@ -64,7 +65,9 @@ class MultipleNegatives(Criterion):
 
     @classmethod
     def check_batch(cls, items: PreparedItems, batch_size: int) -> None:
-        """Raise DataError where a step has a single document, so that there is nothing to tell it from."""
+        """Raise DataError where there are no examples, or a step has a single document: nothing to tell it from."""
+        if not len(items.sides[0]):
+            raise DataError("expected queries with documents to train on in the train split, got none")
         if batch_size == 1 and len(items.sides) == 2:
             raise DataError(
                 "expected at least two examples a step, whose documents are each other's negatives, got a batch size "

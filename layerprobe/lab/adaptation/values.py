@@ -18,7 +18,7 @@ class AdaptationProtocol:
     learning_rate: float = 2e-5
     """Peak of AdamW's linear schedule."""
     weight_decay: float = 0.01
-    """On everything but biases and norms."""
+    """On matrices alone: on no norm, and no bias that is a vector."""
     epochs: int = 10
     """Passes over the texts."""
     max_steps: int | None = None

@@ -81,7 +81,7 @@ class PretrainingProtocol:
     warmup: float = 0.1
     """Share of the steps with a rising learning rate."""
     weight_decay: float = 0.01
-    """On everything but biases and norms."""
+    """On matrices alone: on no norm, and no bias that is a vector."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
     dropout: float = 0.0

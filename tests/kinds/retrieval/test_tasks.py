@@ -346,6 +346,19 @@ def test_a_scan_learns_and_keeps_the_ranking(task: Task, model: str, options: Op
         assert again.metrics == found.test[layer]
 
 
+def test_splits_that_are_only_scored_need_no_examples(task: Task, model: str, options: Options) -> None:
+    def bare(split: Any) -> RetrievalItems:
+        return dataclasses.replace(items(task, split), trained=((),) * len(items(task, split)))
+
+    scored = dataclasses.replace(task, validation=bare("validation"), test=bare("test"))
+    (found,) = finetune(given(model, options), scored, [1], seeds=(0,), protocol=SHORT).runs
+    (expected,) = finetune(given(model, options), task, [1], seeds=(0,), protocol=SHORT).runs
+    assert found.test == expected.test
+    untrained = dataclasses.replace(scored, train=bare("train"))
+    with pytest.raises(DataError, match="expected queries with documents to train on in the train split, got none"):
+        finetune(given(model, options), untrained, [1], seeds=(0,), protocol=SHORT)
+
+
 @pytest.fixture(scope="module")
 def study(task: Task, model: str, options: Options) -> Any:
     return run(given(model, options), task=task, seeds=2, protocol=SHORT)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import build_encoder, build_objective
 from layerprobe.lab.pretraining.objectives import electric
 from layerprobe.lab.pretraining.objectives.electric import EnergyBasedCloze, noise_log_odds
@@ -62,6 +63,11 @@ def test_the_odds_are_those_of_the_paper() -> None:
     p, q = (-energies).exp(), log_noise.exp()
     found = noise_log_odds(energies, log_noise, rate=k / n).sigmoid()
     assert_close(found, k * q / ((n - k) * p + k * q))
+
+
+def test_where_every_token_is_noise_there_is_nothing_to_tell_it_from() -> None:
+    with pytest.raises(DataError, match="expected a masking rate below 1 for electric"):
+        objective_of(masking_rate=1.0)
 
 
 def expected_loss(energies: Tensor, noise: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import ElectraModel
 
+from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import generator_config, with_detection_head
 from layerprobe.lab.pretraining.objectives.generators import sample
 from layerprobe.lab.pretraining.values import PretrainingProtocol
@@ -46,6 +47,8 @@ class EnergyBasedCloze(Objective):
 
     def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
         super().__init__(masking)
+        if protocol.masking_rate >= 1:
+            raise DataError("expected a masking rate below 1 for electric, which tells the tokens that stay from noise")
         self.model = with_detection_head(encoder)
         self.noise = TwoTowerCloze(encoder, protocol)
         self.weights = {"generator": 1.0, "discriminator": protocol.discriminator_weight}
