@@ -1,6 +1,6 @@
 """Several tasks -> the layer that does best on all; and `score`, of models and tasks. Knows scores and tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, cast, overload
 
@@ -28,9 +28,7 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
     level = current().level
     if not tasks:
         raise DataError("expected at least one task, got none")
-    names = [each.task for each in tasks]
-    if len(set(names)) < len(names):
-        raise DataError(f"expected different tasks, got {next(name for name in names if names.count(name) > 1)} twice")
+    _check_different((each.task, each.task_digest) for each in tasks)
     curves = [each.scores.scores for each in tasks]
     if wrong := [len(curve) for curve in curves if len(curve) != model.n_layers]:
         raise DataError(f"expected scores of {model.n_layers} layers, got {wrong[0]}")
@@ -47,12 +45,24 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
     return AcrossTasks(model=model, tasks=tuple(tasks), layers=tuple(layers), level=level)
 
 
+def _check_different(tasks: Iterable[tuple[str, str]]) -> None:
+    """Raise DataError where a name or a digest comes twice: as two tasks, one would show less error than it has."""
+    by_digest: dict[str, str] = {}
+    for name, digest in tasks:
+        if name in by_digest.values():
+            raise DataError(f"expected different tasks, got {name} twice")
+        if digest in by_digest:
+            raise DataError(f"expected different tasks, got {by_digest[digest]} and {name}, which hold the same data")
+        by_digest[digest] = name
+
+
 def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "test") -> AcrossTasks:
     """Score every layer on several tasks without fine-tuning, as `score` does each of them.
 
     Raises:
         LayerProbeError: As `score` and `across_tasks`.
     """
+    _check_different((task.name, task.digest) for task in tasks)
     checkpoint = resolve_checkpoint(model)
     done, description = [], None
     for task in tasks:

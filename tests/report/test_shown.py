@@ -116,7 +116,7 @@ def across() -> AcrossTasks:
     tasks = [
         TaskScores(
             task=name,
-            task_digest="0" * 64,
+            task_digest=name,
             kind="sts",
             scores=dataclasses.replace(
                 scores, metrics={"spearman": tuple(value + shift * layer for layer, value in enumerate(scores.scores))}

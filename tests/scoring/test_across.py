@@ -103,6 +103,10 @@ def test_a_layer_that_is_as_good_is_seldom_ruled_out(n_tasks: int) -> None:
     [
         ([], "expected at least one task, got none"),
         ([scored(CURVES[0], "a")] * 2, "expected different tasks, got a twice"),
+        (
+            [scored(CURVES[0], "a"), dataclasses.replace(scored(CURVES[0], "./a"), task_digest="da")],
+            "expected different tasks, got a and ./a, which hold the same data",
+        ),
         ([scored(CURVES[0][:3], "a")], "expected scores of 4 layers, got 3"),
     ],
 )
@@ -127,6 +131,8 @@ def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
         assert found.scores == score_split(given(str(bert), options), task)[0]
     with pytest.raises(DataError, match="expected at least one task"):
         score_across(given(str(bert), options), [])
+    with pytest.raises(DataError, match=r"got toy sts and \./toy sts, which hold the same data"):
+        score_across("no such model", [tasks[0], dataclasses.replace(tasks[0], name="./toy sts")])
 
 
 def test_mteb_reads_the_results_back(three: AcrossTasks, tmp_path: Path) -> None:
