@@ -99,7 +99,13 @@ def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[in
 
 
 def named_column(table: Table, column: str) -> int:
-    """Return where a column is, by its name or index from 0; raise TaskError if there is none."""
+    """Return where a column is, by its name or index from 0; raise TaskError if there is none, or it has lists."""
+    found = _place_of(table, column)
+    table.check_cells([found])
+    return found
+
+
+def _place_of(table: Table, column: str) -> int:
     if table.header is not None and column in table.header:
         if table.header.count(column) > 1:
             raise _twice(table, column)
@@ -237,7 +243,7 @@ def _target_names(kind: Kind | None, texts: Sequence[int] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Roles:
-    """What the columns of a table could be, by their cells; constants and row numbers are neither text nor target."""
+    """What the columns of a table could be, by their cells; constants, lists and row numbers are neither."""
 
     texts: tuple[int, ...]
     scores: tuple[int, ...]
@@ -251,6 +257,8 @@ class _Roles:
 def _roles(table: Table) -> _Roles:
     texts, scores, labels, numbering = list[int](), list[int](), list[int](), list[int]()
     for i in range(table.width):
+        if i in table.nested:
+            continue
         cells = [cell for row in table.rows if (cell := row[i].strip())]
         distinct = set(cells)
         if _counts_up(cells) or (table.header is not None and plain_name(table.header[i]) in ROW_NAMES):
@@ -306,6 +314,7 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
             f"{table.name}: cannot tell which columns are {layout}; it has {_shown(table)}: choose {', or '.join(ways)}"
             f"{more}"
         )
+    table.check_cells(readings[0][1])
     return readings[0][1]
 
 
@@ -358,6 +367,7 @@ def _option(table: Table, columns: Sequence[int]) -> str:
 
 def _known_text_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     if table.width == 1:
+        table.check_cells([0])
         return table, (0,)
     known = _named_sentences(table.header or ())
     if known is None and (text := _named(table.header or (), TEXT_NAMES)) is not None:
@@ -382,11 +392,12 @@ def _named(header: Sequence[str], known: Sequence[str]) -> int | None:
 
 
 def _distinct(table: Table, columns: tuple[int, ...]) -> tuple[int, ...]:
-    """Return columns that were found by their names; raise TaskError if another column has the name of one."""
+    """Return columns that were found by name; raise TaskError if another has the name of one, or one has lists."""
     names = [plain_name(name) for name in table.header or ()]
     for column in columns:
         if names.count(names[column]) > 1:
             raise _twice(table, (table.header or ())[column])
+    table.check_cells(columns)
     return columns
 
 

@@ -5,6 +5,7 @@ None of the libraries is imported: an object of theirs is only there where its m
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from layerprobe.errors import TaskError
@@ -118,7 +119,7 @@ def _table_of_rows(rows: Sequence[Any], name: str) -> Table:
     table = table_of_columns(
         name, {str(i): list(map(_present, cells)) for i, cells in enumerate(zip(*rows, strict=True))}
     )
-    return Table(name=name, header=None, rows=table.rows, numbers=table.numbers, unit=table.unit, headless=True)
+    return replace(table, header=None, headless=True)
 
 
 def _items(data: Any) -> Sequence[Any]:

@@ -10,8 +10,8 @@ import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -43,6 +43,8 @@ class Table:
     """Which columns were inferred from their cells."""
     warnings: tuple[str, ...] = ()
     """What could have been understood another way, with the options that choose."""
+    nested: Mapping[int, int] = field(default_factory=dict)
+    """Columns with cells that are neither text nor number, such as lists, each with the first row that has one."""
 
     @property
     def width(self) -> int:
@@ -57,6 +59,15 @@ class Table:
     def column(self, index: int) -> str:
         """Return what a column is called, for messages."""
         return f"column {index}" if self.header is None else self.header[index][:40] or f"column {index}"
+
+    def check_cells(self, columns: Iterable[int]) -> None:
+        """Raise TaskError if a cell of these columns is neither text nor number."""
+        for column in columns:
+            if (row := self.nested.get(column)) is not None:
+                raise TaskError(
+                    f"{self.place(row)}: expected a text or a number in {self.column(column)}, got "
+                    f"{self.rows[row][column][:40]}: write one value a cell, or name another column with --columns"
+                )
 
     def place(self, row: int) -> str:
         """Return where a row is, for messages."""
@@ -183,7 +194,10 @@ def check_size(name: object, *, cells: int = 0, unpacked: int = 0) -> None:
 def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     """Return a table of columns that have names."""
     rows = tuple(zip(*([_cell(value) for value in values] for values in columns.values()), strict=True))
-    return Table(name=name, header=tuple(columns), rows=rows, numbers=tuple(range(1, len(rows) + 1)), unit="row")
+    firsts = (next((row for row, value in enumerate(values) if _is_nested(value)), None) for values in columns.values())
+    nested = {column: row for column, row in enumerate(firsts) if row is not None}
+    numbers = tuple(range(1, len(rows) + 1))
+    return Table(name=name, header=tuple(columns), rows=rows, numbers=numbers, unit="row", nested=nested)
 
 
 def with_points(table: Table, decimal: str | None = None) -> Table:
@@ -425,15 +439,18 @@ _OTHER_COMMA = re.compile(r"(?<!\d),|,(?!\d)", re.ASCII)
 def _read_jsonl(path: Path, given: str | None) -> Table:
     records: dict[int, dict[str, str]] = {}
     names: dict[str, None] = {}
+    nested: dict[str, int] = {}
     most, encoding = CELLS.value, given or encoding_of(path)
     for number, record in read_json_lines(path, encoding):
+        nested = {name: len(records) for name, value in record.items() if _is_nested(value)} | nested
         records[number] = {name: _cell(value) for name, value in record.items()}
         names |= dict.fromkeys(record)
         if len(records) * len(names) > most:
             check_size(path, cells=len(records) * len(names))
     rows = tuple(tuple(record.get(name, "") for name in names) for record in records.values())
     found = found_encoding(encoding, given)
-    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), found=found)
+    places = {column: nested[name] for column, name in enumerate(names) if name in nested}
+    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), found=found, nested=places)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -504,7 +521,17 @@ def _unpacked_bytes(array: Any) -> int:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, bytes):
+        with contextlib.suppress(UnicodeDecodeError):
+            return value.decode()
     return "" if value is None else str(value)
+
+
+def _is_nested(value: Any) -> bool:
+    """Return whether a value is neither text nor number: a list, a mapping, an array, or bytes that are no UTF-8."""
+    if isinstance(value, bytes):
+        return _cell(value) == str(value)
+    return isinstance(value, (list, tuple, set, Mapping)) or getattr(value, "shape", ()) != ()
 
 
 SUFFIXES = (*_WAYS, ".jsonl", ".parquet")

@@ -1,5 +1,6 @@
 """Tables in memory give the task that the same table in a file gives."""
 
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -151,3 +152,37 @@ def test_no_library_is_loaded():
         "assert not {'pandas', 'datasets', 'torch', 'pyarrow', 'chardet'} & set(sys.modules), 'loaded'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+NESTED = [
+    ({"text": ["a", ["p1", "p2"]], "label": [0, 1]}, {}, "2: expected a text or a number in text, got ['p1', 'p2']: w"),
+    ({"text": ["a", "b"], "labels": [[0, 1], [1]]}, {}, "1: expected a text or a number in labels, got [0, 1]: write"),
+    ({"a": ["a", "b"], "b": ["c", "d"], "c": [1, {"x": 2}]}, {"columns": "a,b,c"}, "number in c, got {'x': 2}"),
+    ({"query": ["a", "b"], "positive": [["p"], "q"]}, {"kind": "retrieval"}, "number in positive, got ['p']"),
+]
+
+
+@pytest.mark.parametrize(("columns", "options", "said"), NESTED)
+def test_a_list_in_a_cell_is_no_text(tmp_path, columns, options, said):
+    frame = pandas.DataFrame(columns)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    for source in (columns, frame, tmp_path / "a.jsonl"):
+        with pytest.raises(TaskError, match=re.escape(said)):
+            load_task(source, **options)
+
+
+def test_bytes_are_text_and_lists_of_other_columns_do_no_harm(tmp_path):
+    texts = [f"grün {i}" for i in range(60)]
+    frame = pandas.DataFrame(
+        {"text": [text.encode() for text in texts], "meta": [{"a": [i]} for i in range(60)], "label": [0, 0, 1] * 20}
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    for source in (frame, tmp_path / "a.parquet", datasets.Dataset.from_pandas(frame)):
+        assert load_task(source).digest == load_task({"text": texts, "label": [0, 0, 1] * 20}).digest
+        assert load_texts(source).texts == tuple(texts)
+    with pytest.raises(TaskError, match=r"row 2: expected a text or a number in text, got b'\\xff'"):
+        load_texts({"text": ["a", b"\xff"]})
+    with pytest.raises(TaskError, match="cannot tell which columns are first,second,score; it has the columns tokens"):
+        load_task(pandas.DataFrame({"tokens": [["a"], ["b"]] * 4, "ner_tags": [[0], [1]] * 4}))
+    with pytest.raises(TaskError, match="number in text, got"):
+        load_texts([{"text": ["a", "b"]}])
