@@ -96,6 +96,13 @@ def test_few_samples_are_told_whatever_the_measure(measure: Measure) -> None:
     assert not any("are few" in line for line in told(measure, layers(), n=100))
 
 
+@pytest.mark.parametrize(("n", "said"), [(39, "far wider than layers differ by"), (40, "± 0.11 or more, which")])
+def test_no_width_is_told_of_so_few_texts_that_it_is_not_known(n: int, said: str) -> None:
+    assert DEBIASED.sampling_error(n).startswith("debiased CKA has 95% intervals ")
+    assert said in DEBIASED.sampling_error(n)
+    assert ("±" in DEBIASED.sampling_error(n)) is (n >= 40)
+
+
 @pytest.mark.parametrize(
     ("n", "alignment", "expected"), [(999, "best-match", 1), (1000, "best-match", 0), (999, None, 0)]
 )
@@ -208,6 +215,7 @@ def test_canonical_correlations_need_many_more_samples_than_features(measure: Me
     assert "0.53" in line
     (line,) = told(measure, layers(), n=768)
     assert f"any two layers of full rank then correlate fully, so {measure.title} is meaningless" in line
+    assert "or on 15361 texts or more" in line
     assert told(measure, layers(), n=15361) == ()
 
 

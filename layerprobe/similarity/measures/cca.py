@@ -44,7 +44,7 @@ class _CCA(LayerMeasure[Subspace]):
         if level <= CHANCE:
             return None
         start = f"{name} has {width} features on {n} texts: "
-        advice = f"compare by cka, or on {math.ceil(width / CHANCE)} texts or more"
+        advice = f"compare by cka, or on {math.ceil(width / CHANCE) + 1} texts or more"
         if n <= width:
             return f"{start}any two layers of full rank then correlate fully, so {self.title} is meaningless: {advice}"
         return (
