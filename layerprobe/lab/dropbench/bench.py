@@ -24,6 +24,7 @@ from layerprobe.lab.dropbench.values import (
     Zoo,
     ZooEntry,
 )
+from layerprobe.names import counted
 from layerprobe.prediction.baselines import compared_layers, fixed_fraction
 from layerprobe.prediction.registry import rules_for
 from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
@@ -59,7 +60,8 @@ def bench_predictors(
     For each family, a rule is fitted to the models of the other families and predicts those of this one.
     Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
     percentiles of a bootstrap that redraws families, whose models have much in common; where there is one family,
-    models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
+    encoders are redrawn, each with its entries on all tasks. What was fitted is not fitted again, so they hold for
+    these fitted rules.
 
     By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
     same draws. Beside the rules, strategies that train are played on the recorded runs, all by default, see `contest`,
@@ -175,9 +177,10 @@ def _scored(
     seed: int,
 ) -> BudgetScores:
     models = known_drops(entries, budget)
-    families = [known.family for known in models]
+    there = [entry for entry in entries if budget in entry.budgets]
+    clusters, redraws = _clusters(there)
     # Each row says how often each model counts: once, and then as redrawn.
-    counts = np.vstack([np.ones(len(models)), redrawn(families, draws=draws, seed=seed)])
+    counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=seed)])
     scored, left_out, played = [], {}, []
     for rule in rules:
         reason = obstacle(rule, models)
@@ -189,14 +192,13 @@ def _scored(
             left_out[rule.name] = reason
     starts = next((scores.outcomes for scores in scored if scores.rule == START), ())
     begin = {each.model: each.recommended[0] for each in starts if not each.missing}
-    there = [entry for entry in entries if budget in entry.budgets]
     recorded = [Recorded.of(entry, entry.budgets[budget], start=begin.get(entry.name)) for entry in there]
     known_curves = curves(readings_in(there))
     truths = [known.truth for known in models]
     scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
     whole = BudgetScores(
         budget=budget,
-        clusters="families" if len(set(families)) > 1 else "models",
+        clusters=redraws,
         truths={known.name: known.truth for known in models},
         rules=tuple(scored),
         left_out=left_out,
@@ -208,6 +210,16 @@ def _scored(
     letters = lettered(shown_strategies(whole), counts, level=level)
     rows = (replace(each, letters=letters.get(each.strategy, "")) for each in whole.strategies)
     return replace(whole, strategies=tuple(rows))
+
+
+def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:
+    """Return what is redrawn with each entry, and what that is called: its family, or its encoder in the only one."""
+    families = [entry.family for entry in entries]
+    if len(set(families)) > 1:
+        return families, "families"
+    encoders = [entry.name.removesuffix(f"-{entry.task}") for entry in entries]
+    n = len(set(encoders))
+    return encoders, "models" if n == len(entries) else f"{counted(n, 'encoder')} ({len(entries)} entries)"
 
 
 def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:

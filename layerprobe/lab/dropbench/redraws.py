@@ -1,4 +1,4 @@
-"""Scores over models, and their intervals from redrawing families. Knows numbers only."""
+"""Scores over models, and their intervals from redrawing what they have in common. Knows numbers only."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,12 @@ Array = NDArray[np.float64]
 ROUNDING = 1e-9
 
 
-def redrawn(families: Sequence[str], *, draws: int, seed: int) -> Array:
-    """Return (draws, models): how often each model is drawn when families are, or models where there is one family."""
-    names = list(dict.fromkeys(families))
-    clusters = [names.index(family) for family in families] if len(names) > 1 else list(range(len(families)))
-    n_clusters = max(clusters) + 1
-    drawn = np.random.default_rng(seed).multinomial(n_clusters, [1 / n_clusters] * n_clusters, size=draws)
-    return drawn[:, clusters].astype(np.float64)
+def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
+    """Return (draws, models): how often each model is drawn when clusters are; nothing where there is one of them."""
+    names = list(dict.fromkeys(clusters))
+    n, size = len(names), draws if len(names) > 1 else 0
+    drawn = np.random.default_rng(seed).multinomial(n, [1 / n] * n, size=size)
+    return drawn[:, [names.index(cluster) for cluster in clusters]].astype(np.float64)
 
 
 def ratio(above: Array, below: Array) -> Array:

@@ -395,6 +395,18 @@ def _three_families() -> list[tuple[str, tuple[float, ...]]]:
     return [("a", DROPPING), ("b", RISING), ("c", RISING)]
 
 
+def test_an_encoder_is_redrawn_with_all_of_its_tasks() -> None:
+    """Ten tasks on which one encoder scores alike say no more than one does; one encoder alone has no interval."""
+    tasks = [str(n) for n in range(10)]
+    encoders = [entry(name, "only", scores) for name, scores in (("x", DROPPING), ("y", RISING), ("z", RISING))]
+    entries = [replace(each, name=f"{each.name}-{task}", task=task) for each in encoders for task in tasks]
+    one, many = (scores_of(data, "last layer").mean_regret for data in (zoo(*encoders), zoo(*entries)))
+    assert many == one
+    assert bench_predictors(zoo(*entries), draws=5).budgets[0].clusters == "3 encoders (30 entries)"
+    alone = scores_of(zoo(*entries[:10]), "last layer").mean_regret
+    assert (alone.lower, alone.upper) == (None, None)
+
+
 def test_intervals_are_those_of_redrawn_models() -> None:
     rng = np.random.default_rng(0)
     drops = rng.random(40) < 0.5
