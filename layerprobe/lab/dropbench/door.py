@@ -171,7 +171,7 @@ def load_entry(name: str) -> Strategy:
         raise DataError(f"expected an entry as package:strategy, got {name!r}")
     try:
         found = operator.attrgetter(attribute)(importlib.import_module(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataError(f"the entry {name} cannot be imported: {_in_a_line(error)}") from error
     if not callable(found):
         raise DataError(f"expected the entry {name} to be a function of a trial, got a {type(found).__name__}")
@@ -187,8 +187,8 @@ def entry_strategy(name: str, entry: Entry) -> Strategy:
             trial = Trial(model, first=first)
             try:
                 choices.append(trial.choice(entry(trial)))
-            except Exception as error:
-                kind = "" if isinstance(error, LayerProbeError) else f"{type(error).__name__}: "
+            except (Exception, SystemExit) as error:
+                kind = "" if isinstance(error, LayerProbeError | SystemExit) else f"{type(error).__name__}: "
                 raise DataError(f"the entry {name} failed on {model.entry.name}: {kind}{_in_a_line(error)}") from error
         return choices
 
@@ -196,7 +196,9 @@ def entry_strategy(name: str, entry: Entry) -> Strategy:
     return Strategy(name=name, source=said, needs=None, choose=choose)
 
 
-def _in_a_line(error: Exception) -> str:
+def _in_a_line(error: Exception | SystemExit) -> str:
+    if isinstance(error, SystemExit):
+        return f"it ends the process ({error.code or 0})"
     return " ".join(str(error).split()) or type(error).__name__
 
 

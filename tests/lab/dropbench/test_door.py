@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,7 @@ def test_an_answer_is_scored_on_seeds_that_it_did_not_look_at(models: list[Recor
         (lambda trial: trial.reading("InfoNce"), "expected a reading of InfoNCE, probe, got 'InfoNce'"),
         (lambda trial: trial.scan("sandwich"), "expected a model with sandwich scans, got one without"),
         (lambda trial: trial.scan("steep"), "weighting is 'steep', expected one of 'falling'"),
+        (lambda trial: sys.exit("no licence"), "the entry toy failed on m0: it ends the process (no licence)"),
         (lambda trial: 1 // 0, "the entry toy failed on m0: ZeroDivisionError: integer division or modulo by zero"),
     ],
 )
@@ -184,6 +186,13 @@ def test_an_entry_is_found_by_its_package() -> None:
 def test_what_is_no_entry_is_refused(name: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_entry(name)
+
+
+def test_a_package_that_ends_the_process_is_no_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ends_the_process.py").write_text("import sys; sys.exit()")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DataError, match=r"ends_the_process:any cannot be imported: it ends the process \(0\)"):
+        load_entry("ends_the_process:any")
 
 
 @pytest.mark.usefixtures("outside")
