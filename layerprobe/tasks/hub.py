@@ -10,6 +10,7 @@ from typing import Any
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.tasks.discovery import roles_of
+from layerprobe.tasks.labels import by_name
 from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
 
 ALIASES = {"stsb": "sentence-transformers/stsb"}
@@ -122,10 +123,8 @@ def split_table(name: str, split: Any) -> Table:
         )
     columns: dict[str, list[Any]] = split.to_dict()
     for column, feature in split.features.items():
-        names = getattr(feature, "names", None)
-        if names:
-            shown = names if len(names) > 2 else range(len(names))
-            columns[column] = [None if value is None or value < 0 else shown[value] for value in columns[column]]
+        if names := getattr(feature, "names", None):
+            columns[column] = by_name(columns[column], names)
     table = table_of_columns(name, columns)
     if not table.rows:
         raise TaskError(f"{table.name} is empty: expected at least one row")

@@ -1,7 +1,9 @@
 """Class labels: read and named. Knows cells, not files."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Any
 
 from layerprobe.tasks.scores import is_number
 
@@ -35,3 +37,23 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
     """
     distinct = set(labels)
     return tuple(sorted(distinct, key=float) if all(map(is_number, distinct)) else sorted(distinct))
+
+
+def written_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
+    """Return the names of classes that `datasets` writes into a Parquet file; none where it did not."""
+    try:
+        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+        return tuple(map(str, features[column]["names"]))
+    except (KeyError, TypeError, ValueError):
+        return ()
+
+
+def by_name(numbers: Iterable[Any], names: Sequence[str]) -> list[Any]:
+    """Return the numbers of classes; more than two by name, and -1, no label, as None.
+
+    Examples:
+        >>> by_name([0, -1, 2], ["no", "maybe", "yes"]), by_name([1.0, None], ["no", "yes"])
+        (['no', None, 'yes'], [1, None])
+    """
+    shown = names if len(names) > 2 else range(len(names))
+    return [None if number is None or number < 0 else shown[int(number)] for number in numbers]

@@ -19,6 +19,7 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
 from layerprobe.files.serialisation import parse_json
 from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
+from layerprobe.tasks.labels import by_name, written_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,16 +456,23 @@ def _read_jsonl(path: Path, given: str | None) -> Table:
 
 def _read_parquet(path: Path) -> Table:
     import pandas
+    from pyarrow import parquet
 
     try:
         with open_regular(path) as file:
             _measure_parquet(file, path)
             file.seek(0)
+            metadata = parquet.read_schema(file).metadata
+            file.seek(0)
             frame = pandas.read_parquet(file)
         if twice := [name for name, n in Counter(map(str, frame.columns)).items() if n > 1]:
             raise DataError(f"two columns are called {twice[0][:40]!r}")
         present = frame.astype(object).where(frame.notna(), None)
-        return table_of_columns(str(path), {str(name): list(present[name]) for name in present.columns})
+        columns = {str(name): list(present[name]) for name in present.columns}
+        named = {name: names for name in columns if (names := written_names(metadata, name))}
+        return table_of_columns(
+            str(path), columns | {name: by_name(columns[name], names) for name, names in named.items()}
+        )
     except TaskError:
         raise
     except Exception as error:

@@ -275,6 +275,23 @@ def test_classes_of_the_hub_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -
         load_from_hub(monkeypatch, "stanfordnlp/snli", names, **columns)
 
 
+def test_classes_of_a_parquet_file_of_the_hub_go_by_their_names(tmp_path: Path) -> None:
+    columns = {"premise": [f"a {i}" for i in range(60)], "hypothesis": B[:1] * 60, "label": [0, 1, 2] * 20}
+    data = hub_split(columns, ["entailment", "neutral", "contradiction"])
+    data.to_parquet(path := tmp_path / "a.parquet")
+    assert load_task(path).digest == load_task(data).digest
+    hub_split(columns | {"label": [0, -1, 2] * 20}, ["entailment", "neutral", "contradiction"]).to_parquet(path)
+    with pytest.raises(TaskError, match=r"20 cells are empty: .* 20 in label"):
+        load_task(path)
+
+
+def test_a_label_that_annotators_did_not_agree_on_is_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", pairs([*"abcd" * 15, "-"]), PAIR_HEADER)
+    with pytest.raises(TaskError, match=r"1 of 61 labels of the train data are missing \(first: .*line 62\)"):
+        load_task(path)
+    assert load_task(path, skip_empty=True).labels == ("a", "b", "c", "d")
+
+
 def test_sick_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {"id": A, "sentence_A": A, "sentence_B": B, "label": [0, 1, 2, 1] * 2}
     columns |= {"relatedness_score": [1.0, 2.5, 5.0, 4.0] * 2}

@@ -3,6 +3,14 @@
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kind import Kind
+from layerprobe.tasks.labels import label_cell
+
+
+def _relation(cell: str, place: str) -> str:
+    """Return the label in a cell; SNLI writes - where annotators did not agree on one."""
+    label = label_cell(cell)
+    return "" if label == "-" else label
+
 
 ENTAILMENT = Kind(
     name="entailment",
@@ -15,6 +23,7 @@ ENTAILMENT = Kind(
     zero_shot="probe",
     probe="layerprobe.scoring.probes:LOGISTIC",
     one_target=True,
+    read_label=_relation,
     detects=lambda cells: True,  # what paraphrase and sts leave
     averages="probabilities",
 )
