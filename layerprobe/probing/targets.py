@@ -127,7 +127,8 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
             line.
         n: Rows of the embeddings.
         kind: What they are, where it is not to be seen: text and up to 20 whole numbers are classes, other numbers
-            scores (text among more numbers is refused unless they are said to be classes), matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries.
+            scores, matrices of 0 and 1 labels; columns first, second, score are pairs, query, document queries. Text
+            among more numbers is refused, unless they are said to be classes.
         column: Of a file; several with commas between them are labels.
 
     Raises:
