@@ -2,8 +2,10 @@
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ WORD_NAMES = ("tokens", "words")
 SUFFIXES = (*CONLL_SUFFIXES, ".txt", ".tsv", ".jsonl")
 LOOKED_AT = 2000
 """Sentences by which a file is recognised as one of words with tags."""
+_BETWEEN = re.compile("[ \t]+")
+"""Columns without tabs alone; a no-break space is within a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +103,7 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Se
                 yield _sentence(rows)
             rows = []
             continue
-        fields = line.split("\t") if (tabs if width else "\t" in line) else line.split()
+        fields = line.split("\t") if (tabs if width else "\t" in line) else _split(line)
         # a word can begin with #, as in tweets, or be one, and then has a tag that others have
         if not rows and line.startswith("#") and (len(fields) != width if width else line.startswith("# ")):
             continue
@@ -127,9 +131,13 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Se
         yield _sentence(rows)
 
 
+def _split(line: str) -> list[str]:
+    return _BETWEEN.split(line.strip(" \t\r\n"))
+
+
 def _tags_of_words(path: Path, tag: int, encoding: str) -> set[str]:
     """Return the tags of the lines of a file that are surely no comments."""
-    lines = (line.split() for _, line in read_lines(path, encoding) if not line.startswith("#"))
+    lines = (_split(line) for _, line in read_lines(path, encoding) if not line.startswith("#"))
     return {fields[tag] for fields in lines if len(fields) > tag}
 
 
@@ -159,8 +167,13 @@ def _listed(words: Any, cells: Any, place: str) -> Sentence:
     lists = [each.tolist() if hasattr(each, "tolist") else each for each in (words, cells)]
     if not all(isinstance(each, (list, tuple)) for each in lists) or len(lists[0]) != len(lists[1]):
         raise TaskError(f"{place}: expected a list of words and one of as many tags")
-    texts = ["" if cell is None else str(cell) for cell in lists[1]]
-    return Sentence(words=tuple(map(str, lists[0])), cells=tuple(texts), places=(place,) * len(texts))
+    texts, tags = (tuple(map(_text, each)) for each in lists)
+    return Sentence(words=texts, cells=tags, places=(place,) * len(tags))
+
+
+def _text(cell: Any) -> str:
+    """Return a word or a tag; nothing where it is missing: None, NaN or what pandas has in their place."""
+    return str(cell) if isinstance(cell, str | Number) and cell == cell else ""
 
 
 def _names(place: str, names: Sequence[str], columns: Columns | None, tags: Sequence[str]) -> tuple[str, str]:

@@ -103,6 +103,17 @@ def test_data_sets_name_their_classes(plenty: Path) -> None:
         load_task({"tokens": part["tokens"], "ner_tags": [["O"] * 5] * 40}, kind="entities")
 
 
+def test_a_missing_word_is_no_word() -> None:
+    rows = [{"tokens": [f"w{i}", word], "tags": ["O", "O"]} for i, word in enumerate([None, float("nan"), *"x" * 60])]
+    with pytest.raises(TaskError, match="2 sentences of the train split with an empty word or tag"):
+        load_task({"train": rows, "validation": rows[2:7], "test": rows[7:12]}, kind="entities", keep_overlaps=True)
+
+
+def test_a_no_break_space_is_within_a_word(tmp_path: Path) -> None:
+    path = conll(tmp_path / "x.conll", word="10\u00a0000", mark=" ", between="NN ")
+    assert {words[0] for words, _ in sentences_of(load_task(path))} == {f"10 000{i}" for i in range(60)}
+
+
 def test_splits_are_found_as_those_of_tables_are(tmp_path: Path) -> None:
     for name in ("wnut-train", "wnut-dev", "wnut-test"):
         conll(tmp_path / f"{name}.conll", n=8, word=name)
