@@ -236,9 +236,14 @@ def _of_articles(data: Mapping[str, Any], name: str) -> Iterator[_Record]:
 def _of_rows(data: Any, name: str) -> Iterator[_Record]:
     for number, row in enumerate(_listed(data, name), 1):
         place = f"{name}, row {number}"
-        answers = _get(row, "answers", place)
+        answers = _plain(_get(row, "answers", place))
+        if isinstance(answers, Mapping) and isinstance(answers.get("text"), str):
+            answers = [answers]
         if isinstance(answers, Mapping):
-            texts, starts = (list(_get(answers, key, f"{place}: answers")) for key in ("text", "answer_start"))
+            texts, starts = (
+                _listed(_plain(_get(answers, key, f"{place}: answers")), f"{place}: {key}")
+                for key in ("text", "answer_start")
+            )
             if len(texts) != len(starts):
                 raise TaskError(f"{place}: expected as many texts as starts, got {len(texts)} and {len(starts)}")
             answers = list(zip(texts, starts, strict=True))
@@ -254,6 +259,11 @@ def _of_rows(data: Any, name: str) -> Iterator[_Record]:
             answers=answers,
             impossible=not answers,
         )
+
+
+def _plain(value: Any) -> Any:
+    """Return arrays, as pandas reads them from Parquet, and tuples as lists, and anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else list(value) if isinstance(value, tuple) else value
 
 
 def _listed(value: Any, place: str) -> list[Any]:

@@ -60,10 +60,12 @@ def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
         {**row, "answers": [{"text": t, "answer_start": s} for t, s in zip(*row["answers"].values(), strict=True)]}
         for row in rows(ALL)
     ]
+    pandas.DataFrame(listed).to_parquet(tmp_path / "listed.parquet")
     sources: list[Any] = [
         written(tmp_path / "squad.json", squad_json(ALL, second=True)),
         written(tmp_path / "rows.jsonl", rows(ALL)),
         tmp_path / "squad.parquet",
+        tmp_path / "listed.parquet",
     ]
     for source in sources:
         assert whole(load_task(source)) == ALL
@@ -75,6 +77,11 @@ def test_every_layout_is_the_same_task(tmp_path: Path) -> None:
     assert any("without an answer in train" in note for note in task.notes)
     assert from_json(Task, to_json(task)) == task
     assert load_task(sources[1]).digest == task.digest
+
+
+def test_one_answer_needs_no_list() -> None:
+    single = [{**row, "answers": {key: each[0] for key, each in row["answers"].items()}} for row in rows(ANSWERED)]
+    assert whole(load_task(single, kind=KIND)).answers == tuple(each[:1] for each in ANSWERED.answers)
 
 
 def test_splits_can_be_frames() -> None:
@@ -147,6 +154,7 @@ def broken(**changes: Any) -> list[dict[str, Any]]:
         (broken(answers={"text": [1], "answer_start": [0]}), "2 questions with an answer that is no text and whole"),
         (broken(answers={"text": ["z"]}), "row 4: answers: expected an object with 'answer_start', got the keys text"),
         (broken(answers={"text": ["z"], "answer_start": []}), "row 4: expected as many texts as starts, got 1 and 0"),
+        (broken(answers={"text": None, "answer_start": None}), "row 4: text: expected a list, got 'None'"),
         (broken(answers="z"), "row 4: expected answers with text and answer_start, got 'z'"),
         (rows(ANSWERED)[:2], "the train split has 2 questions, expected at least 4"),
         (rows(toy_questions(40, 0, impossible=1)), "no question of the train split of data has an answer"),
