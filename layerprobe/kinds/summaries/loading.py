@@ -54,7 +54,7 @@ def is_summaries(path: Path) -> bool:
         file = folder_splits(path)["train"] if path.is_dir() else path
         if file.suffix.lower() != ".jsonl":
             return False
-        with file.open(encoding="utf-8") as opened:
+        with file.open(encoding="utf-8-sig") as opened:
             first = json.loads(opened.readline())
     except (OSError, ValueError, TaskError, RecursionError):
         return False

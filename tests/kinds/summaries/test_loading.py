@@ -45,6 +45,8 @@ def test_a_file_is_recognised_and_split(tmp_path: Path) -> None:
     assert items(task).oracle == ((2,),) * 32
     assert "chooses 1 sentence of each document, as the median training summary has" in task.notes
     assert load_task(ROWS, kind="summarization").digest == load_task(tmp_path / "articles.jsonl", name="other").digest
+    (tmp_path / "marked.jsonl").write_text((tmp_path / "articles.jsonl").read_text(), encoding="utf-8-sig")
+    assert load_task(tmp_path / "marked.jsonl").digest == task.digest
 
 
 def test_a_folder_has_its_splits_and_sentences_can_be_given(tmp_path: Path) -> None:
