@@ -16,7 +16,7 @@ from layerprobe.context import labelled
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
-from layerprobe.errors import DataError, TrainingError
+from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.files.atomic import make_directory
 from layerprobe.files.toml import SEEDS, read_toml
 from layerprobe.finetuning.values import Protocol, Weighting
@@ -31,6 +31,7 @@ from layerprobe.names import counted, short_name
 from layerprobe.readings.registry import RIVALS
 from layerprobe.results.table import Table, columns_of
 from layerprobe.tasks.toml import model_reader
+from layerprobe.tasks.values import Task
 from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)
@@ -204,7 +205,8 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
     out, with a warning.
 
     Raises:
-        DataError: If a model has another number of blocks than the contest says, or every model failed.
+        DataError: If a model has another number of blocks than the contest says or is its own reference, or every model
+            failed.
         LayerProbeError: If a model or the task cannot be loaded, or a result not be written.
     """
     out = Path(out)
@@ -212,9 +214,7 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
     options = options if options.cache_dir else replace(options, cache_dir=out / "cache")
     task, entries, failures = loaded_task(contest.task), list[ZooEntry](), list[str]()
     for model in contest.models:
-        n_blocks = count_blocks(resolve_checkpoint(Model.of(model.id, options), items=task.readable).config)
-        if n_blocks != model.blocks:
-            raise DataError(f"expected {model.blocks} blocks of {model.id}, got {n_blocks}: correct the contest")
+        _check_model(model, task, options)
     for number, model in enumerate(contest.models, 1):
         with labelled(f"model {number} of {len(contest.models)}, {short_name(model.id)}"):
             try:
@@ -241,6 +241,22 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
     if not entries:
         raise DataError(f"no model of {contest.name} could be fine-tuned: {failures[0]}")
     return _zoo(contest, entries)
+
+
+def _check_model(model: ContestModel, task: Task, options: Options) -> None:
+    """Raise an error if the model or its reference is not what the contest needs; no weights are read."""
+    checkpoint = resolve_checkpoint(Model.of(model.id, options), items=task.readable)
+    if (n_blocks := count_blocks(checkpoint.config)) != model.blocks:
+        raise DataError(f"expected {model.blocks} blocks of {model.id}, got {n_blocks}: correct the contest")
+    try:
+        reference = resolve_checkpoint(Model.of(model.reference, options), items=task.readable)
+    except ModelError as error:
+        raise ModelError(f"the reference of {model.id} cannot be used: {error}") from error
+    if reference.identity == checkpoint.identity:
+        raise DataError(
+            f"expected a reference other than {model.id} itself, got {model.reference} with the same content: "
+            "CKA would be 1 at every layer"
+        )
 
 
 def _zoo(contest: Contest, entries: list[ZooEntry]) -> Zoo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from transformers import (
 )
 
 from layerprobe.encoders.model import Options
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, ModelError
 from layerprobe.lab import dropbench
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.lab.studies.encoders import load_contest, plan_contest, run_contest
@@ -143,6 +144,22 @@ def test_another_number_of_blocks_is_refused(toml: Path, tmp_path: Path) -> None
     with pytest.raises(DataError, match=r"expected 12 blocks of .*electra, got 3: correct the contest"):
         run_contest(deeper, tmp_path / "out", options=Options(device="cpu"))
     assert not list((tmp_path / "out").iterdir()), "expected nothing to be trained before"
+
+
+def test_the_reference_of_every_model_is_checked_before_the_first_is_trained(
+    toml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.lab.studies.encoders.zoo_entry", None)
+    contest = load_contest(toml)
+    first, last = contest.models
+    copy = shutil.copytree(last.id, tmp_path / "copy")
+    for reference, error, said in (
+        (tmp_path / "none", ModelError, r"the reference of .*bert cannot be used: .*none"),
+        (copy, DataError, r"expected a reference other than .*bert itself, got .*copy with the same content"),
+    ):
+        wrong = dataclasses.replace(contest, models=(first, dataclasses.replace(last, reference=str(reference))))
+        with pytest.raises(error, match=said):
+            run_contest(wrong, tmp_path / "out", options=Options(device="cpu"))
 
 
 def test_a_dry_run_needs_no_model(layerprobe: Layerprobe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
