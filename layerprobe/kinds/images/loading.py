@@ -236,7 +236,9 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         if self.empty:
             said.append(f"left out {counted(len(self.empty), 'image')} without label or caption")
         if self.other_files:
-            said.append(f"passed over {counted(self.other_files, 'file')} that are no images by their names")
+            said.append(
+                f"passed over {counted(self.other_files, 'file')} in hidden folders, or no images by their names"
+            )
         return tuple(said)
 
 
@@ -254,7 +256,7 @@ def _split_sources(path: Path) -> dict[str, list[Path]]:
     roles: dict[str, list[Path]] = {role: [] for role in SPLITS}
     for each in candidates:
         # a folder by its whole name alone, and with folders in it: a class may be "test tube", or "train"
-        is_split = each.is_file() or (each.name.isalpha() and any(inside.is_dir() for inside in each.iterdir()))
+        is_split = each.is_file() or (each.name.isalpha() and any(map(_is_class, each.iterdir())))
         role = split_role(each.stem)
         if is_split and role is not None:
             roles[role].append(each)
@@ -280,7 +282,8 @@ def _parquet_in(folder: Path) -> list[Path]:
 
 def _has_images(folder: Path) -> bool:
     seen = 0
-    for _, _, files in os.walk(folder):
+    for _, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if not _is_hidden(each)]
         if any(map(is_image_file, files)):
             return True
         seen += len(files)
@@ -289,13 +292,23 @@ def _has_images(folder: Path) -> bool:
     return False
 
 
-def _image_files(folder: Path, opener: _Opener) -> Iterator[Path]:
+def _is_hidden(folder: str) -> bool:
+    """Return whether a folder is hidden by its name, or is what macOS adds to archives."""
+    return folder.startswith(".") or folder == "__MACOSX"
+
+
+def _is_class(path: Path) -> bool:
+    return path.is_dir() and not _is_hidden(path.name)
+
+
+def _image_files(folder: Path, opener: _Opener, root: Path) -> Iterator[Path]:
+    """Yield the images in a folder below the root, but for those in hidden folders; others are counted."""
     try:
         files = sorted(file for file in folder.rglob("*") if file.is_file())
     except OSError as error:
         raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
     for file in files:
-        if is_image_file(file):
+        if is_image_file(file) and not any(map(_is_hidden, file.relative_to(root).parent.parts)):
             yield file
         else:
             opener.other_files += not file.name.startswith(".")
@@ -309,7 +322,7 @@ def _labelled(opener: _Opener, path: Path, columns: Columns | None, format: Form
         if not (classes := sorted(each for each in path.iterdir() if each.is_dir())):
             raise TaskError(f"{path} has no folders: expected one for each class, with its images in it")
         for folder in classes:
-            for file in _image_files(folder, opener):
+            for file in _image_files(folder, opener, path):
                 if (item := opener.of_file(file)) is not None:
                     yield _row(item, folder.name, str(file))
         return
@@ -327,7 +340,7 @@ def _row(item: ImageItem, label: str, place: str) -> Row:
 def _captioned(opener: _Opener, path: Path, columns: Columns | None, format: Format | None) -> Iterator[ImageItem]:
     """Yield the images of a folder or table, with captions where it has some."""
     if path.is_dir():
-        for file in _image_files(path, opener):
+        for file in _image_files(path, opener, path):
             if (item := opener.of_file(file)) is not None:
                 yield item
         return

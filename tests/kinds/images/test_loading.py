@@ -46,11 +46,24 @@ def test_a_folder_for_each_class_is_a_task(tmp_path: Path) -> None:
     assert (len(task.train), len(task.validation), len(task.test)) == (48, 6, 6)
     assert task.readable == "image"
     assert "60 images of 8 x 8 pixels" in task.notes
-    assert task.warnings == ("passed over 1 file that are no images by their names",)
+    assert task.warnings == ("passed over 1 file in hidden folders, or no images by their names",)
     item = task.train.sides[0][0]
     assert isinstance(item, ImageItem)
     assert item.file is not None
     assert task.labels[int(task.train.gold[0])] == item.file.parent.name
+
+
+def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
+    folder = digit_folder(tmp_path / ".data" / "digits", 60, classes=(3, 8))
+    task = load_task(str(folder))
+    image = next((folder / "3").iterdir())
+    for hidden in (".ipynb_checkpoints", "__MACOSX/digits", "3/.thumbnails"):
+        (folder / hidden).mkdir(parents=True)
+        shutil.copy(image, folder / hidden / "copy.png")
+    with_hidden = load_task(str(folder))
+    assert (with_hidden.digest, with_hidden.labels) == (task.digest, task.labels)
+    assert with_hidden.warnings == ("passed over 3 files in hidden folders, or no images by their names",)
+    assert len(load_texts(folder).texts) == 60
 
 
 def test_ids_are_of_the_bytes_and_not_of_the_paths(tmp_path: Path) -> None:
