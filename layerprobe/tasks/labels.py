@@ -1,6 +1,7 @@
 """Class labels: read and named. Knows cells, not files."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -16,16 +17,20 @@ def is_binary(cells: AbstractSet[str]) -> bool:
 
 
 def label_cell(cell: str) -> str:
-    """Return the label in a cell; a whole number is written as one.
+    """Return the label in a cell; a whole number is written as one, where it is in the usual way.
 
     Examples:
-        >>> label_cell(" NEUTRAL "), label_cell("1.0")
-        ('NEUTRAL', '1')
+        >>> label_cell(" NEUTRAL "), label_cell("1.0"), label_cell("01")
+        ('NEUTRAL', '1', '01')
     """
     label = cell.strip()
-    if is_number(label) and (number := float(label)).is_integer():
-        return str(int(number))
-    return label
+    if (whole := _WHOLE.fullmatch(label)) is None:
+        return label
+    sign, digits = whole.groups()
+    return digits if sign == "+" or digits == "0" else sign + digits
+
+
+_WHOLE = re.compile(r"([+-]?)(0|[1-9]\d*)(?:\.0+)?", re.ASCII)
 
 
 def class_names(labels: Iterable[str]) -> tuple[str, ...]:
@@ -36,7 +41,9 @@ def class_names(labels: Iterable[str]) -> tuple[str, ...]:
         (('2', '10'), ('a', 'b'))
     """
     distinct = set(labels)
-    return tuple(sorted(distinct, key=float) if all(map(is_number, distinct)) else sorted(distinct))
+    if all(map(is_number, distinct)):
+        return tuple(sorted(distinct, key=lambda label: (float(label), label)))
+    return tuple(sorted(distinct))
 
 
 def written_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:

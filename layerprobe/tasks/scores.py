@@ -10,20 +10,19 @@ USUAL_RANGES = ((0.0, 1.0), (0.0, 4.0), (0.0, 5.0), (0.0, 10.0), (0.0, 100.0))
 
 
 def is_number(cell: str) -> bool:
-    """Return whether a cell reads as a number, finite or not."""
+    """Return whether a cell reads as a number, finite or not; 1_000 is none."""
     try:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell
 
 
 def parse_score(cell: str, place: str) -> float:
     """Return the score in a cell; raise TaskError, with the place, if it is no finite number."""
-    try:
-        score = float(cell)
-    except ValueError as error:
-        raise TaskError(f"{place}: expected a number as the score, got {cell[:40]!r}") from error
+    if not is_number(cell):
+        raise TaskError(f"{place}: expected a number as the score, got {cell[:40]!r}")
+    score = float(cell)
     if not math.isfinite(score):
         raise TaskError(f"{place}: expected a finite score, got {cell[:40]!r}")
     return score

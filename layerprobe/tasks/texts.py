@@ -1,6 +1,7 @@
 """Cleans texts that would break a tokenizer or a pooling. Knows characters, not files."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,13 +15,13 @@ _UNUSABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def plain(text: str) -> str:
-    """Return a text without what does not make another one of it: upper case, and how words are spaced.
+    """Return a text without what does not make another one of it: upper case, how words are spaced and accents written.
 
     Examples:
         >>> plain(" A  man sleeps. ")
         'a man sleeps.'
     """
-    return " ".join(text.split()).casefold()
+    return unicodedata.normalize("NFC", " ".join(text.split()).casefold())
 
 
 @dataclass(slots=True)

@@ -1,11 +1,14 @@
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError, TaskError
+from layerprobe.tasks.labels import class_names, label_cell
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
 from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio
-from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner
+from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner, plain
 from layerprobe.tasks.values import Examples, Task, TextFile
 from tests.toy_task import toy_task
 
@@ -46,6 +49,7 @@ def test_a_given_range_is_checked(score_range):
         ("n/a", "here: expected a number as the score, got 'n/a'"),
         ("", "expected a number as the score, got ''"),
         ("3,5", "expected a number"),
+        ("1_1", "expected a number"),
         ("NaN", "expected a finite score, got 'NaN'"),
         ("-inf", "expected a finite score"),
         ("1e999", "expected a finite score"),
@@ -147,6 +151,25 @@ def test_single_texts_are_drawn_and_no_split_is_left_empty():
     assert len(drawn_from(task, (2, 2, 2)).train) == 2
     with pytest.raises(DataError, match="expected at least one example of each split"):
         drawn_from(task, (2, 2, 0))
+
+
+def test_labels_that_are_written_otherwise_are_other_labels():
+    labels = ["1_1", "11", "1E2", "100", "01", "1", "9007199254740993", "9007199254740992", "-3", "0"]
+    assert [label_cell(label) for label in labels] == labels
+    assert [label_cell(f"{label}.00") for label in labels[1::2]] == labels[1::2]
+    assert (label_cell("-3.0"), label_cell("-0"), label_cell("+7"), label_cell("1" * 5000)) == (
+        "-3",
+        "0",
+        "7",
+        "1" * 5000,
+    )
+    assert class_names(["1", "01", "1E2", "100", "2"]) == ("01", "1", "2", "100", "1E2")
+
+
+def test_a_copy_with_accents_written_apart_is_a_copy():
+    composed, apart = "Élève à Noël", unicodedata.normalize("NFD", "élève à noël")
+    assert plain(composed) == plain(apart)
+    assert split_by_ratio([(composed, "x"), ("x", apart)], (0.5, 0.5), seed=0) == [[0, 1], []]
 
 
 def test_cleaning_is_counted():
