@@ -25,6 +25,8 @@ TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, 
 """How a smaller model is trained to agree with the whole one, where nobody says."""
 WITHIN = 1.0
 """Points of the primary metric x 100 that the smaller model may be worse by, where nobody says."""
+MANY_TIMES = 1e6
+"""More times the items than these are no advice."""
 
 
 Size = int | str | Sequence[int]
@@ -149,11 +151,42 @@ class Loss:
     @property
     def needed(self) -> str:
         """What would show it, where it is not shown and may hold."""
-        if self.verdict != "not shown" or self.error is None or not self.error.n_items or self.value >= self.margin:
+        error, room = self.error, self.margin - self.value
+        if self.verdict != "not shown" or error is None or not error.n_items or room <= 0:
             return ""
-        half = self.most - self.value
-        n_items = float(f"{self.error.n_items * (half / (self.margin - self.value)) ** 2:.2g}")
-        return f"about {n_items:,.0f} {plural(self.error.unit)} would show it if the loss is what it seems"
+        seeds = error.seeds_error or 0.0
+        room *= _reach(error, 1.0, seeds=seeds) / (self.most - self.value)
+        # with these seeds, or with seeds without end
+        enough = _times(error, room, seeds=seeds)
+        times = enough or _times(error, room, seeds=0.0)
+        if not times:
+            return ""
+        wanted = []
+        if times > 1:
+            wanted.append(f"about {float(f'{error.n_items * times:.2g}'):,.0f} {plural(error.unit)}")
+        if not enough:
+            wanted.append("more seeds")
+        return f"{' and '.join(wanted)} would show it if the loss is what it seems"
+
+
+def _times(error: CrossedInterval, room: float, *, seeds: float) -> float:
+    """Return with how many times the items an interval reaches no further than `room`; 0 where with none."""
+    times = 1.0
+    while _reach(error, times, seeds=seeds) > room:
+        times *= 1.002
+        if times > MANY_TIMES:
+            return 0.0
+    return times
+
+
+def _reach(error: CrossedInterval, times: float, *, seeds: float) -> float:
+    """Return how far an interval of so many times the items reaches where seeds have such an error, see `crossed`."""
+    from scipy.special import stdtrit  # takes a while to load
+
+    of_seeds, of_items = seeds**2, (error.items_error or 0.0) ** 2 / times
+    share = of_seeds / (of_seeds + of_items)
+    freedom = 1 / (share / max(error.n_seeds - 1, 1) + (1 - share) / ((error.n_items or 2) * times - 1))
+    return float(stdtrit(freedom, (1 + error.level) / 2)) * math.sqrt(of_seeds + of_items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.correlation import cosine_scores, spearman
+from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.across import score
 from layerprobe.shrinking import order
@@ -442,6 +443,29 @@ def test_the_verdict_is_by_the_upper_end(folder: str, value: float, half: float,
         "worse": "more than the 1 that you allowed; keep more blocks, or train on more texts.",
     }
     assert said.endswith(ends[verdict])
+
+
+@pytest.mark.parametrize(
+    ("items", "seeds", "margin", "said"),
+    [
+        (0.111, 0.65, 1.0, "more seeds would show it if the loss is what it seems"),
+        (0.6, 0.65, 1.0, "about 3,800 pairs and more seeds would show it if the loss is what it seems"),
+        (0.6, 0.01, 1.0, "about 3,900 pairs would show it if the loss is what it seems"),
+        (0.6, 0.0, 0.4001, ""),
+    ],
+)
+def test_what_would_show_a_loss_counts_the_error_of_seeds(items: float, seeds: float, margin: float, said: str) -> None:
+    """Scores of two seeds and 1,000 items whose errors are these, and whose mean is a loss of 0.4."""
+    psi = np.tile(np.random.default_rng(0).permutation(np.repeat([-1.0, 1.0], 500)), (2, 1)) * items * math.sqrt(999)
+    error = crossed([0.4 - seeds, 0.4 + seeds], psi, unit="pair")
+    assert error is not None
+    assert (error.items_error, error.seeds_error) == (pytest.approx(items), pytest.approx(seeds))
+    found = Loss(metric="spearman", whole=(82.0,), small=(81.6,), error=error, margin=margin)
+    assert (found.verdict, found.needed) == ("not shown", said)
+    if said.startswith("about") and "seeds" not in said:
+        more = crossed([0.4 - seeds, 0.4 + seeds], np.tile(psi, 4)[:, :3900])
+        assert more is not None
+        assert more.interval[1] == pytest.approx(margin, abs=0.01)
 
 
 @pytest.mark.parametrize(
