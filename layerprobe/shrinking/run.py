@@ -68,8 +68,9 @@ FAR = 5.0
 """Points of agreement that the texts of a task may be behind the held-out ones without a warning."""
 NO_TEACHER = 5.0
 """A correlation x 100 of the whole model's untrained cosines up to which its embeddings teach nothing of the task."""
-TIMED = ProfileSettings(lengths=(32,), batch_sizes=(32,), rounds=3, max_seconds=0.5)
-IMAGES = replace(TIMED, lengths=None)
+TOKENS = 32
+"""Of texts whose speed is measured, or fewer where the model reads no more."""
+TIMED = ProfileSettings(batch_sizes=(32,), rounds=3, max_seconds=0.5)
 
 
 def shrink(
@@ -387,7 +388,8 @@ class _Work:
     def speeds(self, sizes: Sequence[int]) -> dict[int, float]:
         """Return how many times as fast as the whole model those of so many blocks are, whichever these are."""
         encoder, pooling = self.whole.encoder, self.protocol.pooling
-        settings = TIMED if encoder.reader is None else IMAGES
+        lengths = None if encoder.reader is not None else (encoder.limit(TOKENS),)
+        settings = replace(TIMED, lengths=lengths)
         *fast, slow = profile_layers(encoder, (*sizes, self.n_blocks), settings, pooling=pooling)
         return {each.layer: slow.costs[0].seconds / each.costs[0].seconds for each in fast}
 

@@ -198,7 +198,7 @@ class Smaller:
     parameters: int
     """Without the pooler."""
     speed: float | None
-    """Times as fast as the whole model, texts of 32 tokens in batches of 32; None where it was not measured."""
+    """Times as fast as the whole model, 32 texts of 32 tokens, or as many as it reads; None where it was not measured."""
     folders: tuple[str, ...]
     """Of the runs, by seed: `export_model` takes such a directory."""
     agreement: tuple[float, ...]

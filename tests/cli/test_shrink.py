@@ -25,7 +25,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def random_weights_teach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.shrinking.run.NO_TEACHER", -100.0)
-    timed = ProfileSettings(lengths=(32,), batch_sizes=(32,), rounds=1, repeats=1, warmup=1)
+    timed = ProfileSettings(batch_sizes=(32,), rounds=1, repeats=1, warmup=1)
     monkeypatch.setattr("layerprobe.shrinking.run.TIMED", timed)
 
 

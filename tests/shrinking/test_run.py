@@ -271,6 +271,13 @@ def test_a_size_leads_to_the_most_blocks_that_fit(
         assert result.smaller.parameters <= 0.8 * result.model.parameters[-1] < result.model.parameters[blocks + 1]
 
 
+def test_a_model_that_reads_few_tokens_is_timed_on_as_many(tmp_path: Path) -> None:
+    short = save_tiny("bert", tmp_path, max_position_embeddings=20)
+    speed = shrunk(short, size=[1]).smaller.speed
+    assert speed is not None
+    assert speed > 0
+
+
 def test_blocks_that_are_named_are_kept(folder: str) -> None:
     result = shrunk(folder, size=np.array([1, 4]))
     assert result.smaller.blocks == (1, 4)
