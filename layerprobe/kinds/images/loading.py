@@ -5,7 +5,6 @@ begins; its bytes are read again when they are needed.
 """
 
 import contextlib
-import json
 import mmap
 import os
 import tempfile
@@ -25,7 +24,7 @@ from layerprobe.tasks.discovery import split_role
 from layerprobe.tasks.examples import Row, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS
-from layerprobe.tasks.labels import label_cell
+from layerprobe.tasks.labels import label_cell, written_names
 from layerprobe.tasks.loading import TaskSource
 from layerprobe.tasks.splitting import SPLITS
 from layerprobe.tasks.tables import read_table
@@ -406,15 +405,15 @@ def _parquet_cells(
         beside = wanted[1:2] or [each for each in _usual(file.schema_arrow.names, names) if each != image][:1]
         if needed and not beside:
             raise TaskError(f"{path} has no column of {needed}s: name it with --columns image,{needed}")
-        classes = _class_names(file.schema_arrow.metadata, beside[0]) if needed else ()
+        classes = written_names(file.schema_arrow.metadata, beside[0]) if needed else ()
         number = 0
         for batch in file.iter_batches(batch_size=_ROWS, columns=[image, *beside]):
             others = batch.column(beside[0]).to_pylist() if beside else [None] * batch.num_rows
             for value, other in zip(batch.column(image).to_pylist(), others, strict=True):
                 number += 1
                 cell = (None if not beside else "") if other is None else str(other)
-                if classes and isinstance(other, int) and 0 <= other < len(classes):
-                    cell = classes[other]
+                if classes and isinstance(other, int) and other < len(classes):
+                    cell = classes[other] if other >= 0 else ""  # -1 says that there is none
                 place = f"{path}, row {number}"
                 yield _image_cell(value), cell, place
     except TaskError:
@@ -444,15 +443,6 @@ def _parquet_column(path: Path) -> str | None:
             return str(column.name)
     binary = [each.name for each in schema if types.is_binary(each.type) or types.is_large_binary(each.type)]
     return next(iter(_usual(binary, IMAGE_NAMES)), None)
-
-
-def _class_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
-    """Return the names of classes that the Hub writes beside their numbers; none where it did not."""
-    try:
-        features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
-        return tuple(map(str, features[column]["names"]))
-    except (KeyError, TypeError, ValueError):
-        return ()
 
 
 def _lists_images(path: Path) -> bool:

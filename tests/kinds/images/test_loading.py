@@ -115,6 +115,14 @@ def test_parquet_of_the_hub_equals_the_same_images_in_folders(tmp_path: Path, na
     np.testing.assert_array_equal(np.asarray(copy.read()), np.asarray(item.read()))
 
 
+def test_minus_one_in_parquet_of_the_hub_is_no_class(tmp_path: Path) -> None:
+    path = hub_parquet(tmp_path / "a.parquet", 60)
+    table = parquet.read_table(path)
+    labels = pa.array([-1, *table["label"].to_pylist()[1:]], pa.int64())
+    parquet.write_table(table.set_column(1, "label", labels), path)
+    assert "-1" not in load_task(str(path), skip_empty=True).labels
+
+
 def test_a_table_of_paths_and_labels(tmp_path: Path) -> None:
     folder = digit_folder(tmp_path / "images", 40, classes=(0, 1))
     rows = [f"{file.relative_to(tmp_path)},{file.parent.name}" for file in sorted(folder.rglob("*.png"))]
