@@ -86,8 +86,9 @@ def read_table(path: Path, format: Format | None = None) -> Table:
     """Read a CSV, TSV, TXT (as TSV), JSONL or Parquet file.
 
     A file that reads with one number of fields, two or more, as its name says is read so: CSV has commas and quotes as
-    in RFC 4180, TSV has tabs and no quotes, a lone `"` is text. Otherwise the delimiter is the one of comma, semicolon,
-    tab and pipe with which it does. Encoding and decimal commas are found out too. Blank lines are left out.
+    in RFC 4180, TSV has tabs, and quotes where every field that begins with one is quoted; a lone `"` is text.
+    Otherwise the delimiter is the one of comma, semicolon, tab and pipe with which it does. Encoding and decimal commas
+    are found out too. Blank lines are left out.
 
     Raises:
         TaskError: If the file is missing, empty, of another kind or encoding, too large, or a line is malformed; if
@@ -409,15 +410,25 @@ def _share_as_first(path: Path, way: _Way, encoding: str) -> float:
 
 
 def _are_quoted(path: Path, encoding: str) -> bool:
-    """Return whether a file with tabs is what a program writes that quotes the fields that need it, or all of them."""
-    if not any(line.startswith('"') or '\t"' in line for _, line in read_lines(path, encoding)):
+    """Return whether a file with tabs has quoted fields: every one that a quote begins is whole, as in RFC 4180.
+
+    So is a file with tabs in its fields that is what a program writes that quotes those that need it, or all of them.
+    """
+    fields = itertools.chain.from_iterable(record for _, record in _records(path, _TABS, encoding))
+    begun = (field for field in fields if field.startswith('"'))
+    if (first := next(begun, None)) is None:
         return False
+    if all(map(_QUOTED_FIELD.fullmatch, itertools.chain([first], begun))):
+        return True
     try:
         records = [record for _, record in _records(path, _QUOTED_TABS, encoding)]
     except TaskError:
         return False
     text = "".join(line.removesuffix("\n").removesuffix("\r") + "\n" for _, line in read_lines(path, encoding))
     return any(_written(records, quoting) == text for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+
+
+_QUOTED_FIELD = re.compile(r'"(?:[^"]|"")*"')
 
 
 def _written(records: Sequence[Sequence[str]], quoting: Literal[0, 1]) -> str:

@@ -102,7 +102,7 @@ def test_tsv_files_read_as_before(tmp_path, rows):
     assert read_table(tmp_path / "a.tsv", Format(decimal=".")).rows == (HEADER, *rows)
 
 
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
 @pytest.mark.parametrize("suffix", [".tsv", ".txt"])
 def test_a_tsv_that_a_program_has_quoted(tmp_path, quoting, suffix):
     rows = (HEADER, ('Elle a dit "oui"', "a", "1"), ('"b"', "c d", "2"))
@@ -117,9 +117,22 @@ def test_a_tsv_that_a_program_has_quoted(tmp_path, quoting, suffix):
     assert read_table(tmp_path / "b.csv", Format(quotes=False)).rows == (('"a"', 'b"'), ('"c"', 'd"'))
 
 
-def test_quotes_that_no_program_needs_are_text(tmp_path):
-    (tmp_path / "a.tsv").write_text('"Oui."\tb\t1\n"Non."\te\t2\n')
-    assert read_table(tmp_path / "a.tsv").rows == (('"Oui."', "b", "1"), ('"Non."', "e", "2"))
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"s1"\t"score"\n"Oui."\t1.5\n"Elle ""dit"" non."\tNA\n',  # of write.table in R
+        's1\tscore\n"Oui, oui."\t1\nNon "non" non\t2\n',  # of Excel, which quotes fields with commas
+        '"Oui."\tb\n"Non."\te\n',
+    ],
+)
+def test_every_field_that_a_quote_begins_is_quoted(tmp_path, text):
+    (tmp_path / "a.tsv").write_text(text)
+    table = read_table(tmp_path / "a.tsv")
+    assert not any(cell.startswith('"') for row in table.rows for cell in row)
+    assert table.notes == (f"{tmp_path / 'a.tsv'}: read as quoted fields; --format chooses otherwise",)
+    assert read_table(tmp_path / "a.tsv", Format(quotes=False)).rows[1][0] in text
+    (tmp_path / "a.tsv").write_text(text + '"lone\t3\n')
+    assert read_table(tmp_path / "a.tsv").rows[1][0] in text.splitlines()[1]
 
 
 def test_lone_quotes_of_a_tsv_are_text(tmp_path):
