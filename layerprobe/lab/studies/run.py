@@ -39,7 +39,7 @@ from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan, Share
 from layerprobe.lab.dropbench.entry import zoo_entry
-from layerprobe.lab.dropbench.values import Zoo, ZooEntry, ZooProvenance
+from layerprobe.lab.dropbench.values import TWIN, Zoo, ZooEntry, ZooProvenance
 from layerprobe.lab.dropbench.zoo import write_zoo
 from layerprobe.lab.pretraining.folder import RECORD
 from layerprobe.lab.pretraining.run import pretrain, texts_of
@@ -307,10 +307,18 @@ class _LabRun:
     # ---- all of them -------------------------------------------------------------------------------------
 
     def all_stored(self) -> list[LabEntry]:
-        """Return the entries of this study that are there, without those of an earlier one in its folder."""
-        jobs = [(job, self.expected(job)) for name, job in self.jobs.items() if name not in self.failures]
-        entries = [None if expected is None else self.stored(job, expected) for job, expected in jobs]
-        return [entry for entry in entries if entry is not None]
+        """Return the entries of this study that are there, without those of an earlier one in its folder.
+
+        Corpus and task are called as they are now: the same content may have had another name when an entry was made.
+        """
+        entries = []
+        for job in (job for name, job in self.jobs.items() if name not in self.failures):
+            expected = self.expected(job)
+            found = None if expected is None else self.stored(job, expected)
+            if found is not None:
+                named = replace(found.entry, corpus=self.corpus.name, task=self.tasks[job[1]].name)
+                entries.append(replace(found, entry=named))
+        return entries
 
     def zoo(self, entries: list[ZooEntry]) -> Zoo:
         study = self.study
@@ -346,12 +354,16 @@ class _LabRun:
             raise DataError(f"no model of {self.study.name} could be made; {name}: {reason}")
         zoo = self.zoo([each.entry for each in entries])
         write_zoo(zoo, self.out / ZOO)
+        effects = objective_effects(zoo.entries, level=level)
+        compared = {TWIN, *(effect.family for effect in effects)}
+        for family in dict.fromkeys(entry.family for entry in zoo.entries if entry.family not in compared):
+            logger.warning("%s has no effect: no %s model of the same size and seed is there", family, TWIN)
         return LabResult(
             study=self.study,
             level=level,
             zoo=zoo,
             pretrainings={each.model: each.pretraining for each in entries},
-            effects=objective_effects(zoo.entries, level=level),
+            effects=effects,
             computed_on=computed_on(self.options),
             failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
         )

@@ -333,6 +333,25 @@ def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
     assert str(tmp_path) not in (tmp_path / "out" / "zoo.json").read_text()
 
 
+def test_effects_outlive_other_names_of_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Entries are known by the content of the corpus: those made before it was renamed pair with those made after."""
+    first, renamed = tmp_path / "first.txt", tmp_path / "renamed.txt"
+    first.write_text("\n".join(f"the {number} dogs of number {number}" for number in range(60)))
+    alone = changed(corpus=(str(first),), objectives=("mlm",), budgets={"one": Protocol(epochs=1)})
+    run_lab(alone, tmp_path / "out", options=OPTIONS)
+    first.rename(renamed)
+    both = dataclasses.replace(alone, corpus=(str(renamed),), objectives=("mlm", "rtd"))
+    found = run_lab(both, tmp_path / "out", options=OPTIONS)
+    assert {entry.corpus for entry in found.zoo.entries} == {"renamed.txt"}
+    assert {effect.family for effect in found.effects} == {"rtd"}
+    assert "has no effect" not in caplog.text
+    monkeypatch.setattr(module, "objective_effects", lambda entries, level: ())
+    run_lab(both, tmp_path / "out", options=OPTIONS)
+    assert "rtd has no effect: no mlm model of the same size and seed is there" in caplog.text
+
+
 def test_no_process_and_no_level(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="expected at least one worker, got 0"):
         run_lab(SMALL, tmp_path, workers=0)
