@@ -53,6 +53,7 @@ from layerprobe.shrinking.values import (
 )
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items, Task, TextFile
@@ -167,13 +168,16 @@ def plan_shrinking(
     Raises:
         LayerProbeError: As `shrink`, before its first pass.
     """
-    work = _Work(model, texts, task, size, seeds, protocol, tune, settings_or_default(settings, ShrinkSettings))
+    settings = settings_or_default(settings, ShrinkSettings)
+    work = _Work(model, texts, task, size, seeds, protocol, tune, settings)
     wanted, blocks, more = work.wanted, work.n_blocks, len(work.seeds) - 1
     sizes = _most_sizes(0, blocks) if wanted is None else [len(wanted) if isinstance(wanted, tuple) else wanted]
     steps = sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
     # a step is about a forward and two backward passes: all texts go through the whole model once, some through each
     # model without one block
     passes = 1 if isinstance(wanted, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
+    # the whole model and every trained one are scored
+    passes += _scored_share(work.texts, task, settings.dimensions) * (1 + steps / (blocks + 1))
     some = work.texts[:: max(1, len(work.texts) // 400)][:400]
     drawn = np.random.default_rng(0).normal(size=(len(some), work.description.hidden_size))
     timed = _split(some, drawn.astype(np.float32), "timed")
@@ -190,7 +194,18 @@ def plan_shrinking(
         seeds=len(work.seeds),
         seconds=sum(plan.seconds for plan in plans),
         computed_on=plans[0].computed_on,
+        front=settings.front,
     )
+
+
+def _scored_share(texts: Sequence[str], task: Task | None, dimensions: int | None) -> float:
+    """Return how much a model embeds at most to be scored as it is and to have fewer dimensions, relative to texts."""
+    share = 0.0 if dimensions is None else min(FITTED / len(texts), 1)
+    if task is None or not has_untrained_outputs(task.kind):
+        return share
+    train, validation, test = (sum(map(len, task.texts(split))) for split in ("train", "validation", "test"))
+    fitted = 2 * train if KINDS[task.kind].zero_shot == "probe" else 0
+    return share + (validation + test + fitted) / sum(map(len, texts))
 
 
 def _most_sizes(low: int, high: int) -> list[int]:

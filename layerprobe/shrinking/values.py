@@ -198,7 +198,7 @@ class Smaller:
     parameters: int
     """Without the pooler."""
     speed: float | None
-    """Times as fast as the whole model, 32 texts of 32 tokens, or as many as it reads; None where it was not measured."""
+    """Times as fast as the whole model, 32 texts of 32 tokens or as many as it reads; None where not measured."""
     folders: tuple[str, ...]
     """Of the runs, by seed: `export_model` takes such a directory."""
     agreement: tuple[float, ...]
@@ -463,14 +463,17 @@ class ShrinkingPlan:
     """Models that are trained, at most, with one seed; further seeds are of the chosen one alone."""
     seeds: int
     seconds: float
-    """Estimated for all of it, at most."""
+    """Estimated for all of it, at most, but what `front` measures."""
     computed_on: str
+    front: bool = False
+    """Whether ways to run the models are measured besides."""
 
     @property
     def sentence(self) -> str:
         """What is about to be done and how long that takes."""
+        further = "; measuring ways to run it (--front) comes on top" if self.front else ""
         return (
             f"Making {short_name(self.model)} smaller takes at most about {duration(self.seconds)} on "
             f"{self.computed_on}: {self.n_texts:,} texts are embedded once, and "
-            f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}."
+            f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}{further}."
         )

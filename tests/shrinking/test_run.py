@@ -389,8 +389,22 @@ def test_a_plan_counts_the_blocks_that_are_left(folder: str, monkeypatch: pytest
     embedding = 5 / 3 / PROTOCOL.epochs
     assert one.seconds == pytest.approx(80 / 5 * (2 + embedding) * texts)
     assert three.seconds == pytest.approx(80 / 5 * (4 + embedding) * texts)
-    tuned = plan_shrinking(folder, TEXTS, toy_task_of("sts"), size=[1], seeds=3, tune=TUNING, protocol=PROTOCOL)
-    assert tuned.seconds == pytest.approx(80 / 5 * ((3 * 2 + embedding) * texts + 3 * 2 + 3 * 5))
+    task = toy_task_of("sts")
+    split = [sum(map(len, task.texts(each))) for each in ("validation", "test")]
+    scoring = (3 * 2 + 5) * sum(split) / sum(map(len, TEXTS)) / 3 / PROTOCOL.epochs
+    scored = plan_shrinking(folder, TEXTS, task, size=[1], seeds=3, protocol=PROTOCOL)
+    assert scored.seconds == pytest.approx(80 / 5 * (3 * 2 + embedding + scoring) * texts)
+    tuned = plan_shrinking(folder, TEXTS, task, size=[1], seeds=3, tune=TUNING, protocol=PROTOCOL)
+    assert tuned.seconds == pytest.approx(scored.seconds + 80 / 5 * (3 * 2 + 3 * 5))
+
+
+def test_a_plan_does_not_claim_what_it_does_not_time(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 80.0)
+    plain, front = (plan_shrinking(folder, TEXTS, **options({"size": [1], "front": front})) for front in (False, True))
+    assert front.seconds == plain.seconds
+    assert front.sentence == f"{plain.sentence[:-1]}; measuring ways to run it (--front) comes on top."
+    fewer = plan_shrinking(folder, TEXTS, **options({"size": [1], "dimensions": 4}))
+    assert fewer.seconds > plain.seconds
 
 
 def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
