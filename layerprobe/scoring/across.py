@@ -1,11 +1,13 @@
 """Several tasks -> the layer that does best on all; and `score`, of models and tasks. Knows scores and tasks."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, cast, overload
 
 from layerprobe.context import current
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.model import DEFAULT_OPTIONS
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import METRICS, Split, bounded
@@ -71,7 +73,14 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
     if description is None:
         raise DataError("expected at least one task, got none")
-    return across_tasks(description, done)
+    return replace(across_tasks(description, done), settings=_not_its_own(checkpoint))
+
+
+def _not_its_own(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return the settings of embeddings, by name, that are others than the model has by itself."""
+    used, own = checkpoint.settled, replace(checkpoint, options=DEFAULT_OPTIONS).settled
+    names = ("pooling", "prompt", "norm", "max_length")
+    return {name: str(getattr(used, name)) for name in names if getattr(used, name) != getattr(own, name)}
 
 
 @overload

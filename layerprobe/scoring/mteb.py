@@ -1,7 +1,8 @@
 """Scores of every layer as files that mteb reads: a folder a model, revision and layer, a JSON a task.
 
 `results/<model>/<revision>/experiments/layer_<L>/<task>.json`, with `model_meta.json` next to the tasks: each layer is
-an experiment of the model, as `mteb.ResultCache.load_results(load_experiments="match_name")` reads them.
+an experiment of the model, as `mteb.ResultCache.load_results(load_experiments="match_name")` reads them. Pooling,
+prompt, norm and length are in the experiment's name where they are not the model's own: `layer_<L>__pooling_cls`.
 Source: the layout of mteb 2 (Muennighoff et al. 2023; Enevoldsen et al. 2025).
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import make_directory, write_whole
+from layerprobe.files.serialisation import digest
 from layerprobe.names import short_name
 from layerprobe.scoring.values import AcrossTasks, TaskScores
 
@@ -37,9 +39,10 @@ def write_mteb(result: AcrossTasks, folder: str | Path) -> list[Path]:
     name = _mteb_name(model)
     revision = Path(folder) / "results" / name.replace("/", "__") / _revision(model)
     for layer in range(result.first_layer, model.n_layers):
-        place = revision / "experiments" / f"layer_{layer}"
+        experiment = _experiment(result, layer)
+        place = revision / "experiments" / "__".join(f"{key}_{value}" for key, value in sorted(experiment.items()))
         make_directory(place)
-        _write(place / "model_meta.json", _model_meta(model, name, layer))
+        _write(place / "model_meta.json", _model_meta(model, name, layer, experiment))
         for task in result.tasks:
             file = place / f"{_task_name(task)}.json"
             _write(file, _task_result(task, layer))
@@ -65,6 +68,15 @@ def _revision(model: ModelDescription) -> str:
     return re.sub(r"[^\w.-]+", "-", model.revision) or "no_revision_available"
 
 
+def _experiment(result: AcrossTasks, layer: int) -> dict[str, Any]:
+    """Return what tells an experiment from others of the model, in values that mteb puts into its name as they are."""
+    settings = dict(result.settings)
+    if "prompt" in settings:
+        start = re.sub(r"[^\w.-]+", "-", settings["prompt"])[:16]
+        settings["prompt"] = f"{start}-{digest(settings['prompt'])[:8]}".lstrip("-")
+    return {"layer": layer, **settings}
+
+
 def _task_name(task: TaskScores) -> str:
     return re.sub(r"[^\w.-]+", "_", re.sub(r"\.(csv|tsv|txt|jsonl|parquet)$", "", short_name(task.task)))
 
@@ -87,7 +99,7 @@ def _task_result(task: TaskScores, layer: int) -> dict[str, Any]:
     }
 
 
-def _model_meta(model: ModelDescription, name: str, layer: int) -> dict[str, Any]:
+def _model_meta(model: ModelDescription, name: str, layer: int, experiment: dict[str, Any]) -> dict[str, Any]:
     unknown = (
         *("loader", "release_date", "languages", "memory_usage_mb", "max_tokens", "license", "open_weights"),
         *("public_training_code", "public_training_data", "use_instructions", "training_datasets"),
@@ -100,5 +112,5 @@ def _model_meta(model: ModelDescription, name: str, layer: int) -> dict[str, Any
         "embed_dim": model.hidden_size,
         "framework": ["PyTorch", "Transformers"],
         "similarity_fn_name": "cosine",
-        "experiment_kwargs": {"layer": layer},
+        "experiment_kwargs": experiment,
     }

@@ -350,6 +350,8 @@ class AcrossTasks(Shown):
     layers: tuple[LayerAcross, ...]
     level: float
     """Of the intervals."""
+    settings: dict[str, str] = field(default_factory=dict, metadata=RARE)
+    """How texts were embedded, where that is not the model's own way: pooling, prompt, norm, max_length."""
 
     @property
     def best_layer(self) -> int:

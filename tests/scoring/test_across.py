@@ -14,6 +14,7 @@ from scipy import stats
 from layerprobe.encoders.model import Options
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, StoreError
+from layerprobe.files.serialisation import digest
 from layerprobe.scoring.across import across_tasks, score_across
 from layerprobe.scoring.mteb import write_mteb
 from layerprobe.scoring.values import AcrossTasks, LayerScores, TaskScores
@@ -166,6 +167,21 @@ def test_folders_are_named_as_mteb_names_them(tmp_path: Path, name: str, folder:
     write_mteb(across_tasks(model_of(name=name), [scored(CURVES[0], "a/b:c")]), tmp_path)
     assert [path.name for path in (tmp_path / "results").iterdir()] == [folder]
     assert (tmp_path / "results" / folder / "abc123" / "experiments" / "layer_0" / "b_c.json").is_file()
+
+
+def test_other_settings_are_other_experiments(bert: Path, tmp_path: Path) -> None:
+    mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
+    for number, options in enumerate((Options(), Options(pooling="cls"), Options(pooling="cls", prompt="a: "))):
+        model = given(str(bert), dataclasses.replace(options, device="cpu", cache_dir=tmp_path / "cache"))
+        result = score_across(model, [toy_task_of("sts")])
+        assert len(result.settings) == number
+        write_mteb(result, tmp_path)
+    names = {path.parent.name for path in tmp_path.rglob("toy_sts.json")}
+    ways = ["", "__pooling_cls", f"__pooling_cls__prompt_a--{digest('a: ')[:8]}"]
+    # the token of layer 0 is the same in all texts
+    assert names == {f"layer_{layer}{way}" for layer in range(4) for way in ways if layer or not way}
+    loaded = mteb.ResultCache(cache_path=tmp_path).load_results(include_remote=False, load_experiments="match_name")
+    assert {each.experiment_name for each in loaded.model_results} == names
 
 
 def test_the_digest_of_a_local_folder_is_a_name_on_any_system(tmp_path: Path) -> None:
