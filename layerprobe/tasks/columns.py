@@ -28,6 +28,9 @@ SENTENCE_NAMES = (
     ("question1", "question2"),
     ("premise", "hypothesis"),
     ("word1", "word2"),
+    ("sent1", "sent2"),
+    ("text", "textpair"),
+    ("question", "sentence"),
 )
 TEXT_NAMES = ("text", "texts", "sentence", "sentences")
 ID_NAMES = ("id", "queryid", "corpusid", "documentid", "docid", "passageid", "qid", "pid")
@@ -58,7 +61,7 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
         named = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
         found = _known_columns(named, asked)
         if found is not None:
-            return named, found
+            return _with_unused(named, found) if asked is None else named, found
         *texts, target = found = _inferred_columns(named, asked)
         if named.header is not None and named.header[target] in {row[target].strip() for row in named.rows}:
             named = table  # the first row has a label and names nothing
@@ -354,9 +357,25 @@ def _kinds_of(cells: set[str], *, pairs: bool, named: bool) -> list[str]:
 
 def _with_note(table: Table, texts: Sequence[int], target: int | None) -> Table:
     """Return a table whose notes say which columns were inferred."""
+    return dataclasses.replace(table, inferred=_said(table, texts, target))
+
+
+def _said(table: Table, texts: Sequence[int], target: int | None) -> str:
     of = " and ".join(map(table.column, texts))
-    said = f"texts in {of}" + ("" if target is None else f", target in {table.column(target)}")
-    return dataclasses.replace(table, inferred=said)
+    return f"texts in {of}" + ("" if target is None else f", target in {table.column(target)}")
+
+
+def _with_unused(table: Table, columns: Sequence[int]) -> Table:
+    """Return a table whose notes name the columns that could be the target as well, or the second text of pairs."""
+    *texts, target = columns
+    names, targets = [plain_name(name) for name in table.header or ()], _target_names(None, texts)
+    also = [i for i in range(table.width) if i not in columns and names[i] in targets]
+    if len(texts) == 1 and table.width > 2:
+        also += [i for i in _roles(table).texts if i not in (*columns, *also) and names[i] not in TITLE_NAMES]
+    if not also:
+        return table
+    said = f"{_said(table, texts, target)}, {' and '.join(map(table.column, sorted(also)))} not used"
+    return dataclasses.replace(table, unused=said)
 
 
 def _option(table: Table, columns: Sequence[int]) -> str:

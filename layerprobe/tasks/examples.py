@@ -55,6 +55,8 @@ class Rows:
     """How the table was understood."""
     columns: tuple[str, ...] | None
     """Where texts and target are, by which the other splits are read too."""
+    target: int | None = None
+    """Where the target is, of a table without a header."""
 
 
 def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
@@ -78,7 +80,22 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
     said = (left_out,) if blank else ()
     changed = cleaner.warnings(table.name, "pair" if len(texts) == 2 else "text")
     names = tuple(table.header[i] if table.header else str(i) for i in found) if table.inferred else None
-    return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed), notes=table.notes, columns=names)
+    return Rows(
+        rows=tuple(rows),
+        empty=empty,
+        warnings=(*said, *changed),
+        notes=table.notes,
+        columns=names,
+        target=target if table.header is None else None,
+    )
+
+
+def headless_as(table: Table, train: Rows) -> Table:
+    """Return the table of another split, headless where the train table is and the first row has one of its targets."""
+    if train.target is None or train.target >= table.width:
+        return table
+    targets = {row.cell.strip() for row in train.rows}
+    return replace(table, headless=table.headless or table.rows[0][train.target].strip() in targets)
 
 
 def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:

@@ -12,7 +12,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.files.spooled import spooled
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
-from layerprobe.tasks.examples import kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.examples import headless_as, kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kind import KINDS
@@ -153,7 +153,10 @@ def _of_tables(given: TaskSource, kind: str | None) -> Task:
     tables, notes = _tables(given.source, further, given.format, given.name)
     train = read_rows(tables["train"], given.columns, kind)
     columns = train.columns if given.columns is None else given.columns
-    read = {role: train if role == "train" else read_rows(table, columns, kind) for role, table in tables.items()}
+    read = {
+        role: train if role == "train" else read_rows(headless_as(table, train), columns, kind)
+        for role, table in tables.items()
+    }
     notes += [note for rows in read.values() for note in rows.notes]
     warnings = [warning for table in tables.values() for warning in table.warnings]
     warnings += check_empty([rows.empty for rows in read.values()], skip=given.skip_empty)

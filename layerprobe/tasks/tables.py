@@ -20,6 +20,7 @@ from layerprobe.files.inputs import BYTES, CELLS, RECORD, open_regular, text_lin
 from layerprobe.files.serialisation import parse_json
 from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
 from layerprobe.tasks.labels import by_name, written_names
+from layerprobe.tasks.scores import is_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class Table:
     """What was found out of how it is written, where it is not what the name of the file says."""
     inferred: str = ""
     """Which columns were inferred from their cells."""
+    unused: str = ""
+    """Which columns were taken by their names, and which others could have been."""
     warnings: tuple[str, ...] = ()
     """What could have been understood another way, with the options that choose."""
     nested: Mapping[int, int] = field(default_factory=dict)
@@ -55,7 +58,7 @@ class Table:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was found out and the option that changes it, in one line; nothing where the file is as it says."""
-        return found_note(self.name, self.found, self.inferred)
+        return found_note(self.name, self.found, self.inferred or self.unused)
 
     def column(self, index: int) -> str:
         """Return what a column is called, for messages."""
@@ -106,7 +109,17 @@ def read_table(path: Path, format: Format | None = None) -> Table:
         raise TaskError(f"{path} is empty: expected at least one row")
     if format.header is not None:
         table = table.with_header() if format.header else dataclasses.replace(table, headless=True)
+    elif _has_numbers_as_names(table):
+        table = dataclasses.replace(table.with_header(), found=(*table.found, "numbers as the names of columns"))
     return with_points(table, format.decimal)
+
+
+def _has_numbers_as_names(table: Table) -> bool:
+    """Return whether the first row is 0, 1, ..., as pandas names columns, and the second one has a text."""
+    numbers = tuple(map(str, range(table.width)))
+    return (
+        table.header is None and table.rows[0] == numbers and not all(map(is_number, itertools.chain(*table.rows[1:2])))
+    )
 
 
 def check_format(name: object, format: Format, usable: Collection[str]) -> None:

@@ -21,6 +21,8 @@ def table(*rows: str, header: bool = False) -> Table:
         ("idx|label|score|text1|text2", (3, 4, 2)),
         ("|word1|word2|similarity", (1, 2, 3)),
         ("first|second|gold", (0, 1, 2)),
+        ("index|question|sentence|label", (1, 2, 3)),
+        ("text|text_pair|label", (0, 1, 2)),
     ],
 )
 def test_known_names_are_found(header, expected):
@@ -28,6 +30,22 @@ def test_known_names_are_found(header, expected):
     named, columns = task_columns(table(header, row), None, None)
     assert columns == expected
     assert len(named.rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "unused"),
+    [
+        ("s1|s2|score|label", "label"),
+        ("sentence|answer|label|title", "answer"),
+        ("sentence|answer|label|rating", "answer and rating"),
+        ("s1|s2|score|n", ""),
+    ],
+)
+def test_columns_that_could_be_meant_too_are_told(header, unused):
+    rows = (f"one text {i}|another text {i}|{i % 3}|{i % 2}" for i in range(9))
+    named, _ = task_columns(table(header, *rows), None, None)
+    assert bool(named.notes) == bool(unused)
+    assert not unused or f", {unused} not used; --columns chooses otherwise" in named.notes[0]
 
 
 @pytest.mark.parametrize(("row", "expected"), [("a|b|1.5", (0, 1, 2)), ("0|a|b", (1, 2, 0)), ("a|-1e-3|b", (0, 2, 1))])

@@ -7,6 +7,7 @@ import pytest
 
 from layerprobe.errors import TaskError
 from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.tables import read_table
 
 SUBJECTS = ("Le chat", "Une élève", "Der Bäcker", "La niña", "Un chien")
 PLACES = ("traverse la rue", "wartet vor der Tür", "mira la montaña", "répare son vélo")
@@ -105,3 +106,23 @@ def test_a_frame_that_cannot_be_understood_has_its_columns_named() -> None:
     for load in (load_task, load_texts):
         with pytest.raises(TaskError, match=r"data: cannot tell .* it has the columns título, cuerpo"):
             load(frame)
+
+
+def test_the_first_row_of_a_split_is_one_where_train_has_no_header(tmp_path: Path) -> None:
+    labels = ["gut", "schlecht", "mittel"]
+    write(tmp_path / "train.csv", "Ein Text;gut", TEXTS, labels * 20)
+    write(tmp_path / "dev.csv", "Hallo du;mittel", TEXTS[:5], ["gut", "schlecht", "gut", "schlecht", "gut"])
+    for columns in (None, "0,1"):
+        assert "Hallo du" in load_task(tmp_path / "train.csv", columns=columns, keep_overlaps=True).validation.first
+    write(tmp_path / "dev.csv", "a;b", TEXTS[:5], ["gut", "schlecht", "gut", "schlecht", "gut"])
+    assert len(load_task(tmp_path / "train.csv", keep_overlaps=True).validation) == 5
+
+
+def test_numbers_that_pandas_has_as_names_are_no_row(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.csv", list(zip(TEXTS, ["gut", "schlecht", "schlecht"] * 20, strict=True))
+    pandas.DataFrame(rows).to_csv(path, index=False)
+    task = load_task(path)
+    assert task.digest == load_task(rows).digest == load_task(path, columns="0,1").digest
+    assert "numbers as the names of columns" in task.notes[0]
+    path.write_text("0,1,2\n1,5,0\n2,6,1\n")
+    assert len(read_table(path).rows) == 3
