@@ -20,14 +20,20 @@ def say_cost(
     *,
     dry_run: bool,
     further: int = 0,
+    contrast: tuple[Checkpoint, Sequence[int]] | None = None,
 ) -> None:
-    """Print what a search of models with some arguments of `find` takes; nothing where such a one goes on."""
-    from layerprobe.study.plan import plan_models, plan_search, search_begun
+    """Print what a search of models with some arguments of `find` takes; nothing where such a one goes on.
+
+    A contrast is a reference of one model, and layers of it that are fine-tuned besides.
+    """
+    from layerprobe.study.plan import plan_contrast, plan_models, plan_search, search_begun
 
     found_by = {name: searching[name] for name in ("seeds", "cross_validation", "protocol")}
     if dry_run or not any(search_begun(each, task, **found_by) for each in checkpoints):
         settings = {name: value for name, value in searching.items() if name not in ("jobs", "ray")}
         if len(checkpoints) == 1:
-            output.plan(plan_search(checkpoints[0], task, further=further, **settings), dry_run=dry_run)
+            plan = plan_search(checkpoints[0], task, further=further, **settings)
+            both = contrast and plan_contrast(plan, contrast[0], task, contrast[1], protocol=searching["protocol"])
+            output.plan(both or plan, dry_run=dry_run)
         else:
             output.plan(plan_models(checkpoints, task, **settings), dry_run=dry_run)

@@ -38,16 +38,19 @@ def search_begun(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelsPlan:
-    """What a search of several models takes, before its first run."""
+    """What fine-tuning several models takes, before its first run: in one search, or a model and then its reference."""
 
     plans: tuple[TuningPlan, ...]
-    """What each would take by itself, with the same share of a sweep."""
+    """What each takes by itself; in one search with the same share of a sweep."""
+    shared: bool = True
+    """Whether it is one search, with one budget."""
 
     @property
     def sentence(self) -> str:
         """What is about to be done and how long that takes."""
         together = duration(sum(each.seconds for each in self.plans))
-        return f"{' '.join(each.sentence for each in self.plans)} They share this budget, about {together} together."
+        sum_up = f"They share this budget, about {together}" if self.shared else f"That is about {together}"
+        return f"{' '.join(each.sentence for each in self.plans)} {sum_up} together."
 
 
 def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> ModelsPlan:
@@ -55,6 +58,15 @@ def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> Mod
     resolved = resolve_all(models, items=task.readable) if models else []
     check_together(resolved, scan=settings.get("scan", False))
     return ModelsPlan(plans=tuple(plan_search(model, task, **settings) for model in resolved))
+
+
+def plan_contrast(
+    plan: TuningPlan, reference: ModelLike, task: Task, layers: Sequence[int], *, protocol: Protocol | None = None
+) -> ModelsPlan:
+    """Return a plan with what fine-tuning layers of a reference, with as many seeds, takes besides."""
+    runs = plan.seeds * sum(layer + 1 for layer in layers)
+    own = plan_tuning(reference, task, block_steps=lambda _: runs, seeds=plan.seeds, protocol=protocol)
+    return ModelsPlan(plans=(plan, own), shared=False)
 
 
 def plan_search(

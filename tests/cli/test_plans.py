@@ -36,6 +36,20 @@ def test_seeds_to_compare_with_the_last_layer_are_as_many_as_are_given(
     assert layerprobe(*given, "--against-last", "2").json["block_steps"] == 10 + 2 * 4
 
 
+def test_runs_of_the_reference_have_a_price_of_their_own(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    given = ("run", pair[0], "-r", pair[1], "-t", pairs_file, "--seeds", "2", "--layers", "1", "--dry-run")
+    alone = layerprobe(*given, "--json").json
+    own, reference = layerprobe(*given, "--reference-layers", "1,3", "--json").json["plans"]
+    assert (own["model"], own["block_steps"]) == (alone["model"], alone["block_steps"])
+    assert (reference["model"], reference["block_steps"]) == (str(pair[1]), 2 * (2 + 4))
+    said = layerprobe(*given, "--reference-layers", "1,3").out
+    assert said.count("Fine-tuning ") == 2
+    assert "Fine-tuning bert (3 blocks) takes at most about" in said
+    assert "share this budget" not in said
+
+
 def test_a_dry_run_without_fine_tuning_is_refused(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
 ) -> None:

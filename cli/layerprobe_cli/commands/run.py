@@ -116,8 +116,9 @@ def run(
     if not dry_run:
         make_output_folder(out)
     if fine_tuning:
-        beside = seeds * sum(layer + 1 for layer in (*tuned_layers, *reference_tuned))
-        say_cost(output, [checkpoint], task, tuned_by, dry_run=dry_run, further=beside)
+        beside = seeds * sum(layer + 1 for layer in tuned_layers)
+        contrast = (references[0], reference_tuned) if reference_tuned else None
+        say_cost(output, [checkpoint], task, tuned_by, dry_run=dry_run, further=beside, contrast=contrast)
     with output.progress(level):
         study = run_study(
             checkpoint,
