@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from layerprobe.context import part
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
+from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.arrays import Layer, Rows
 from layerprobe.probing.probes import SCORED_AS, Problem
@@ -74,8 +75,8 @@ def _by_rows(
         layers = [_features(layer, kind.load("probe"), sides) for layer in layers]
         values = np.array(items.gold, dtype=np.intp if kind.labelled else np.float64)
         targets = Targets(kind="classes" if kind.labelled else "scores", values=values)
-        # items that share a text are in one fold
-        groups = None if links is None else joined(*links.sides)
+        groups, notes = _kept_together(items, links, settings.folds)
+        about["notes"] += notes
     elif task.kind == SCORED_AS["queries"]:
         targets, groups = _searched(items, embeddings), None
     else:
@@ -96,6 +97,24 @@ def _by_rows(
         return probe_layers(
             layers, problem, combinations=combinations, model=embeddings.model, left_out=_left_out(embeddings), **about
         )
+
+
+def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
+    """Return (n,) numbers of the sets that no fold divides, and what to say of them: items that share a text.
+
+    Where that would put most items into one fold, or make too few sets, copies of an item are kept together alone, as
+    `layerprobe.tasks.folds` does.
+    """
+    if links is None:
+        return None, ()
+    sets = joined(*links.sides)
+    sizes = np.bincount(sets)
+    if sizes.max() <= len(sets) / 2 and len(sizes) >= folds:
+        return sets, ()
+    numbers: dict[tuple[str, ...], int] = {}
+    copies = np.array([numbers.setdefault(item, len(numbers)) for item in items.alike], dtype=np.intp)
+    said = f"{sizes.max():,} of {len(sets):,} items are linked by texts that they share"
+    return copies, (f"{said}: only copies of an item are kept in one fold, so that folds share texts",)
 
 
 def _left_out(embeddings: Embeddings) -> dict[str, str]:

@@ -9,14 +9,16 @@ import pytest
 
 import layerprobe as lp
 from layerprobe.kinds.retrieval.items import RetrievalItems
-from layerprobe.probing import arrays, probes
+from layerprobe.probing import arrays, models, probes
 from layerprobe.probing.values import ProbeSettings
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.values import Examples, Task
 
 FEW = ProbeSettings(foldings=1)
 MODEL = lp.Model(str(lp.embedded_model("rtd")), device="cpu")
 TASK = lp.embedded_task(train=60, validation=40, test=60)
+COPIES = "only copies of an item are kept in one fold, so that folds share texts"
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +93,27 @@ def test_texts_are_predicted_across_folds_of_all(tmp_path: Path, kind: str) -> N
     assert result.notes == ("scored on all items",)
     if kind == "regression":
         assert result.best.metrics["spearman"] > 50
+
+
+def test_pairs_that_are_all_linked_are_probed(tmp_path: Path) -> None:
+    rows = [("the same text", b, "near" if target > 0.5 else "far") for _, b, target in _rows("train")]
+    path = tmp_path / "linked.tsv"
+    path.write_text("\n".join(["first\tsecond\tlabel", *map("\t".join, rows)]) + "\n")
+    result = lp.probe(MODEL, lp.load_task(str(path), kind="entailment"), settings=FEW, combinations=False)
+    assert len(result.layers) == 9
+    assert result.notes[1].endswith(COPIES)
+
+
+def test_copies_of_an_item_are_in_one_fold() -> None:
+    items = Examples(first=("a", "a", "b", "a"), second=("x", "y", "a", "x"), targets=(0.0, 1.0, 1.0, 0.0))
+    groups, (note,) = models._kept_together(items, links_of(items), folds=3)
+    assert groups is not None
+    assert groups.tolist() == [0, 1, 2, 0]
+    assert note == f"4 of 4 items are linked by texts that they share: {COPIES}"
+    few = Examples(first=("a", "a", "b", "c"), second=("x", "y", "z", "v"), targets=(0.0, 1.0, 1.0, 0.0))
+    kept, notes = models._kept_together(few, links_of(few), folds=3)
+    assert kept is not None
+    assert (kept.tolist(), notes) == ([0, 0, 1, 2], ())
 
 
 def test_a_first_layer_that_is_the_same_everywhere_is_left_out(tmp_path: Path) -> None:
