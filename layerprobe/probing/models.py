@@ -154,5 +154,5 @@ def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dic
     for number in range(scores.first_layer, len(scores.scores)):
         board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
     board.left_out["several layers together"] = f"they are not compared for the kind {task.kind}"
-    method = METHODS[scores.method]
-    return finish(board, began=began, kind=task.kind, method=method, model=embeddings.model, **about)
+    method, last = METHODS[scores.method], len(scores.scores) - 1
+    return finish(board, began=began, last=last, kind=task.kind, method=method, model=embeddings.model, **about)

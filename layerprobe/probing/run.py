@@ -254,6 +254,7 @@ def probe_layers(
     return finish(
         board,
         began=began,
+        last=first + len(layers) - 1,
         settings=settings,
         name=name,
         task=task,
@@ -308,6 +309,7 @@ def finish(
     board: Board,
     *,
     began: float,
+    last: int,
     settings: ProbeSettings,
     name: str,
     task: str,
@@ -341,4 +343,5 @@ def finish(
         level=current().level,
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
+        last=None if last == numbers[-1] else last,
     )

@@ -1,11 +1,12 @@
 """Which frozen layer to use: settings and the answer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import in_percent, listed, plural, short_name
@@ -107,6 +108,8 @@ class Probing(Shown):
     """Of probing, without extraction."""
     notes: tuple[str, ...] = ()
     """What was done that nobody asked for."""
+    last: int | None = field(default=None, metadata=RARE)
+    """Number of the last layer that was given, where it is left out."""
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -215,7 +218,8 @@ class Probing(Shown):
             else f" ({in_percent(self.level)} {best.error.interval[0]:.1f} to {best.error.interval[1]:.1f})"
         )
         score = f"{title} x 100 {best.metrics[self.primary]:.1f}{bounds}"
-        return f"Layer {best.layer} of {self.layers[-1].layer} scores best: {score}."
+        last = self.layers[-1].layer if self.last is None else self.last
+        return f"Layer {best.layer} of {last} scores best: {score}."
 
     @property
     def _candidates_said(self) -> str:

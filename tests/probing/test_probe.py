@@ -203,6 +203,9 @@ def test_layers_that_cannot_be_used_are_left_out_with_the_reason() -> None:
     assert [each.layer for each in result.layers] == [1, 2, 3, 5]
     assert result.left_out["layer 0"] == "it is the same for all 240 samples"
     assert "the first in row 5" in result.left_out["layer 4"]
+    embeddings[5, 5, 2] = np.nan
+    result = probe(embeddings, TARGETS["scores"], combinations=False)
+    assert result.sentence.startswith(f"Layer {result.best_layer} of 5 scores best: ")
     with pytest.raises(DataError, match="no layer can be scored: it is the same for all 240 samples"):
         probe(np.ones((N, 2, 3)), TARGETS["scores"])
 
