@@ -1,5 +1,6 @@
 """Which files of a folder are the train, validation and test split. Knows file names, not what is in them."""
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,7 +9,15 @@ from typing import TypeVar
 from layerprobe.errors import TaskError
 from layerprobe.tasks.tables import SUFFIXES
 
-_ROLE_WORD = re.compile(r"(?<![a-z])(train|dev|val|valid|validation|trial|test)(?![a-z])")
+logger = logging.getLogger(__name__)
+
+_ROLES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("dev", "development", "val", "valid", "validation", "trial"), "validation"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
+}
+_EITHER = ("eval", "evaluation")
+_ROLE_WORD = re.compile(rf"(?<![a-z])({'|'.join(_ROLES)})(?![a-z])")
 _SHOWN = 12
 Key = TypeVar("Key")
 
@@ -17,13 +26,24 @@ def split_role(name: str) -> str | None:
     """Return train, validation or test where a name has such a word.
 
     Examples:
-        >>> split_role("en-dev"), split_role("SICK_test_annotated"), split_role("training")
+        >>> split_role("en-dev"), split_role("SICK_test_annotated"), split_role("retrain")
         ('validation', 'test', None)
     """
     word = _ROLE_WORD.search(name.lower())
-    if word is None:
-        return None
-    return word[1] if word[1] in ("train", "test") else "validation"
+    return None if word is None else _ROLES[word[1]]
+
+
+def split_roles(names: Sequence[str]) -> list[str | None]:
+    """Return the roles of names that stand together: eval is test, or what is missing of test and validation beside it.
+
+    Examples:
+        >>> split_roles(["train", "eval"]), split_roles(["train", "eval", "test"])
+        (['train', 'test'], ['train', 'validation', 'test'])
+    """
+    words = [_ROLE_WORD.search(name.lower()) for name in names]
+    certain = {_ROLES[word[1]] for word in words if word is not None and word[1] not in _EITHER}
+    either = next((role for role in ("test", "validation") if role not in certain), None)
+    return [None if word is None else either if word[1] in _EITHER else _ROLES[word[1]] for word in words]
 
 
 def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of each") -> dict[str, Key]:
@@ -38,8 +58,9 @@ def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of e
     if len(keys) == 1:
         return {"train": keys[0]}
     found: dict[str, list[Key]] = {}
-    for key in keys:
-        if (role := split_role(str(key))) is not None:
+    named_roles = split_roles(list(map(str, keys)))
+    for key, role in zip(keys, named_roles, strict=True):
+        if role is not None:
             found.setdefault(role, []).append(key)
     if "train" not in found:
         raise TaskError(f"{name} has the splits {', '.join(map(str, keys))}: expected train, validation and test")
@@ -49,6 +70,7 @@ def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of e
         if len(exact or named) > 1:
             raise TaskError(f"{name} has several {role} splits, {', '.join(map(str, exact or named))}: {advice}")
         roles[role] = (exact or named)[0]
+    _warn_of_others(name, [str(key) for key, role in zip(keys, named_roles, strict=True) if role is None])
     return roles
 
 
@@ -66,9 +88,11 @@ def sibling_splits(
         return {}
     before, after = _around(train)
     files = [path for path in data_files(train.parent, suffixes) if path.suffix == train.suffix]
+    alike = [path for path in files if split_role(path.stem) is not None and _around(path)[0] == before]
+    found = list(zip(split_roles([path.stem for path in alike]), alike, strict=True))
     siblings = {}
     for role in roles:
-        candidates = [path for path in files if split_role(path.stem) == role and _around(path)[0] == before]
+        candidates = [path for each, path in found if each == role]
         exact = [path for path in candidates if _around(path)[1] == after]
         if len(exact) > 1:
             names = " and ".join(path.name for path in exact)
@@ -85,7 +109,7 @@ def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[s
         raise TaskError(f"{folder} has no data file: expected one of {', '.join(suffixes)}")
     if len(files) == 1:
         return {"train": files[0]}
-    roles = [(split_role(path.stem), path) for path in files]
+    roles = list(zip(split_roles([path.stem for path in files]), files, strict=True))
     splits = {role: path for role, path in roles if role is not None}
     if "train" not in splits or len(splits) < sum(role is not None for role, _ in roles):
         names = ", ".join(path.name for path in files[:_SHOWN])
@@ -94,7 +118,15 @@ def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[s
             f"cannot tell which files of {folder} are the splits: pass the train file of {names}{more}"
             " (and --validation FILE, --test FILE where they are not named like it)"
         )
+    like_train = [path for role, path in roles if role is None and path.suffix == splits["train"].suffix]
+    _warn_of_others(folder, [path.name for path in like_train])
     return splits
+
+
+def _warn_of_others(name: object, others: Sequence[str]) -> None:
+    if others:
+        shown = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
+        logger.warning("%s: left out %s; its splits are those named train, validation and test", name, shown)
 
 
 def data_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:

@@ -75,6 +75,35 @@ def test_siblings_of_a_train_file_are_taken(tmp_path, train, validation, test):
     )
 
 
+@pytest.mark.parametrize(
+    ("train", "validation", "test"),
+    [
+        ("training", "development", "testing"),
+        ("train", "eval", "test"),
+        ("train", "dev", "eval"),
+        ("x-train", "x-dev", "x-evaluation"),
+    ],
+)
+def test_other_words_for_splits(tmp_path, train, validation, test):
+    file = write_splits(tmp_path, train, validation, test)
+    assert sizes(load_task(file)) == sizes(load_task(tmp_path)) == (8, 5, 4)
+    frames = {name: rows(n, name) for name, n in ((train, 8), (validation, 5), (test, 4))}
+    assert sizes(load_task(frames)) == (8, 5, 4)
+
+
+def test_splits_without_a_role_are_told(tmp_path, caplog):
+    write_splits(tmp_path)
+    write_csv(tmp_path / "extra.csv", rows(4, "extra"))
+    (tmp_path / "README.txt").write_text("read me")
+    load_task(tmp_path)
+    frames = {name: rows(n, name) for name, n in (("train", 8), ("dev", 5), ("test", 4), ("eval", 4), ("extra", 4))}
+    load_task(frames)
+    assert set(caplog.messages) == {
+        f"{tmp_path}: left out extra.csv; its splits are those named train, validation and test",
+        "data: left out eval, extra; its splits are those named train, validation and test",
+    }
+
+
 def test_siblings_are_named_alike(tmp_path):
     write_csv(tmp_path / "de-dev.csv", rows())
     write_csv(tmp_path / "en-dev.tsv", rows())

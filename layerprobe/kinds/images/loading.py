@@ -20,7 +20,7 @@ from layerprobe.files.images import SUFFIXES, ImageItem, decoded, is_image_file,
 from layerprobe.kinds.images.kind import IMAGE_CLASSIFICATION
 from layerprobe.names import counted, some
 from layerprobe.tasks.columns import Columns, named_column
-from layerprobe.tasks.discovery import split_role
+from layerprobe.tasks.discovery import split_roles
 from layerprobe.tasks.examples import Row, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kind import LABEL_COLUMNS
@@ -253,10 +253,9 @@ def _split_sources(path: Path) -> dict[str, list[Path]]:
     tables = _tables_in(path)
     candidates = sorted(each for each in path.iterdir() if each.is_dir()) if tables == [path] else tables
     roles: dict[str, list[Path]] = {role: [] for role in SPLITS}
-    for each in candidates:
+    for each, role in zip(candidates, split_roles([each.stem for each in candidates]), strict=True):
         # a folder by its whole name alone, and with folders in it: a class may be "test tube", or "train"
         is_split = each.is_file() or (each.name.isalpha() and any(map(_is_class, each.iterdir())))
-        role = split_role(each.stem)
         if is_split and role is not None:
             roles[role].append(each)
     if not roles["train"]:

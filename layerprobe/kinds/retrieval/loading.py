@@ -14,7 +14,7 @@ from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
 from layerprobe.kinds.retrieval.kind import RETRIEVAL
 from layerprobe.names import counted, some
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns, training_columns
-from layerprobe.tasks.discovery import data_files, split_role
+from layerprobe.tasks.discovery import data_files, split_roles
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
@@ -170,7 +170,8 @@ def _check_bare(name: str, columns: Columns | None, format: Format | None = None
 def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, Judgements], list[str], list[str]]:
     _check_bare(f"the folder {folder}", source.columns, source.format)
     qrels = folder / "qrels"
-    found = [(split_role(file.stem), file) for file in (data_files(qrels) if qrels.is_dir() else [])]
+    judged = data_files(qrels) if qrels.is_dir() else []
+    found = list(zip(split_roles([file.stem for file in judged]), judged, strict=True))
     files = {role: file for role, file in found if role is not None}
     if len(files) < sum(role is not None for role, _ in found):
         raise TaskError(f"{qrels} has several files of one split: leave one each of train, dev and test")
