@@ -35,6 +35,7 @@ from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.similarity.checks import MIN_SAMPLES
+from layerprobe.similarity.measures import cka
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.quality import TokenQuality
@@ -51,6 +52,8 @@ CONTRADICTION = 5.0
 FEW_TEXTS, CERTAIN = 128, 0.99
 # What rules read that fewer texts make less certain, and do not change: not so ranks, entropies and dimensions.
 STEADY = ((INFONCE,), (CKA,), (SELF_CKA,))
+# The similarity by which DropBench fitted the rules that read CKA.
+DEBIASED_CKA = cka.CKA()
 
 References = ModelLike | Sequence[ModelLike] | None
 NumberOfTexts = int | Literal["all"] | None
@@ -128,7 +131,7 @@ def predict(
             break
     if tokens is not None and not tokens.readable:
         drops = [unread(drop, tokens, n_blocks=embedded.model.n_blocks) for drop in drops]
-    drops = [replace(drop, n_texts=(n, len(texts))) for drop in drops]
+    drops = [of_texts(drop, n, len(texts)) for drop in drops]
     warnings = [
         *(tokens.cautions if tokens else ()),
         *(warning for each in (embedded, *others) for warning in each.warnings),
@@ -236,12 +239,12 @@ def predict_drop(
     for other in DEFAULT_RULE, WORDLESS_RULE:
         if rule != other and set(rule_curves(other)) <= known.keys():
             baselines[other] = called(tuned_rule(other)).recommended_layer
-    by_plateau = None
+    record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
     if not comparison.alone:
         measure = comparison.map.measure.short_name
         by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure, first=first)
         if rule == PLATEAU:
-            return replace(by_plateau, baselines=baselines, record=tuned.record, first_layer=first)
+            return replace(by_plateau, baselines=baselines, record=record, first_layer=first)
         baselines[PLATEAU] = by_plateau.recommended_layer
     read = {name: known[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
@@ -257,11 +260,22 @@ def predict_drop(
         ),
         baselines=baselines,
         probability=probability,
-        record=tuned.record,
+        record=record,
         read=values,
         read_uncertainty={name: curve.uncertainty for name, curve in read.items() if curve.uncertainty},
         first_layer=first,
     )
+
+
+def _unlike_fitted(comparison: Comparison, rule: str) -> bool:
+    """Return whether a rule that reads CKA is given another similarity than the one that it was fitted to."""
+    return CKA in rule_curves(rule) and comparison.map.measure != DEBIASED_CKA
+
+
+def of_texts(drop: DropPrediction, n: int, there: int) -> DropPrediction:
+    """Return a prediction with how many texts it is of; of fewer than all, without the baseline that reads all."""
+    beside = {rule: layer for rule, layer in drop.baselines.items() if n == there or rule != WORDLESS_RULE}
+    return replace(drop, n_texts=(n, there), baselines=beside)
 
 
 def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> DropPrediction:
@@ -295,6 +309,11 @@ def drop_cautions(
     same = (model.revision, model.random_init) == (reference.revision, reference.random_init)
     if same and not comparison.alone:
         said.append("the model was compared with itself: expected another model as the reference, such as BERT")
+    if _unlike_fitted(comparison, drop.rule):
+        said.append(
+            f"the thresholds of the rule {drop.rule!r} are those of {DEBIASED_CKA.title}, and it read "
+            f"{comparison.map.measure.title}: how often it is right there is not known"
+        )
     if drop.drops and CKA in rule_curves(drop.rule) and reference.random_init is not None:
         said.append(
             "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "

@@ -28,6 +28,7 @@ from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.diagnostics import rank_curve
+from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.cka import estimate_cka
@@ -48,6 +49,7 @@ from tests.toy_task import toy_pairs, toy_task
 
 TEXTS = ("a b c", "d", "the quick fox", "a b c d e f g h", "h g f", "b")
 RBF = RBFCKA(bandwidth_multiplier=1.0)
+RANKS = {"effective rank": LayerCurve(values=(3.0, 4.0, 4.0, 4.0, 4.0))}
 SHORT = Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
 
 
@@ -689,6 +691,12 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     assert "the flagged layer 3 scores 60.0 and the recommended layer 2 50.0 (validation Spearman x 100)" in caution
     for prediction, labelled in (drop, hardly), (drop, before), (drop, None), (none, ahead):
         assert drop_cautions(dropping, prediction, labelled) == ()
+    other = dataclasses.replace(dropping, map=dataclasses.replace(dropping.map, measure=RSA()))
+    by_rsa, by_rank = (predict_drop(other, rule=rule, curves=RANKS) for rule in (PLATEAU, WORDLESS_RULE))
+    assert (by_rsa.record, drop.record is None, by_rank.record is None) == (None, False, False)
+    (caution,) = drop_cautions(other, by_rsa)
+    assert caution.startswith("the thresholds of the rule 'plateau of CKA' are those of debiased linear CKA, and it")
+    assert drop_cautions(other, by_rank) == ()
     (caution,) = drop_cautions(compared(electra, random, falling), drop)
     assert caution.startswith("the reference has random weights")
     assert drop_cautions(compared(electra, random, level), none, ahead) == ()

@@ -116,6 +116,13 @@ def test_a_rule_whose_numbers_depend_on_how_many_texts_there_are_reads_all(rule:
     assert numbers_of_texts(rule, None, 5000) == (5000,)
 
 
+def test_a_rule_that_reads_all_is_no_baseline_beside_fewer(model: lp.Model) -> None:
+    few, everything = (lp.predict(model, TEXTS, n_texts=n).drop for n in (50, "all"))
+    assert module.WORDLESS_RULE not in few.baselines
+    by_rank = lp.predict(model, TEXTS, rule=module.WORDLESS_RULE).drop
+    assert everything.baselines[module.WORDLESS_RULE] == by_rank.recommended_layer
+
+
 def test_how_many_are_read_next() -> None:
     rule = "fall of InfoNCE"
     assert numbers_of_texts(rule, None, 1000) == (128, 256, 512, 1000)
