@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from layerprobe.checks import LEVEL
@@ -131,6 +132,7 @@ class _LoadedSweep:
                     {"model": checkpoint.label, "task": settings.source, "kind": task.kind, "task_number": number}
                 )
                 sets.append(run_set(shared, task, protocol, retry_failed=retry_failed))
+        _check_different(sets, names)
         longest_first = sorted(costs, key=lambda job: (-costs[job], job.of, job.seed))
         return cls(
             tasks=tasks * len(checkpoints),
@@ -151,6 +153,18 @@ class _LoadedSweep:
     def _label(self, job: RunJob) -> str:
         names = self.names[job.of]
         return f"fine-tunes {names['model']} on {names['task']} at layer {job.layer} with seed {job.seed}"
+
+
+def _check_different(sets: Sequence[RunSet], names: Sequence[Mapping[str, Any]]) -> None:
+    """Raise DataError where two models and tasks are the same under other names: each run would count twice."""
+    found: dict[Path, str] = {}
+    for each, named in zip(sets, names, strict=True):
+        name = f"{named['model']} on {named['task']}"
+        if each.folder.path in found:
+            raise DataError(
+                f"expected each model and task once, got {found[each.folder.path]} and {name}, which have the same runs"
+            )
+        found[each.folder.path] = name
 
 
 def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:

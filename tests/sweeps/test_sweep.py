@@ -433,6 +433,8 @@ def test_bad_input_is_told_before_a_process_begins(
         run_sweep(plan, workers=0)
     with pytest.raises(DataError, match="expected at least one model, and each of them once, got 2"):
         dataclasses.replace(plan, models=plan.models[:1] * 2)
+    with pytest.raises(DataError, match=r"once, got .*/bert on .* and .*/\./bert on .*, which have the same runs"):
+        run_sweep(plan_of(inputs, tmp_path, models=("bert", "electra", "./bert")))
     with pytest.raises(DataError, match="expected at least one task, and each of them once, got 0"):
         dataclasses.replace(plan, tasks=())
     with pytest.raises(DataError, match="expected seeds from 0"):

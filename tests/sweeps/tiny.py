@@ -46,7 +46,7 @@ def write_inputs(folder: Path) -> Path:
 
 def plan_of(folder: Path, cache: Path, *, models: Sequence[str] = ("bert", "electra")) -> Sweep:
     return Sweep(
-        models=tuple(SweepModel(model=ModelSpec(str(folder / name))) for name in models),
+        models=tuple(SweepModel(model=ModelSpec(f"{folder}/{name}")) for name in models),
         tasks=(TaskSettings(source=str(folder / "toy-train.csv"), score_range=(0.0, 1.0)),),
         layers=LAYERS,
         seeds=SEEDS,
