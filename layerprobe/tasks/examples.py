@@ -147,9 +147,12 @@ def task_of(
     copies = "duplicates, including swapped pairs," if pairs else "duplicates"
     one_piece = len(splits) == 1
     keys = [row.pair for row in whole]
-    splits, drawn = with_all_splits(splits, keys, ratios, seed=seed, unit=unit, together=copies)
+    targets = [row.label for row in whole] if KINDS[kind].labelled else []
+    given = splits
+    splits, drawn = with_all_splits(given, keys, ratios, seed=seed, unit=unit, together=copies, labels=targets)
     for role in SPLITS:
-        _check_split(kind, role, splits[role])
+        at_random = bool(drawn) and (role == "train" or role not in given)
+        _check_split(kind, role, splits[role], seed=seed if at_random else None)
     labels: tuple[str, ...] = ()
     if KINDS[kind].labelled:
         labels, scale_note = _classes(kind, splits)
@@ -171,16 +174,18 @@ def task_of(
     )
 
 
-def _check_split(kind: str, role: str, rows: Sequence[Row]) -> None:
+def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None) -> None:
+    """Raise TaskError if a split, which was drawn with the seed if there is one, is too small or of one target."""
     unit, labelled = KINDS[kind].unit, KINDS[kind].labelled
     if len(rows) < MIN_EXAMPLES:
         advice = f"give more {unit}s, or another file with --{role}" if role != "train" else f"give more {unit}s"
         raise TaskError(f"the {role} split has {len(rows)} {unit}s, expected at least {MIN_EXAMPLES}: {advice}")
     if len({row.label if labelled else row.score for row in rows}) == 1:
         what, value = ("labels", repr(rows[0].label[:40])) if labelled else ("scores", f"{rows[0].score:g}")
+        drawn = f"it was drawn with seed {seed}, --split-seed chooses another; " if seed is not None else ""
         raise TaskError(
             f"all {len(rows)} {what} of the {role} split are {value} (from {rows[0].place}): expected "
-            f"{'at least two classes' if labelled else 'different scores'}; is this split without labels?"
+            f"{'at least two classes' if labelled else 'different scores'}; {drawn}is this split without labels?"
         )
 
 

@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
@@ -54,24 +55,59 @@ def with_all_splits(
     seed: int,
     unit: str,
     together: str = "",
+    labels: Sequence[str] = (),
 ) -> tuple[dict[str, Whole], list[str]]:
     """Return splits with those that are missing drawn from the train split, and a note of that.
 
-    Training items whose keys are alike, see `split_by_ratio`, stay together, as the note says.
+    Training items whose keys are alike, see `split_by_ratio`, stay together, as the note says. Where they have labels
+    and a draw leaves train without one, or another split with one alone, as few items as possible are exchanged.
     """
     drawn = [role for role in SPLITS if role == "train" or role not in splits]
     if drawn == ["train"]:
         return dict(splits), []
     train = splits["train"]
     shares = [ratio for role, ratio in zip(SPLITS, ratios, strict=True) if role in drawn]
-    parts: list[Any] = [
-        train.take(rows) if isinstance(train, Items) else [train[i] for i in rows]
-        for rows in split_by_ratio(list(keys), shares, seed=seed)
-    ]
+    pairs = list(keys)
+    found = split_by_ratio(pairs, shares, seed=seed)
+    rows_of = _exchanged(found, pairs, labels) if labels else found
+    parts: list[Any] = [train.take(rows) if isinstance(train, Items) else [train[i] for i in rows] for rows in rows_of]
     sizes = ", ".join(f"{len(part):,} {role}" for role, part in zip(drawn, parts, strict=True))
     said = f"split {counted(len(train), unit)} at random with seed {seed} into {sizes}"
+    if rows_of != found:
+        moved = sum(len({*after} - {*before}) for before, after in zip(found, rows_of, strict=True))
+        said += f", {moved} of them exchanged so that train has every label and each split two"
     filled = {**splits, **dict(zip(drawn, parts, strict=True))}
     return filled, [f"{said}; {together} are in one split" if together else said]
+
+
+def _exchanged(parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels: Sequence[str]) -> list[list[int]]:
+    """Return splits of which the first, train, has every label and the others two, as far as exchanges make it so.
+
+    What has copies is not exchanged.
+    """
+    counts = Counter(labels[i] for i in parts[0])
+    if set(labels) == counts.keys() and all(len({labels[i] for i in part}) != 1 for part in parts[1:]):
+        return parts
+    train, *others = map(set, parts)
+    keys = [frozenset(map(plain, pair)) for pair in pairs]
+    copies = Counter(keys)
+    single = [i for i, key in enumerate(keys) if copies[key] == 1]
+
+    def exchange(row: int, other: set[int]) -> None:
+        spare = (i for i in single if i in train and labels[i] != labels[row] and counts[labels[i]] > 1)
+        if (given := next(spare, None)) is not None:
+            train.symmetric_difference_update((row, given))
+            other.symmetric_difference_update((row, given))
+            counts.update({labels[row]: 1, labels[given]: -1})
+
+    for other in others:
+        for row in sorted(other.intersection(single)):
+            if not counts[labels[row]]:
+                exchange(row, other)
+        if len({labels[i] for i in other}) == 1:
+            for row in sorted(other.intersection(single))[:1]:
+                exchange(row, other)
+    return [sorted(part) for part in (train, *others)]
 
 
 def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Task:

@@ -1,3 +1,4 @@
+import random
 import unicodedata
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from layerprobe.errors import DataError, TaskError
 from layerprobe.tasks.labels import class_names, label_cell
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
-from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio
+from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio, with_all_splits
 from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner, plain
 from layerprobe.tasks.values import Examples, Task, TextFile
 from tests.toy_task import toy_task
@@ -82,6 +83,23 @@ def test_split_sizes_follow_the_ratios():
     pairs = [(str(i), "x") for i in range(1000)]
     assert [len(part) for part in split_by_ratio(pairs, (8, 1, 1), seed=0)] == [800, 100, 100]
     assert split_by_ratio(pairs, (8, 1, 1), seed=0) != split_by_ratio(pairs, (8, 1, 1), seed=1)
+
+
+@pytest.mark.parametrize(("n", "classes"), [(231, 77), (60, 2), (300, 150)])
+def test_a_draw_has_every_label_to_train_on_and_two_in_each_split(n, classes):
+    pairs, mended = [(str(i), "") for i in range(n)], 0
+    for seed in range(30):
+        labels = random.Random(-seed - 1).sample([str(i % classes) for i in range(n)], n)
+        whole = {"train": list(zip(pairs, labels, strict=True))}
+        filled, notes = with_all_splits(whole, pairs, (8, 1, 1), seed=seed, unit="text", labels=labels)
+        parts = [filled[role] for role in ("train", "validation", "test")]
+        assert {label for _, label in parts[0]} == set(labels)
+        assert all(len({label for _, label in part}) > 1 for part in parts)
+        drawn = [[pairs[i] for i in part] for part in split_by_ratio(pairs, (8, 1, 1), seed=seed)]
+        assert list(map(len, parts)) == list(map(len, drawn))
+        assert ("exchanged" in notes[0]) == ([[pair for pair, _ in part] for part in parts] != drawn)
+        mended += "exchanged" in notes[0]
+    assert mended > 0
 
 
 @pytest.mark.parametrize("ratios", [(0.9, 0.1, 0), (1, -1, 1), (1, float("nan"), 1)])
