@@ -78,7 +78,8 @@ def reproduce(
     pairs = None if words is None else load_word_similarity(words)
     if dry_run or loaded is None:
         train, of_words = (None if each is None else len(each.train) for each in (loaded, pairs))
-        plan = plan_experiment(chosen, run_models(chosen, in_place), seeds=seed_list, train=train, words=of_words)
+        run = run_models(chosen, in_place)
+        plan = plan_experiment(chosen, run, seeds=seed_list, train=train, words=of_words, corpus=bool(corpus))
         output.result(plan, plan.table.titled)
         return
 

@@ -5,7 +5,7 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Literal
@@ -17,6 +17,8 @@ from layerprobe.results.table import Table, columns_of
 
 Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
+FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
+"""Options that give the data of a step before TMFT."""
 FLOPS_A_SECOND = 10e12
 """Assumed: less than a third of the float32 peak of the paper's card, an RTX 3090."""
 
@@ -228,6 +230,7 @@ class PlannedLayer:
     parameters: float | None
     """Millions, of the paper's model; None where the paper has none."""
     runs: int
+    """0 where there are no data for the step before TMFT, and of an embedding."""
     steps: int
     gpu_hours: float | None
     """Of the paper's model: 6 FLOPs a parameter and token of a training step (Kaplan et al. 2020, arXiv 2001.08361), 2
@@ -274,9 +277,17 @@ class ExperimentPlan:
                 f"learning rate {how.learning_rate:g}, {how.pooling} pooling; seeds {', '.join(map(str, self.seeds))}",
                 f"{self.runs} runs, {self.steps} steps; with the paper's models about {self.gpu_hours:.2f} GPU hours "
                 "at 10 TFLOP/s (estimated)",
+                *not_run(layer.before for layer in self.layers if not layer.runs),
                 *(f"note: {note}" for note in self.notes),
             ),
         )
+
+
+def not_run(steps: Iterable[Before | None]) -> Iterator[str]:
+    """Yield a line for each step before TMFT that has no data."""
+    for step in dict.fromkeys(steps):
+        if step:
+            yield f"Not run: {trained(step)}; give the data with {FIRST_STEPS[step]}."
 
 
 def trained(before: Before | None) -> str:
@@ -297,16 +308,19 @@ def plan_experiment(
     seeds: tuple[int, ...],
     train: int | None = None,
     words: int | None = None,
+    corpus: bool = False,
 ) -> ExperimentPlan:
     """Count runs and steps, and estimate GPU hours, without a model or the network.
 
-    Training pairs, of the task and of word similarity, are the paper's where none are given.
+    Training pairs of the task are the paper's where none are given. What has no data for the step before TMFT is not
+    run: training pairs of `words` for word similarity, a `corpus` for domain adaptation.
     """
     paper, protocol = read_paper(), Protocol()
     data, first, n = paper.data_set(chosen.data), paper.word_similarity, len(seeds)
     train = train or data.train
     steps = 0 if chosen.pairs else protocol.epochs * math.ceil(train / protocol.batch_size)
-    word_steps = first["epochs"] * math.ceil((words or first["train"]) / first["batch_size"])
+    word_steps = first["epochs"] * math.ceil((words or 0) / first["batch_size"])
+    given: dict[Before | None, bool] = {None: True, "word similarity": bool(words), "domain adaptation": corpus}
 
     def planned(score: PaperScores) -> PlannedLayer:
         before = word_steps if score.before == "word similarity" else 0
@@ -317,7 +331,7 @@ def plan_experiment(
             hours = (6 if steps else 2) * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600
             if score.before == "domain adaptation":
                 hours += paper.domain_adaptation.get(score.model, paper.domain_adaptation["others"])
-        return PlannedLayer(
+        layer = PlannedLayer(
             model=score.model,
             runs_model=models[score.model],
             layer=score.layer,
@@ -328,6 +342,7 @@ def plan_experiment(
             steps=n * (steps + before),
             gpu_hours=hours,
         )
+        return layer if given[score.before] else replace(layer, runs=0, steps=0, gpu_hours=0.0)
 
     scores = chosen.scores or tuple(
         PaperScores(model=name, layer=paper.model(name).parameters[-1].layer, validation={}, test={})

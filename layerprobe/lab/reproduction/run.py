@@ -22,6 +22,7 @@ from layerprobe.lab.reproduction.paper import (
     PaperPair,
     PaperScores,
     experiment,
+    not_run,
     notes_on,
     read_paper,
     run_models,
@@ -37,8 +38,6 @@ from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
 
 ESTIMATORS: tuple[Literal["debiased", "biased"], ...] = ("debiased", "biased")
-FIRST_STEPS: dict[Before, str] = {"word similarity": "--words FOLDER", "domain adaptation": "--corpus FILE"}
-"""Options that give the data of a step before TMFT."""
 NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as the paper's."""
 
@@ -123,7 +122,6 @@ class Reproduction:
     def table(self) -> Table:
         """A row a score by the primary metric, or a pair and layer; below how near that is to the paper."""
         what = "CKA" if self.pairs else f"{metric_title(self.primary)} x 100"
-        missing = dict.fromkeys(score.before for score in self.scores if score.ours is None)
         fronts = {
             f"No other is both smaller and better, by {'the paper' if whose == 'paper' else 'ours'}": (
                 ", ".join(f"{model} at layer {layer}" for model, layer in points) or "nothing"
@@ -136,7 +134,7 @@ class Reproduction:
             notes=(
                 f"\n{self.sentence}",
                 *(f"{what}: {points}" for what, points in fronts.items()),
-                *(f"Not run: {trained(step)}; give the data with {FIRST_STEPS[step]}." for step in missing if step),
+                *not_run(score.before for score in self.scores if score.ours is None),
                 *(f"note: {note}" for note in self.notes),
             ),
         )

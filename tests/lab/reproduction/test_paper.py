@@ -13,5 +13,5 @@ def test_the_figures_are_those_that_were_checked() -> None:
     canonical = json.dumps(figures, sort_keys=True, separators=(",", ":"))
     assert (
         hashlib.sha256(canonical.encode()).hexdigest()
-        == "c22f0ce075600dc94b013503ff4c5b5c0d6cda6bcf8377fed00c0907818a782a"
+        == "ed9720ba0a70b8e7ebd2a50840747f5050422ee58f927dd7963d1182dc38346b"
     )

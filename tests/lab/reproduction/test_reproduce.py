@@ -138,12 +138,26 @@ def test_every_experiment_says_what_it_costs(layerprobe: Layerprobe, name: str) 
     assert all(note in text for note in printed["notes"])
 
 
-def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerprobe) -> None:  # noqa: F811
-    printed = layerprobe("lab", "reproduce", "table1", "--dry-run", "--json").json["layers"]
-    alone, words, adapted = [layer for layer in printed if layer["model"] == BERT]
-    assert (words["runs"], words["steps"]) == (10, 5 * (1800 + 50 * 25))
+def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerprobe, words: Path, corpus: Path) -> None:  # noqa: F811
+    arguments = ("lab", "reproduce", "table1", "--dry-run", "--models", BERT)
+    alone, after_words, adapted = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["layers"]
+    assert (after_words["runs"], after_words["steps"]) == (10, 5 * (1800 + 50))
     assert adapted["gpu_hours"] == pytest.approx(alone["gpu_hours"] + 7)
     assert adapted["steps"] == alone["steps"]
+
+
+def test_a_chain_without_data_costs_nothing(layerprobe: Layerprobe, words: Path) -> None:  # noqa: F811
+    arguments = ("lab", "reproduce", "table1", "--dry-run", "--models", BERT)
+    planned = layerprobe(*arguments, "--json").json
+    assert [(layer["runs"], layer["gpu_hours"] > 0) for layer in planned["layers"]] == [
+        (5, True),
+        (0, False),
+        (0, False),
+    ]
+    assert (planned["runs"], planned["gpu_hours"]) == (5, planned["layers"][0]["gpu_hours"])
+    given = layerprobe(*arguments, "--words", words).out
+    assert "--words FOLDER" not in given
+    assert "Not run: domain adaptation, then TMFT; give the data with --corpus FILE." in given
 
 
 def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
