@@ -191,7 +191,7 @@ class _Averages:
 def _read(paths: Iterable[str | Path], layers: Sequence[int] | None) -> Iterable[_Run]:
     """Yield the runs of directories, those of joint runs by layer, of the requested layers."""
     directories = [directory for path in paths for directory in _directories(Path(os.path.realpath(path)))]
-    found: set[int] = set()
+    found, known = set[int](), dict[str, Path]()
     for directory in dict.fromkeys(directories):
         origin = read_origin(directory.parent)
         if origin is None:
@@ -203,6 +203,8 @@ def _read(paths: Iterable[str | Path], layers: Sequence[int] | None) -> Iterable
         result, outputs = read_kept(kind, directory / RESULT, root=directory.parent.parent), read_outputs(directory)
         if result is None or outputs is None:
             raise DataError(f"expected {directory} to hold the outputs of its run: repeat the command that made it")
+        if (same := known.setdefault(digest_of([origin, result]), directory)) != directory:
+            raise DataError(f"expected different runs, got {directory}, a copy of {same}: give one of them")
         joint = result.weighting if isinstance(result, JointRun) else None
         for run in _by_layer(result):
             if layers is None or run.layer in layers:
@@ -308,7 +310,7 @@ def _chosen(score: Score, k: int, *, pair: bool) -> tuple[Choice, Array]:
 
         return weights(line_search(lambda two: score(weights(two))))
 
-    return "pair", max(map(of_pair, itertools.combinations(range(k), 2)), key=score)
+    return "pair", max([*np.eye(k), *map(of_pair, itertools.combinations(range(k), 2))], key=score)
 
 
 # ---- what is said of it ---------------------------------------------------------------------------------

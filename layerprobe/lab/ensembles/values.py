@@ -142,8 +142,8 @@ class Ensemble(Shown):
             spread = f"{in_percent(self.gain.level)} interval {low:+.2f} to {high:+.2f} {self.gain.over}"
         gained = self.score - self.single_score
         return (
-            f"The average of {members} scores {self.score:.2f} on test, {gained:+.2f} {title} x 100 against "
-            f"{single.label}, the best single one by validation ({spread}): {self._verdict} {self._cost}"
+            f"The average of {members} scores {self.score:.2f} on test, {gained:+.2f} {title} x 100 compared "
+            f"with {single.label}, the best single one by validation ({spread}): {self._verdict} {self._cost}"
         )
 
     @property
@@ -151,7 +151,7 @@ class Ensemble(Shown):
         if self.gain is None:
             return "whether that is a gain is not known."
         low, high = self.gain.interval
-        return "a gain." if low > 0 else "a loss." if high < 0 else "no gain is shown."
+        return "a gain." if low > 0 else "a loss." if high < 0 else "no significant gain."
 
     @property
     def _cost(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from layerprobe.finetuning.outputs import RunOutputs, read_outputs
 from layerprobe.finetuning.results import ORIGIN
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.ensembles.run import ensemble
+from layerprobe.lab.ensembles.run import _chosen, ensemble
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.tasks.kind import KINDS as REGISTERED
 from tests.models import given, save_tiny
@@ -220,6 +221,29 @@ def test_seeds_and_layers_that_do_not_fit_are_refused(scans: dict[str, list[Path
         ensemble(scans["sts"], task, layers=(1, 9))
     with pytest.raises(DataError, match="expected at least two runs, or layers of a scan, to average, got one"):
         ensemble(single[:1], task)
+
+
+def test_a_copy_of_a_run_is_refused(single: list[Path], tmp_path: Path) -> None:
+    copy = shutil.copytree(single[0].parent, tmp_path / single[0].parent.name) / single[0].name
+    with pytest.raises(
+        DataError, match=f"expected different runs, got {copy}, a copy of {single[0]}: give one of them"
+    ):
+        ensemble([single[0], copy], toy_task_of("sts"))
+
+
+def test_a_pair_is_taken_only_where_it_scores_more() -> None:
+    choice, weights = _chosen(lambda weights: float(weights[2] > 0), 4, pair=True)
+    assert (choice, weights.tolist()) == ("pair", [0, 0, 1, 0])
+
+
+def test_the_sentence_says_what_it_is_compared_with(scans: dict[str, list[Path]]) -> None:
+    result = ensemble(scans["sts"], toy_task_of("sts"))
+    members = tuple(replace(each, weight=0.25) for each in result.members)
+    assert result.gain is not None
+    for interval, verdict in (((-1.0, 1.0), "no significant gain"), ((0.5, 1.0), "a gain")):
+        said = replace(result, members=members, gain=replace(result.gain, interval=interval)).sentence
+        assert f"compared with {result.single.label}, the best single one by validation (" in said
+        assert f"): {verdict}. It runs" in said
 
 
 def test_what_is_no_run_is_refused(scans: dict[str, list[Path]], tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import pytest
 from layerprobe.lab.ensembles.weights import PARTS, greedy_selection, line_search
 
 
-def test_the_line_holds_its_ends_and_the_best_of_equals_is_the_most_even() -> None:
+def test_of_equals_one_alone_is_taken_and_of_averages_the_most_even() -> None:
     assert line_search(lambda weights: weights[0]).tolist() == [1.0, 0.0]
     assert line_search(lambda weights: weights[1]).tolist() == [0.0, 1.0]
-    assert line_search(lambda weights: 0.0).tolist() == [0.5, 0.5]
+    assert line_search(lambda weights: 0.0).tolist() == [1.0, 0.0]
+    assert line_search(lambda weights: float(weights[0] < 1)).tolist() == [0.0, 1.0]
+    assert line_search(lambda weights: float(0 < weights[0] < 1)).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize("seed", range(5))
