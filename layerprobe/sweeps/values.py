@@ -114,7 +114,8 @@ class SweepResult(Shown):
                 outcome("test", lambda outcome: outcome.mean, form=".2f", meaning="Mean over seeds, x 100."),
                 outcome("std", form=".2f", meaning="Standard deviation over seeds."),
                 outcome("interval", title=interval_title(self.level), form=".2f", interval=True),
-                outcome("seeds"),
+                outcome("seeds", lambda outcome: len(outcome.seeds), meaning="Runs."),
+                outcome("seed_numbers", lambda outcome: outcome.seeds, shown=False),
                 outcome("scores", title="by seed", form=".2f"),
                 outcome("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
                 column(

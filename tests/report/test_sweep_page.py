@@ -93,11 +93,11 @@ def test_the_data_of_the_page_is_the_result(tmp_path: Path) -> None:
 
 def test_the_table_has_every_run() -> None:
     rows = [row for row in RESULT.table.records() if row["task"] == "stsb" and row["model"] == "a"]
-    assert [(row["layer"], row["seeds"], row["scores"]) for row in rows] == [
-        (1, (0, 1), (70.0, 71.0)),
-        (2, (0,), (80.0,)),
+    assert [(row["layer"], row["seeds"], row["seed_numbers"], row["scores"]) for row in rows] == [
+        (1, 2, (0, 1), (70.0, 71.0)),
+        (2, 1, (0,), (80.0,)),
     ]
-    assert sum(len(seeds) for seeds in RESULT.table.data["seeds"]) == RESULT.n_done
+    assert sum(RESULT.table.data["seeds"]) == RESULT.n_done
     assert RESULT.table.data["failed"] == (None, 1, None, None)
     assert RESULT.failures == ("a on stsb, layer 2, seed 1 at step 3: the loss became <nan>",)
 
