@@ -22,9 +22,9 @@ GRAPH_VERSION = 1
 """Of graphs of encoders that other libraries than torch run."""
 TOKENS_VERSION = 1
 """Of what token states are like: prompt entropy, curvature."""
-SIMILARITY_VERSION = 5
+SIMILARITY_VERSION = 6
 """Of similarities, permutation nulls and diagnostics."""
-RANK_VERSION = 1
+RANK_VERSION = 2
 """Of effective ranks with their errors."""
 PROBE_VERSION = 2
 """Of logistic regression on frozen embeddings."""

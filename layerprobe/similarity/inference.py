@@ -255,8 +255,9 @@ def student_uncertainty(
 ) -> CurveUncertainty:
     """Return Student's intervals and the band of the whole curve, with ends cut to the limits."""
     errors = np.sqrt(np.diag(covariances))
-    student, normal = (distribution.isf((1 - level) / 2) for distribution in (stats.t(freedom), stats.norm))
-    width = band_width(covariances, level=level) * student / normal
+    student = stats.t(freedom).isf((1 - level) / 2)
+    # Student's t of the same probability, as in `interval`
+    width = stats.t(freedom).isf(stats.norm.sf(band_width(covariances, level=level)))
 
     def around(quantile: float) -> tuple[float, ...]:
         # A value may leave the limits by rounding, and stays inside its interval.

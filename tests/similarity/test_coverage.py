@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
 from layerprobe.similarity.cka import CKAEstimate, cka_interval, estimate_cka
+from layerprobe.similarity.estimates import measure_layers
 from layerprobe.similarity.inference import curve_uncertainty
 from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.measures.procrustes import Procrustes
 from layerprobe.similarity.ranks import rank_influences
 from tests.similarity.oracle import LINEAR, RBF
 
@@ -280,6 +282,20 @@ def test_bands_hold_the_whole_curve_at_their_level(n: int) -> None:
     assert_within(frequency(np.array(whole)), 0.93, 0.97, repetitions=repetitions)
     # What the band is for.
     assert frequency(np.array(pointwise)) < 0.9
+
+
+def test_bands_of_other_measures_hold_the_whole_curve_at_their_level() -> None:
+    """Of the mean over as many samples, for thirteen layers whose errors have nothing to do with each other."""
+    rng, repetitions = np.random.default_rng(100), 500
+    curves = []
+    for _ in range(repetitions):
+        X = rng.normal(size=(13, 100, 8))
+        curves.append(measure_layers(X, X + rng.normal(size=X.shape), Procrustes()).curve("same-index"))
+    values = np.mean([curve.values for curve in curves], axis=0)
+    bands = [curve.uncertainty for curve in curves if curve.uncertainty is not None]
+    whole = [((band.band_lower <= values) & (values <= band.band_upper)).all() for band in bands]
+    assert len(whole) == repetitions
+    assert_within(frequency(np.array(whole)), 0.93, 0.97, repetitions=repetitions)
 
 
 @pytest.mark.parametrize("n", [100, 300, 1000])

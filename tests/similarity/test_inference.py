@@ -24,6 +24,7 @@ from layerprobe.similarity.inference import (
     effective_share,
     interval,
     spread,
+    student_uncertainty,
 )
 from layerprobe.similarity.measures.cka import CKA
 from tests.similarity import oracle
@@ -480,6 +481,17 @@ def test_a_band_is_between_one_interval_and_those_of_bonferroni(seed: int, k: in
 def test_the_band_of_independent_layers_is_that_of_sidak(k: int) -> None:
     expected = stats.norm.ppf((1 + 0.95 ** (1 / k)) / 2)
     np.testing.assert_allclose(band_width(np.diag(np.arange(1.0, k + 1)), level=0.95), expected, rtol=0.02)
+
+
+@pytest.mark.parametrize("freedom", [4, 9, 99])
+def test_a_band_by_student_has_the_chance_of_its_normal_one(freedom: int) -> None:
+    """That of Sidak for thirteen independent layers, at Student's quantile."""
+    how: Any = {"freedom": freedom, "level": 0.95, "method": "", "n_clusters": None}
+    found = student_uncertainty(np.zeros(13), np.eye(13), **how)
+    expected = stats.t(freedom).isf((1 - 0.95 ** (1 / 13)) / 2)
+    np.testing.assert_allclose(found.band_upper, expected, rtol=0.04)
+    alone = student_uncertainty(np.zeros(1), np.eye(1), **how)
+    np.testing.assert_allclose(alone.band_upper, alone.upper, rtol=0.02)
 
 
 # ---- differences -----------------------------------------------------------------------------------------------
