@@ -335,10 +335,9 @@ def _parquet(path: Path) -> dict[str, Sequence[Any]]:
 def _numbers(cells: Sequence[Any]) -> NDArray[Any]:
     """Return cells as numbers where all are, else as text."""
     text = _present(cells)
-    try:
-        return np.array([float(cell) for cell in cells])
-    except ValueError:
+    if not all(isinstance(cell, Real) or is_number(shown) for cell, shown in zip(cells, text, strict=True)):
         return text
+    return np.array([float(cell) for cell in cells])
 
 
 def _present(cells: Sequence[Any]) -> NDArray[Any]:

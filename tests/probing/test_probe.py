@@ -322,6 +322,14 @@ def test_text_among_numbers_is_named_unless_they_are_classes(tmp_path: Path) -> 
     assert len(set(as_targets(file, N, kind="classes").values)) == 43
 
 
+def test_names_that_float_reads_are_classes(tmp_path: Path) -> None:
+    file = tmp_path / "classes.csv"
+    file.write_text("\n".join(["label", *(f"{i % 3}_1" for i in range(N))]) + "\n")
+    assert as_targets(file, N).kind == "classes"
+    pd.DataFrame({"day": pd.date_range("2026-01-01", periods=3).repeat(N // 3)}).to_parquet(tmp_path / "days.parquet")
+    assert as_targets(tmp_path / "days.parquet", N).kind == "classes"
+
+
 def test_groups_in_a_file_are_names_not_numbers(tmp_path: Path) -> None:
     """As floats, numbers of 19 digits are one."""
     file = tmp_path / "groups.csv"
