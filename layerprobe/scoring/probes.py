@@ -43,10 +43,10 @@ def logistic_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> 
 
 
 def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray[np.float32]) -> Array:
-    """Fit logistic regression and return its probabilities for other features, a column for each class up to the highest.
+    """Fit logistic regression and return its probabilities for other features, (m, classes up to the highest, or 2).
 
     Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
-    C = 10 / features. Targets are class numbers; one that does not occur has probability 0. There are two columns or more.
+    C = 10 / features. Targets are class numbers; one that does not occur has probability 0.
     """
     present = np.unique(targets.astype(int))
     outputs = np.zeros((len(features), max(2, int(present[-1]) + 1)))
