@@ -25,7 +25,7 @@ def shrunk_page(result: Shrunk) -> Page:
         Card("Parameters", numbers.millions(small.parameters), f"of {numbers.millions(result.model.parameters[-1])}"),
     ]
     if small.speed is not None:
-        cards.append(Card("Times as fast", f"{small.speed:.1f}", "32 texts of 32 tokens"))
+        cards.append(Card("Times as fast", f"{small.speed:.1f}", "32 texts of 32 tokens, or as many as it reads"))
     if loss is not None:
         end = told_apart(loss.most, loss.margin, 2)
         most = "" if loss.error is None else f"95 %: at most {end}, allowed {loss.margin:g}"
