@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from layerprobe import context
+from layerprobe import compare, context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.estimates import measure_layers
 from layerprobe.similarity.maps import layer_similarity, measure_map, zscored
@@ -293,3 +293,8 @@ def test_arguments_are_left_as_they_were(name: str) -> None:
 def test_float16_does_not_overflow(name: str) -> None:
     X = (300 * np.random.default_rng(0).normal(size=(40, 8))).astype(np.float16)
     assert value(name, X, X[:, :5]) == value(name, X.astype(np.float64), X[:, :5].astype(np.float64))
+
+
+def test_a_name_is_no_measure() -> None:
+    with pytest.raises(DataError, match=r"expected a measure such as RSA\(\) of layerprobe.*, got 'rsa'"):
+        compare(np.eye(9, 3), np.eye(9, 4), measure="rsa")  # type: ignore[arg-type]
