@@ -66,14 +66,17 @@ def profile_layers(
     # the embeddings cost a turn, too
     done, total = 0, sum(layer + 1 for layer in turns)
     gc.collect()  # what is garbage now would stay until the end
-    gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
+    frozen = gc.get_freeze_count()  # by the caller: that stays as it is
+    if not frozen:
+        gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
     try:
         for layer in turns:
             _take_turn(encoder, layer, batches, settings, pooling, records[layer])
             done += layer + 1
             report(f"profiling {short_name(encoder.description.name)}", done, total)
     finally:
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
     return tuple(_summary(encoder, layer, record) for layer, record in records.items())
 
 

@@ -8,7 +8,7 @@ import itertools
 import multiprocessing
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -134,8 +134,15 @@ def test_inputs_are_words_of_the_exact_length_and_the_same_each_time(tiny: Calla
     assert first["attention_mask"].all()
 
 
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
 def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
-    tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
+    tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch, unfrozen: None
 ) -> None:
     order: list[int] = []
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -161,6 +168,13 @@ def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     assert told == sorted(told)
     assert told[-1] == 1.0
     assert gc.get_freeze_count() == 0
+
+
+def test_what_the_caller_froze_stays_frozen(tiny: Callable[[str], Encoder]) -> None:
+    gc.freeze()
+    count = gc.get_freeze_count()
+    profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), batch_sizes=(1,), rounds=1, repeats=1, warmup=0))
+    assert gc.get_freeze_count() > count // 2  # some of it is dropped by whoever held it
 
 
 def test_warm_up_does_not_count_and_long_passes_are_not_repeated(
