@@ -79,11 +79,12 @@ bench-gpu:
 # ---- the environment ------------------------------------------------------------------------------------
 
 # torch comes first and by its exact version: a build for the CPU is enough, and plain "torch" may bring CUDA.
+# What is imported is compiled then: to compile everything takes longer than to install it.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
 	touch $(READY)
 
 clean:
