@@ -23,6 +23,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Kind]]:
         store.MIN_SHARD_ROWS, store.MAX_SHARD_ROWS = rows
 
 
+@pytest.mark.slow
 def test_no_damage_is_read_in_silence(kinds: list[Kind], tmp_path: Path) -> None:
     tally, told = Tally(), Told()
     logging.getLogger("layerprobe").addHandler(told)

@@ -172,6 +172,7 @@ def test_a_wrong_upload_is_one_line_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_installed_command_uploads(pair: tuple[Path, Path], tmp_path: Path) -> None:
     """By the environment alone, in a process of its own: nothing of the client is patched."""
     command = [sys.executable, "-m", "layerprobe", "export", str(pair[0]), "out", "--layer", "1"]

@@ -19,6 +19,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.doctor import examine
+from tests.few import few_architectures
 from tests.models import (
     ARCHITECTURES,
     HIDDEN,
@@ -74,7 +75,7 @@ def n_parameters_without_pooler(model: torch.nn.Module) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if "pooler" not in name)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", few_architectures(ARCHITECTURES))
 def test_description(name: str, loaded: Loaded, checkpoint: Saved) -> None:
     encoder = loaded(name)
     description = encoder.description
@@ -141,7 +142,7 @@ def test_raw_makes_no_difference_for_post_norm_models(loaded: Loaded, checkpoint
         assert torch.equal(raw, final)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", few_architectures(ARCHITECTURES))
 @torch.inference_mode()
 def test_truncated_models_output_the_layers(name: str, loaded: Loaded, checkpoint: Saved) -> None:
     encoder = loaded(name)
@@ -158,7 +159,7 @@ def test_truncated_models_output_the_layers(name: str, loaded: Loaded, checkpoin
     assert encoder.model.config.num_hidden_layers == N_BLOCKS, "expected the encoder to be left as it was"
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", few_architectures(ARCHITECTURES))
 @torch.inference_mode()
 def test_saved_truncated_models_are_plain_checkpoints(name: str, loaded: Loaded, tmp_path: Path) -> None:
     encoder = loaded(name)

@@ -26,6 +26,7 @@ from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.doctor import doctor
 from layerprobe.extraction.embeddings import extract
+from tests.few import few_architectures
 from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, VOCABULARY, given, save_tiny, tiny_tokenizer
 
 WORDS = {word: i for i, word in enumerate(VOCABULARY)}
@@ -68,7 +69,7 @@ def sentence_transformer(model: Path, pooling: str, **settings: object) -> Path:
     return model
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("name", few_architectures(sorted(ARCHITECTURES)))
 def test_decoders_are_told_by_how_they_read(name: str) -> None:
     kind, settings = ARCHITECTURES[name]
     assert reads_left_to_right(AutoConfig.for_model(kind, **settings)) == (name in CAUSAL)
@@ -79,7 +80,7 @@ def test_decoders_of_other_shapes(kind: str) -> None:
     assert reads_left_to_right(AutoConfig.for_model(kind, **DECODERS[kind]))
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("name", few_architectures(sorted(ARCHITECTURES)))
 def test_a_large_block_is_not_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, settings = ARCHITECTURES[name]
     monkeypatch.setattr(recipe, "_MOST_WEIGHTS", 0)

@@ -138,9 +138,8 @@ def test_sentence_transformers_finds_it(exported: ExportResult, monkeypatch: pyt
     assert cosine_scores(ours, theirs).mean() == pytest.approx(exported.int8[0].cosine, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "backends"), [("gpt2", BOTH), pytest.param("t5", BOTH, marks=pytest.mark.slow), ("fnet", ("onnx",))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "backends"), [("gpt2", BOTH), ("t5", BOTH), ("fnet", ("onnx",))])
 def test_other_architectures(name: str, backends: tuple[str, ...], tmp_path: Path) -> None:
     done = export_model(save_tiny(name, tmp_path / "model"), tmp_path / "out", layer=2, int8=backends)
     # 0.98 and more with instructions for products of 8 bits; without them, sums of two products saturate: 0.90 for T5

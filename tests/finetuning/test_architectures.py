@@ -11,6 +11,7 @@ from layerprobe.encoders.model import Options
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import Protocol
 from layerprobe.scoring.zero_shot import score_split
+from tests.few import few_architectures
 from tests.models import ARCHITECTURES, given, save_tiny
 from tests.toy_task import toy_task
 
@@ -19,7 +20,7 @@ PROTOCOL = Protocol(learning_rate=3e-3, epochs=1, batch_size=8)
 LAYER = 2
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", few_architectures(ARCHITECTURES))
 def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) -> None:
     model, options = str(save_tiny(name, tmp_path / "model")), Options(device="cpu", cache_dir=tmp_path / "cache")
     settings = {"seeds": (0,), "protocol": PROTOCOL, "save_models": True}

@@ -26,6 +26,7 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
 from layerprobe.progress import Progress
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.training.saved_steps import SavedSteps
+from tests.few import few
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of, one_run, runs_of
 from tests.models import tiny_model, tiny_tokenizer
@@ -96,7 +97,7 @@ def weights_of(directory: Path) -> bytes:
 @pytest.mark.parametrize("joint", [False, True], ids=["truncated", "joint"])
 @pytest.mark.parametrize(
     ("dropping", "kind"),
-    [*(("bert", kind) for kind in OF_EXAMPLES), ("albert", "sts")],
+    few([*(("bert", kind) for kind in OF_EXAMPLES), ("albert", "sts")], lambda case: case == ("bert", "sts")),
     indirect=["dropping"],
 )
 def test_a_run_killed_in_each_epoch_gives_the_same_numbers(

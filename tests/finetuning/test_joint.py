@@ -26,6 +26,7 @@ from layerprobe.finetuning.tmft import FineTuner, embed
 from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task
+from tests.few import few_architectures
 from tests.finetuning.sweeps import one_run, runs_of
 from tests.finetuning.test_tmft import STS, broken, trainer_of, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
@@ -47,7 +48,7 @@ def numbers(run: JointRun) -> JointRun:
 # ---- the layers ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("name", few_architectures(sorted(ARCHITECTURES)))
 def test_every_layer_is_what_the_truncated_model_outputs(tmp_path: Path, name: str) -> None:
     tiny_model(name).save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)

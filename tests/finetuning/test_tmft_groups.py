@@ -26,6 +26,7 @@ from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
+from tests.few import few_architectures
 from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
@@ -130,7 +131,7 @@ def test_a_step_after_a_step_has_the_gradient_of_one_pass_too(encoder: Encoder) 
     torch.testing.assert_close(gradients(trainer), gradients(again), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("name", few_architectures(sorted(ARCHITECTURES)))
 def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name: str) -> None:
     """Also where padding would change a text's states: there nothing is padded, as in evaluation."""
     config = tiny_model(name).config

@@ -206,6 +206,7 @@ def covered(values: Array, influences: Array, truth: float = 0.0, level: float =
     return float(np.mean([each.interval[0] <= truth <= each.interval[1] for each in found]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [0.1, 0.5])
 @pytest.mark.parametrize("of_seeds", [0.0, 0.2, 0.4])
 @pytest.mark.parametrize("seeds", [2, 3, 5])

@@ -67,7 +67,7 @@ CASES: dict[str, tuple[Draw, Score, Callable[[Array, Array], Influences]]] = {
 }
 
 
-@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("ties", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("metric", CASES)
 def test_leaving_one_item_out_says_the_same(metric: str, ties: bool) -> None:
     """Pseudo-values by brute force; the difference falls as 1 / n."""
@@ -86,6 +86,7 @@ def test_leaving_one_item_out_says_the_same(metric: str, ties: bool) -> None:
     assert differences[1] < 0.5 * differences[0] + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("metric", CASES)
 def test_the_variance_over_items_is_that_of_the_scores_of_other_items(metric: str, ties: bool) -> None:

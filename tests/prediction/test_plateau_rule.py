@@ -114,6 +114,7 @@ def test_small_noise_is_never_a_drop(seed: int, scale: float, n_layers: int) -> 
     assert not predicted(0.8 + scale * noise).drops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "bound"), [(0.01, 0.002), (0.02, 0.02), (0.05, 0.05), (0.1, 0.05)])
 def test_noise_around_a_constant_is_seldom_a_drop(scale: float, bound: float) -> None:
     """False alarms on 13 layers of independent normal noise, measured here over 3,000 curves:

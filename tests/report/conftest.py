@@ -24,6 +24,7 @@ from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Provenance, Study
+from tests.few import few
 
 from .similarities import with_intervals
 
@@ -333,7 +334,11 @@ STUDIES: dict[str, Callable[[], Study]] = {
 }
 
 
-@pytest.fixture(params=sorted(STUDIES))
+USUAL = ("25 layers with intervals", "found as expected", "hostile intervals", "reference", "tiny")
+"""The studies that every test of pages takes in `make test`; the rest in `make test-slow`."""
+
+
+@pytest.fixture(params=few(sorted(STUDIES), lambda kind: kind in USUAL))
 def any_study(request: pytest.FixtureRequest) -> Study:
     return STUDIES[request.param]()
 

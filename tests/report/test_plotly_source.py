@@ -15,14 +15,15 @@ from layerprobe.report.page import study_page
 from layerprobe.results.page import CDN, render, write_page
 from layerprobe.results.shown import PlotlySource
 from layerprobe.study.values import Study
+from tests.few import few
 
-from .conftest import STUDIES
+from .conftest import STUDIES, USUAL
 from .test_page import Page
 
 SOURCES: tuple[PlotlySource, ...] = ("embedded", "cdn")
 
 
-@pytest.mark.parametrize("kind", STUDIES)
+@pytest.mark.parametrize("kind", few(STUDIES, lambda kind: kind in USUAL))
 def test_a_page_that_carries_plotly_has_at_most_5_mb_and_one_that_does_not_200_kb(kind: str, tmp_path: Path) -> None:
     page = study_page(STUDIES[kind]())
     sizes = [write_page(page, tmp_path / source, plotly=source).stat().st_size for source in SOURCES]

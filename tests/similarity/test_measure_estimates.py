@@ -66,6 +66,7 @@ def pairs_of_layers(n: int, repeats: int) -> Iterator[tuple[Array, Array]]:
         yield X, X @ mixing + 2 * rng.normal(size=(n, 5))
 
 
+@pytest.mark.slow
 @measures
 def test_standard_errors_are_the_spread_over_samples(name: str) -> None:
     """Of measures by neighbours they are too large, as the docstring says."""

@@ -136,6 +136,7 @@ def test_intervals_cover_the_true_effect(n_seeds: int) -> None:
     assert 0.93 < covered / 4000 < 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("effect", "verdict"), [(0.0, "confirmed"), (MARGIN, "refuted")])
 def test_a_false_verdict_is_as_rare_as_the_level_says(effect: float, verdict: str) -> None:
     """2.5 % of studies: only one side of the 95 % counts."""

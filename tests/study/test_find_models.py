@@ -183,6 +183,7 @@ def test_what_is_done_is_not_done_again(
     assert made == []
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on_to_the_same_result(
     two: list[Path],
     tmp_path: Path,

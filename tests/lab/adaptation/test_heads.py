@@ -13,6 +13,7 @@ from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import ModelError
+from tests.few import few_architectures
 from tests.models import ARCHITECTURES, VOCABULARY, save_tiny, tiny_config, tiny_tokenizer
 
 WITHOUT = {"gpt2", "llama", "qwen3", "t5"}
@@ -46,7 +47,7 @@ def a_batch() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}, (torch.rand(3, 9, generator=rng) < 0.4) & mask.bool()
 
 
-@pytest.mark.parametrize("name", WITH)
+@pytest.mark.parametrize("name", few_architectures(WITH))
 def test_the_checkpoints_own_head_gives_its_own_scores(name: str, tmp_path: Path) -> None:
     """Scores at the selected positions alone are those of the whole model of transformers."""
     original = save_with_head(name, tmp_path)
@@ -60,7 +61,7 @@ def test_the_checkpoints_own_head_gives_its_own_scores(name: str, tmp_path: Path
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", WITH)
+@pytest.mark.parametrize("name", few_architectures(WITH))
 def test_a_missing_head_is_fresh_and_tied(name: str, tmp_path: Path) -> None:
     folder = save_tiny(name, tmp_path)
     checkpoint = resolve_checkpoint(str(folder))
@@ -81,7 +82,7 @@ def test_a_fresh_head_is_drawn_from_the_seed(folder: Path) -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
-@pytest.mark.parametrize("name", WITH)
+@pytest.mark.parametrize("name", few_architectures(WITH))
 def test_fresh_weights_are_all_drawn(name: str, tmp_path: Path) -> None:
     """None is what was in the memory: biases are 0, norms 1, matrices small."""
     head = head_of(save_tiny(name, tmp_path))
