@@ -152,7 +152,7 @@ def task_of(
     splits, drawn = with_all_splits(given, keys, ratios, seed=seed, unit=unit, together=copies, labels=targets)
     for role in SPLITS:
         at_random = bool(drawn) and (role == "train" or role not in given)
-        _check_split(kind, role, splits[role], seed=seed if at_random else None)
+        _check_split(kind, role, splits[role], seed=seed if at_random else None, rare=_rare(whole) if drawn else "")
     labels: tuple[str, ...] = ()
     if KINDS[kind].labelled:
         labels, scale_note = _classes(kind, splits)
@@ -174,12 +174,21 @@ def task_of(
     )
 
 
-def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None) -> None:
+def _rare(rows: Sequence[Row]) -> str:
+    """Return that there are few texts behind many rows, as where columns are swapped; nothing where there are not."""
+    distinct = len({row.pair for row in rows})
+    if distinct >= len(rows) / 2:
+        return ""
+    texts = "the same text," if distinct == 1 else f"{distinct} different texts, such as"
+    return f" (all {len(rows)} rows have {texts} {rows[0].first[:40]!r})"
+
+
+def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None, rare: str = "") -> None:
     """Raise TaskError if a split, which was drawn with the seed if there is one, is too small or of one target."""
     unit, labelled = KINDS[kind].unit, KINDS[kind].labelled
     if len(rows) < MIN_EXAMPLES:
         advice = f"give more {unit}s, or another file with --{role}" if role != "train" else f"give more {unit}s"
-        raise TaskError(f"the {role} split has {len(rows)} {unit}s, expected at least {MIN_EXAMPLES}: {advice}")
+        raise TaskError(f"the {role} split has {len(rows)} {unit}s, expected at least {MIN_EXAMPLES}{rare}: {advice}")
     if len({row.label if labelled else row.score for row in rows}) == 1:
         what, value = ("labels", repr(rows[0].label[:40])) if labelled else ("scores", f"{rows[0].score:g}")
         drawn = f"it was drawn with seed {seed}, --split-seed chooses another; " if seed is not None else ""

@@ -224,6 +224,11 @@ def test_the_range_is_that_of_all_splits(tmp_path):
     ("pairs", "options", "message"),
     [
         (rows(5), {}, "the validation split has 0 pairs, expected at least 4: give more pairs, or .* --validation"),
+        (
+            [("yes", "no", f"{i}.5") for i in range(60)],
+            {"columns": "0,1,2"},
+            r"has 0 pairs, expected at least 4 \(all 60 rows have the same text, 'yes'\): give more",
+        ),
         ([], {"columns": "0,1,2"}, "is empty"),
         (
             [("a", "b", "1"), ("c", "d", "x"), ("e", "f", "2")],
