@@ -24,8 +24,16 @@ from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files.atomic import folder_bytes, from_home, inside, make_directory, readable_size, store_errors
-from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.files.atomic import (
+    TEMPORARY,
+    folder_bytes,
+    from_home,
+    inside,
+    make_directory,
+    readable_size,
+    store_errors,
+)
+from layerprobe.files.checked_json import parsed, read_kept, write_kept
 from layerprobe.files.serialisation import from_dict
 from layerprobe.store.entries import Entry, entry_of
 from layerprobe.store.key import StoreKey, first_rows, is_fingerprint, sample_ids, texts_digest
@@ -65,9 +73,7 @@ class Store:
 
     def __init__(self, root: str | Path | None = None, *, rows_per_shard: int | None = None) -> None:
         # absolute: what is read later is found after a change of the working directory, too
-        self.root = from_home(
-            root or os.environ.get("LAYERPROBE_CACHE") or user_cache_path("layerprobe", appauthor=False)
-        ).absolute()
+        self.root = from_home(root or os.environ.get("LAYERPROBE_CACHE") or _usual_root()).absolute()
         self._rows_per_shard = rows_per_shard
 
     # ---- embeddings ---------------------------------------------------------------------------------------
@@ -291,10 +297,33 @@ class Store:
         if not folder.is_dir():
             return 0
         with store_errors("remove", folder):
-            freed = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
-            if not dry_run:
-                shutil.rmtree(folder)
+            found = [path for path in sorted(folder.glob("*/*")) if _is_result(path)]
+            freed = sum(path.stat().st_size for path in found)
+            for path in () if dry_run else found:
+                path.unlink()
+            for left in () if dry_run else (*folder.iterdir(), folder):
+                with contextlib.suppress(OSError):  # what is no result stays
+                    left.rmdir()
         return freed
+
+
+def _usual_root() -> Path:
+    try:
+        return user_cache_path("layerprobe", appauthor=False)
+    except RuntimeError as error:
+        raise StoreError(f"{error}: choose a folder with --cache-dir or LAYERPROBE_CACHE") from error
+
+
+def _is_result(path: Path) -> bool:
+    """Return whether a file below results/ is one that `save_result` writes: by its name, or by its checksum."""
+    if path.is_symlink() or path.parent.is_symlink() or not path.is_file():
+        return False
+    if path.name.startswith(TEMPORARY) or re.fullmatch(r"[0-9a-f]{32,64}\.json", path.name):
+        return True
+    try:
+        return path.suffix == ".json" and parsed(path.read_bytes())[1] is not None
+    except DataError:
+        return False
 
 
 def _checked_ids(texts: Sequence[str], key: StoreKey) -> NDArray[np.uint64]:

@@ -68,6 +68,18 @@ def test_prune_everything_takes_results_too(store, texts, fill):
     assert store.prune(everything=True).bytes == 0
 
 
+def test_prune_leaves_what_is_no_result(store):
+    own = store.root / "results" / "2025" / "table.json"
+    store.save_result("study", "k", {"x": 1})
+    (damaged := store.root / "results" / "study" / f"{'0' * 64}.json").write_text("{")
+    for path in (own, store.root / "results" / "notes.json", store.root / "results" / "study" / "notes.txt"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"x": 1}')
+    assert store.prune(everything=True).bytes > 0
+    assert {path.name for path in (store.root / "results").rglob("*.*")} == {"table.json", "notes.json", "notes.txt"}
+    assert not damaged.exists()
+
+
 @pytest.mark.parametrize("conditions", [{}, {"everything": True, "partial_only": True}])
 def test_prune_wants_a_clear_condition(store, conditions):
     with pytest.raises(DataError, match="expected an age, partial entries, a fingerprint, or everything alone"):

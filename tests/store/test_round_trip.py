@@ -174,6 +174,17 @@ def test_default_root(monkeypatch, tmp_path):
     assert Store("~/x").root == Path.home() / "x"
 
 
+def test_a_user_without_a_home_is_told_to_choose_a_folder(monkeypatch, tmp_path):
+    def nobody(*names, **options):
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.delenv("LAYERPROBE_CACHE", raising=False)
+    monkeypatch.setattr("layerprobe.store.store.user_cache_path", nobody)
+    with pytest.raises(StoreError, match="determine the home directory: choose a folder with --cache-dir or LAYER"):
+        Store()
+    assert Store(tmp_path).root == tmp_path
+
+
 def test_what_was_opened_stays_readable_in_another_working_directory(texts, fill, values_of, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     stored = fill(Store("cache"), texts)
