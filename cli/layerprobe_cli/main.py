@@ -2,8 +2,10 @@
 
 import functools
 import inspect
+import io
 import os
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -150,6 +152,8 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # the hub's client warns of every retry; what it ends in becomes our one line
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # not every terminal has a ±, and a file may have none
     app()
 
 

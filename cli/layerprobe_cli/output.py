@@ -102,10 +102,10 @@ class Output:
 
 
 def print_json(value: Any) -> None:
-    """Print a result as JSON."""
+    """Print a result as JSON, which is UTF-8 whatever the terminal has."""
     from layerprobe.files.serialisation import to_json
 
-    typer.echo(to_json(value))
+    typer.echo(to_json(value).encode())
 
 
 def fail(message: str) -> None:

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from layerprobe.encoders.values import ModelDescription
+from layerprobe.files.atomic import from_home
 from layerprobe.names import short_name
 from layerprobe.study.values import Finding, Provenance, Study
 from layerprobe.tasks.kind import KINDS
@@ -79,8 +80,13 @@ def _source(model: ModelDescription) -> str:
 
 
 def _path(directory: str) -> str:
-    """Return a path for a shell, what lies in the user's home from there."""
-    path, home = Path(directory), Path.home()
+    """Return a path for a shell, what lies in the user's home from there.
+
+    Examples:
+        >>> _path("/models/my model")
+        "'/models/my model'"
+    """
+    path, home = Path(directory), from_home("~")  # which stays so for a user without a home
     if path.is_relative_to(home) and path != home:
         return f"~/{shlex.quote(path.relative_to(home).as_posix())}"
     return shlex.quote(directory)

@@ -1,11 +1,15 @@
-"""What the library logs, on stderr."""
+"""What the library logs, on stderr, and what a stream that is not UTF-8 has of results."""
 
 from __future__ import annotations
 
+import io
+import json
 import logging
 
 import pytest
-from layerprobe_cli.output import log_to_stderr
+import typer
+from layerprobe_cli.main import main
+from layerprobe_cli.output import log_to_stderr, print_json
 
 
 def test_a_line_is_said_once_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,3 +24,16 @@ def test_a_line_is_said_once_a_command(capsys: pytest.CaptureFixture[str]) -> No
         logger.handlers[:], logger.propagate = kept[0], kept[2]
         logger.setLevel(kept[1])
     assert capsys.readouterr().err == "warning: 1 words are cut\nwarning: 2 words are cut\n" * 2
+
+
+def test_any_encoding_of_stdout_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    monkeypatch.setattr("sys.argv", ["layerprobe", "--version"])
+    with pytest.raises(SystemExit):
+        main()
+    typer.echo("71.5 ± 0.2")
+    print_json({"model": "modèle"})
+    version, sentence, *written = raw.getvalue().splitlines()
+    assert (version.split()[0], sentence) == (b"layerprobe", rb"71.5 \xb1 0.2")
+    assert json.loads(b"".join(written)) == {"model": "modèle"}
