@@ -12,6 +12,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import METRICS, Split, bounded
 from layerprobe.metrics.seeds import best_of, mean_interval
+from layerprobe.names import distinct_names
 from layerprobe.scoring.models import Timing, score_models
 from layerprobe.scoring.values import AcrossTasks, LayerAcross, LayerScores, ScoresOfModels, TaskScores
 from layerprobe.scoring.zero_shot import score_split
@@ -66,14 +67,15 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
     """
     _check_different((task.name, task.digest) for task in tasks)
     checkpoint = resolve_checkpoint(model)
-    done, description = [], None
-    for task in tasks:
+    done, description, warnings = [], None, []
+    for task, name in zip(tasks, distinct_names([task.name for task in tasks]), strict=True):
         scores, embeddings = score_split(checkpoint, task, split=split)
         description = embeddings.model
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
+        warnings += [f"{name}: {said}" for said in (*embeddings.warnings, *scores.warnings)]
     if description is None:
         raise DataError("expected at least one task, got none")
-    return replace(across_tasks(description, done), settings=_not_its_own(checkpoint))
+    return replace(across_tasks(description, done), settings=_not_its_own(checkpoint), warnings=tuple(warnings))
 
 
 def _not_its_own(checkpoint: Checkpoint) -> dict[str, str]:
@@ -100,7 +102,8 @@ def score(
 ) -> LayerScores | AcrossTasks | ScoresOfModels:
     """Return how well the pretrained embeddings of every layer of a model, or of several, do a task, or several.
 
-    By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
+    By default the test split is scored, or all of data that has no predefined split where nothing is fitted; of a list
+    of tasks, be it of one, the test split of each.
 
     Args:
         model: A name, a folder, or a `Model`; or a list of models, whose layers are compared, see `score_models`.
@@ -125,4 +128,5 @@ def score(
         raise DataError("expected a list of models with timing, got one model: use layerprobe.profiling.run.profile")
     if isinstance(task, Sequence) and not isinstance(task, str):
         return score_across(model, task, split=cast(Split, split or "test"))
-    return score_split(model, task, split=split)[0]
+    scores, embeddings = score_split(model, task, split=split)
+    return replace(scores, cautions=embeddings.warnings)

@@ -1,13 +1,15 @@
 """Several models on one task -> every layer of each with its score, error, letters and cost. Knows scores and tasks."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
 from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.letters import compact_letters, differing
-from layerprobe.scoring.values import LayerOfModel, ScoresOfModels
+from layerprobe.scoring.values import LayerOfModel, LayerScores, ScoresOfModels
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -70,8 +72,14 @@ def score_models(
         unit=KINDS[task.kind].unit,
         level=level,
         layers=tuple(layers),
-        warnings=tuple(dict.fromkeys(said for _, embeddings in scored for said in embeddings.warnings)),
+        warnings=tuple(dict.fromkeys(itertools.chain.from_iterable(map(_warnings, scored)))),
     )
+
+
+def _warnings(scored: tuple[LayerScores, Embeddings]) -> list[str]:
+    """Return what is said of a model's embeddings, and of its scores with its name."""
+    scores, embeddings = scored
+    return [*embeddings.warnings, *(f"{embeddings.model.name}: {said}" for said in scores.warnings)]
 
 
 def check_different(checkpoints: Sequence[Checkpoint]) -> None:

@@ -46,6 +46,8 @@ class LayerScores(Shown):
     influences: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
     """By layer, what each item adds to the primary metric, see `layerprobe.metrics.influence`; empty where that was not
     kept."""
+    cautions: tuple[str, ...] = field(default=(), metadata=RARE)
+    """What a reader should know about the embeddings, in plain words; empty where that stands beside the scores."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.metrics, what="zero-shot metrics")
@@ -69,11 +71,12 @@ class LayerScores(Shown):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against the labels."""
+        """What a reader should know: about the embeddings, and what speaks against the labels."""
         if max(self.scores[self.first_layer :]) >= REVERSED:
-            return ()
+            return self.cautions
         what = f"every layer has a {metric_title(self.primary)} x 100 below {REVERSED:g}"
-        return (f"{what}: the labels may be distances, not similarities; reverse them (highest score minus each)",)
+        advice = "the labels may be distances, not similarities; reverse them (highest score minus each)"
+        return (*self.cautions, f"{what}: {advice}")
 
     @property
     def table(self) -> Table:
@@ -352,6 +355,8 @@ class AcrossTasks(Shown):
     """Of the intervals."""
     settings: dict[str, str] = field(default_factory=dict, metadata=RARE)
     """How texts were embedded, where that is not the model's own way: pooling, prompt, norm, max_length."""
+    warnings: tuple[str, ...] = field(default=(), metadata=RARE)
+    """What a reader should know, in plain words, each with the task that it is of."""
 
     @property
     def best_layer(self) -> int:

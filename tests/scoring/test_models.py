@@ -18,7 +18,7 @@ from layerprobe.kinds.retrieval.untrained import retrieve
 from layerprobe.metrics.crossed import crossed
 from layerprobe.profiling.run import milliseconds
 from layerprobe.scoring.models import score_models
-from layerprobe.scoring.values import LayerOfModel, LayerScores, ScoresOfModels
+from layerprobe.scoring.values import AcrossTasks, LayerOfModel, LayerScores, ScoresOfModels
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import item_influences
@@ -120,6 +120,25 @@ def test_a_model_is_compared_with_what_became_of_it(models: list[Model]) -> None
     assert resolve_checkpoint(tuned).identity == resolve_checkpoint(given[1]).identity
     with pytest.raises(ModelError, match="expected what to call a model that is given loaded, got ' '"):
         dataclasses.replace(tuned, display_name=" ")
+
+
+def test_warnings_are_the_same_however_scores_are_asked_for(
+    models: list[Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.scoring.values.REVERSED", 101.0)  # no correlation is as high
+    task, short = toy_task_of("sts"), dataclasses.replace(models[0], max_length=4, pooling="cls")
+    scores = lp.score(short, task)
+    cut, left_out, distances = scores.warnings
+    assert "were cut at 4 tokens" in cut
+    assert "is left out" in left_out
+    assert "may be distances" in distances
+    assert lp.from_json(LayerScores, scores.to_json()) == scores
+    name = scores.cautions[0].partition(" for ")[2]
+    beside = lp.score([short, models[1]], task).warnings
+    assert {cut, left_out, f"{name}: {distances}"} < set(beside)
+    across = lp.score(short, [task])
+    assert across.warnings == tuple(f"{task.name}: {said}" for said in scores.warnings)
+    assert lp.from_json(AcrossTasks, across.to_json()) == across
 
 
 def test_a_model_given_by_name_is_run_like_the_first(models: list[Model]) -> None:

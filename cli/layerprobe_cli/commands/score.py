@@ -230,8 +230,9 @@ class _Scoring:
         ]
         with self.output.progress(self.level):
             result = score_across(checkpoint, tasks, split=split)
+        self.output.notes((), [said for said in result.warnings if said not in told])
         self.output.result(result, result.table, result.sentence)
-        self.report.write(self.output, result, warnings=told)
+        self.report.write(self.output, result, warnings=(*told, *result.warnings))
         if mteb is not None:
             from layerprobe.scoring.mteb import write_mteb
 
