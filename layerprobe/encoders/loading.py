@@ -247,7 +247,11 @@ def resolve_checkpoint(
 def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -> list[Checkpoint]:
     """Return models as `resolve_checkpoint` does; those given by name alone are loaded and run like the first."""
     first = resolve_checkpoint(models[0], items=items)
-    return [first, *(resolve_checkpoint(model, items=items, like=first.options) for model in models[1:])]
+    others = [
+        ModelSpec(os.fspath(model), end_token=first.end_token) if isinstance(model, str | os.PathLike) else model
+        for model in models[1:]
+    ]
+    return [first, *(resolve_checkpoint(model, items=items, like=first.options) for model in others)]
 
 
 def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from layerprobe.encoders import encoder, recipe
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve_all, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec, Options
 from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
 from layerprobe.errors import ModelError
@@ -300,6 +300,13 @@ def test_the_end_token_is_part_of_what_a_model_is(tmp_path: Path) -> None:
     folder = str(save_tiny("llama", tmp_path / "model", tokenizer=without_end()))
     identities = [resolve_checkpoint(ModelSpec(folder, end_token=end)).identity for end in (None, True, False)]
     assert identities[0] == identities[1] != identities[2]
+
+
+def test_models_given_by_name_have_the_end_token_of_the_first(tmp_path: Path) -> None:
+    folder = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
+    loaded = AutoModel.from_pretrained(folder), without_end()
+    models = [Model(folder, end_token=False), str(folder), folder, ModelSpec(str(folder)), loaded]
+    assert [each.end_token for each in resolve_all(models)] == [False, False, False, None, None]
 
 
 @pytest.mark.parametrize("name", ["gpt_neox", "bert"])
