@@ -351,8 +351,13 @@ def cluster_numbers(texts: Sequence[str], documents: Mapping[str, str]) -> list[
     """Return which document each text is of, counted from 0.
 
     Raises:
-        DataError: If there is no document for a text.
+        DataError: If they are no mapping, or there is no document for a text.
     """
+    if not isinstance(documents, Mapping):
+        raise DataError(
+            f"expected documents as a mapping of texts to documents, got a {type(documents).__name__}: pass "
+            "dict(zip(texts, documents))"
+        )
     numbers: dict[str, int] = {}
     for text in texts:
         if text not in documents:

@@ -41,7 +41,7 @@ from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Items, Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 from layerprobe.versions import TOKENS_VERSION
 
 # Texts whose embeddings are in memory at a time where only their token states are measured.
@@ -164,7 +164,7 @@ class Read(NamedTuple):
 
 def extract(
     model: ModelLike,
-    texts: Sequence[str] | Items | Task,
+    texts: Sequence[str] | TextFile | Items | Task,
     *,
     on_plan: Callable[[ExtractionPlan], None] | None = None,
     ray: str | None = None,
@@ -175,7 +175,7 @@ def extract(
 
     Args:
         model: A name, a folder, a `Model`, or a checkpoint.
-        texts: Texts, or those of items or of a task; repeated ones are embedded once.
+        texts: Texts, or those of a file, of items or of a task; repeated ones are embedded once.
         on_plan: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
@@ -379,8 +379,8 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
     return metrics
 
 
-def distinct_texts(texts: Sequence[str] | Items | Task) -> Sequence[str]:
-    """Return every text once, in order: those of a list, of a task, or of a table with one column.
+def distinct_texts(texts: Sequence[str] | TextFile | Items | Task) -> Sequence[str]:
+    """Return every text once, in order: those of a list, of a file, of a task, or of a table with one column.
 
     Raises:
         DataError: If there are no texts, one is empty or no text, or a single text or a table of several columns stands
@@ -400,14 +400,14 @@ def distinct_texts(texts: Sequence[str] | Items | Task) -> Sequence[str]:
 
 
 def texts_in(data: Any) -> Any:
-    """Return the texts of a task, of items, or of the only column of a table; else what was given.
+    """Return the texts of a file, of a task, of items, or of the only column of a table; else what was given.
 
     Raises:
         DataError: If it is a single text, a table of several columns, or nothing that can be gone through.
     """
     if isinstance(data, Task):
         data = data.split("all")
-    if isinstance(data, Items):
+    if isinstance(data, Items | TextFile):
         return data.texts
     if isinstance(data, str):
         raise DataError(f"expected a list of texts, got the single text {data[:60]!r}: put it into a list")

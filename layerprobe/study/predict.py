@@ -39,7 +39,7 @@ from layerprobe.similarity.measures import cka
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
 from layerprobe.tasks.quality import TokenQuality
-from layerprobe.tasks.values import Items, Task, TextSplit
+from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 
 # Chosen by DropBench and by models that were kept out of it; the README has both tables.
 DEFAULT_RULE = "fall of InfoNCE"
@@ -61,7 +61,7 @@ NumberOfTexts = int | Literal["all"] | None
 
 def predict(
     model: ModelLike,
-    data: Task | Sequence[str],
+    data: Task | TextFile | Sequence[str],
     *,
     reference: References = None,
     rule: str | None = None,

@@ -67,6 +67,7 @@ def test_a_file_of_many_texts_is_extracted_as_their_list(tmp_path: Path, model: 
     assert isinstance(many.texts, SpooledTexts)
     assert many.texts == texts
     assert many.stored.manifest.n_shards == 4
+    assert extract(given(model, options), read).texts == texts
     few = extract(given(model, options), [*texts, texts[3]])
     assert few.fingerprint == many.fingerprint
     assert few.texts == tuple(texts)

@@ -486,6 +486,8 @@ def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -
     assert any("documents are few" in w for w in compare(*pair, measure=measure, documents=documents).warnings)
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         compare(*pair, documents={texts[0]: "a"})
+    with pytest.raises(DataError, match="expected documents as a mapping of texts to documents, got a tuple: pass"):
+        compare(*pair, documents=tuple(documents.values()))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="expected permutations or documents, got both"):
         compare(*pair, documents=documents, permutations=50)
 
