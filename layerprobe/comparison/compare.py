@@ -67,7 +67,8 @@ def compare(
             sequence of them, one for each layer.
         reference: Likewise; arrays with arrays.
         texts: What models are compared on: texts, or a task; not for embeddings and arrays, which have theirs.
-        how: As for `compare_all`; for arrays, measure, intervals and device.
+        how: As for `compare_all`; for arrays, measure, intervals and device. The device is that of the first model
+            unless it is given.
 
     Returns:
         A comparison, or for arrays the map of layers.
@@ -97,6 +98,7 @@ def compare(
     texts = tuple(texts) if isinstance(texts, Iterator) else texts
     models = [cast(ModelLike, model), cast(ModelLike, reference)]
     first, second = resolve_all(models, items=readable_as(distinct_texts(texts)))
+    how.setdefault("device", first.options.device)
     return compare_all(extract(first, texts), [extract(second, texts)], **how).comparisons[0]
 
 

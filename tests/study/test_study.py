@@ -19,7 +19,7 @@ from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import settings
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import ModelSpec, Options
+from layerprobe.encoders.model import Model, ModelSpec, Options
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -462,6 +462,17 @@ def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], na
     assert first.curve.uncertainty is not None
     assert first.other_normalization is None
     assert len(comparisons.differences[0]) == len(first.steps) + 1 == 4
+
+
+def test_models_are_compared_where_the_first_one_runs(
+    models: dict[str, str], options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[str] = []
+    monkeypatch.setattr("layerprobe.comparison.compare._torch_device", lambda device: used.append(device) or "cpu")
+    model = Model.of(models["bert"], options)
+    compare(model, models["electra"], toy_pairs(8, 0).texts)
+    compare(model, models["electra"], toy_pairs(9, 0).texts, device="auto")
+    assert used == ["cpu", "auto"]
 
 
 def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> None:
