@@ -226,7 +226,7 @@ def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tu
     if task.keep_overlaps:
         return tuple(texts), (f"{said}, and they are kept: the loss is spoilt",)
     left = tuple(text for text, split in zip(texts, found, strict=True) if split is None)
-    return left, (f"{said}: left out; --keep-overlaps keeps such texts",)
+    return left, (f"{said}: left out; --keep-overlaps (keep_overlaps=True) keeps such texts",)
 
 
 def _held_out(n: int) -> int:

@@ -191,7 +191,7 @@ def _check_split(kind: str, role: str, rows: Sequence[Row], *, seed: int | None,
         raise TaskError(f"the {role} split has {len(rows)} {unit}s, expected at least {MIN_EXAMPLES}{rare}: {advice}")
     if len({row.label if labelled else row.score for row in rows}) == 1:
         what, value = ("labels", repr(rows[0].label[:40])) if labelled else ("scores", f"{rows[0].score:g}")
-        drawn = f"it was drawn with seed {seed}, --split-seed chooses another; " if seed is not None else ""
+        drawn = f"it was drawn with seed {seed}, --split-seed (seed=) chooses another; " if seed is not None else ""
         raise TaskError(
             f"all {len(rows)} {what} of the {role} split are {value} (from {rows[0].place}): expected "
             f"{'at least two classes' if labelled else 'different scores'}; {drawn}is this split without labels?"

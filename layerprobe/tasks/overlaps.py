@@ -62,7 +62,7 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
             if task.keep_overlaps:
                 said.append(f"{these} {where} and kept: scores are spoilt")
             else:
-                hint = "" if said else f"; --keep-overlaps keeps such {plural(unit)}"
+                hint = "" if said else f"; --keep-overlaps (keep_overlaps=True) keeps such {plural(unit)}"
                 said.append(f"left out {these} that {where}{hint}")
                 items[split] = items[split].take(rows)
     if not said or task.keep_overlaps:
