@@ -53,6 +53,7 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
         ),
         provenance=_model(model),
         terms=("Layer", "Zero-shot"),
+        warnings=scores.warnings,
         result=scores,
         data_label="Scores",
         numbers=shown,
@@ -217,6 +218,7 @@ def across_page(result: AcrossTasks) -> Page:
             definitions({each.task: f"sha256 {each.task_digest}" for each in result.tasks}),
         ),
         terms=("Layer", "Zero-shot"),
+        warnings=result.warnings,
         result=result,
         stem="layerprobe-across",
     )

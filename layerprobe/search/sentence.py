@@ -75,7 +75,7 @@ def spoilt_sentence(n: int) -> str:
     examples = "1 example that stands" if n == 1 else f"{n:,} examples that stand"
     return (
         f"Scores are spoilt by {examples} in two splits, so nothing is claimed: leave such examples out, without "
-        "--keep-overlaps."
+        "--keep-overlaps (keep_overlaps=True)."
     )
 
 

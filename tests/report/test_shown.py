@@ -391,6 +391,13 @@ def test_names_cannot_add_elements_to_any_page() -> None:
     assert tags[2] == tags[3]
 
 
+def test_scores_say_on_their_page_what_is_odd_about_embeddings() -> None:
+    zero_shot = STUDIES["reference"]().zero_shot
+    assert zero_shot is not None
+    assert "Warnings" not in render(scores_page(zero_shot))
+    assert "3 texts were cut" in render(scores_page(dataclasses.replace(zero_shot, cautions=("3 texts were cut",))))
+
+
 def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
     page = readings_page(
         {
