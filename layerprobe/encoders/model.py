@@ -95,7 +95,7 @@ class Options:
     sentence-transformers next to the model says; else last for a model that reads from left to right, and mean."""
     max_length: int | None = None
     """Tokens a text at most; by default as a configuration of sentence-transformers next to the model says, else the
-    model's own limit; at most 512."""
+    model's own limit, at most 512, and in fine-tuning as the protocol says."""
     prompt: str | None = None
     """Put before every text; by default that of a configuration of sentence-transformers next to the model, else
     none."""

@@ -42,9 +42,10 @@ def finetune(
 
     There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given. The
     layers are numbers, or results that choose one, such as a prediction or a finding; seeds are how many, or which.
-    Pooling and length are the protocol's, all else the model's. After each seed `enough` is asked, given
-    all runs so far, whether no further one is needed. With `save_models` the best epoch's checkpoint of every run is
-    kept, see `saved_models`; a finished run without one is made again, with the same numbers.
+    Pooling and length are those that the model was given or, where it was given none, the protocol's, all else is the
+    model's. After each seed `enough` is asked, given all runs so far, whether no further one is needed. With
+    `save_models` the best epoch's checkpoint of every run is kept, see `saved_models`; a finished run without one is
+    made again, with the same numbers.
 
     Raises:
         ModelError: If the model cannot be loaded, or a layer has no checkpoint to save.
@@ -185,7 +186,8 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol) -> RunFol
 def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol, Checkpoint]:
     """Return the protocol, the paper's by default, and the model; extraction and fine-tuning pool alike.
 
-    Where neither says how, a protocol being left at the mean, the model's configuration does: see `Checkpoint.settled`.
+    A protocol that is left at its default, the mean or 128 tokens, says nothing. Where neither says how to pool, the
+    model's configuration does: see `Checkpoint.settled`.
 
     Raises:
         DataError: If they say different things, it is no protocol, or the model is to compute in float16.
@@ -193,16 +195,25 @@ def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol,
     chosen = settings_or_default(protocol, Protocol)
     check_precision(checkpoint.options)
     checkpoint = pooled_by(protocol, checkpoint)
-    return replace(chosen, pooling=checkpoint.settled.pooling), checkpoint
+    length = _max_length(chosen, checkpoint.options)
+    return replace(chosen, pooling=checkpoint.settled.pooling, max_length=length), checkpoint
+
+
+def _max_length(protocol: Protocol, options: Options) -> int:
+    """Return at how many tokens texts are cut in fine-tuning; DataError if the options say another length."""
+    given, length = options.max_length, protocol.max_length
+    if length == Protocol().max_length:
+        return given or length
+    if given not in (None, length):
+        raise DataError(f"expected one maximum length, got {given} of the model and {length} of the protocol")
+    return length
 
 
 def pooled_by(protocol: Protocol | None, checkpoint: Checkpoint) -> Checkpoint:
     """Return a model that pools as the protocol, where it says nothing itself; DataError if it says another way."""
-    if protocol is None:
+    if protocol is None or protocol.pooling == Protocol().pooling:
         return checkpoint
     check_pooling(protocol, checkpoint.options)
-    if checkpoint.options.pooling is not None or protocol.pooling == Protocol().pooling:
-        return checkpoint
     return checkpoint.with_options(pooling=protocol.pooling)
 
 

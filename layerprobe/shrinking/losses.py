@@ -46,7 +46,11 @@ def _has_head(kind: str) -> bool:
 def tuned(
     model: Checkpoint, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit
 ) -> Scored:
-    """Return what a model, truncated at a layer and fine-tuned, scores on a split; a finished run is read."""
+    """Return what a model, truncated at a layer and fine-tuned, scores on a split; a finished run is read.
+
+    Texts are cut as the protocol says.
+    """
+    model = model.with_options(max_length=None)
     run: FineTuningRun = finetune(model, task, [layer], seeds=[seed], protocol=protocol)[0]
     influences = items_of(model, [run], task).influences[split][layer, seed]
     return Evaluation(metrics=getattr(run, split), threshold=run.threshold), influences

@@ -101,7 +101,8 @@ def shrink(
         size: How many blocks are kept, which ones, or `50%` of the parameters at most, or `2x` as fast at least. By
             default the fewest blocks whose loss is within the margin on the validation split, which are sought by
             halving; without a task, half of them.
-        tune: Also fine-tune both on the task: by the paper's protocol, or the one given. That is what then counts.
+        tune: Also fine-tune both on the task: by the paper's protocol, or the one given, and with its length. That is
+            what then counts.
         seeds: How many, or which, of the training.
         protocol: Of the training on the embeddings; pooling and length are the model's.
         settings: How much worse it may be, how many dimensions it keeps, and whether backends and 8 bits are measured.
@@ -186,7 +187,8 @@ def plan_shrinking(
     plans = [plan_tuning(work.checkpoint, timed, block_steps=lambda _: all_steps, protocol=work.protocol)]
     if work.compared is not None and work.compared.tuning is not None:
         tuned, tuning = steps + (1 + more) * (blocks + 1), work.compared.tuning
-        plans.append(plan_tuning(work.checkpoint, work.compared.task, block_steps=lambda _: tuned, protocol=tuning))
+        whole = work.checkpoint.with_options(max_length=None)
+        plans.append(plan_tuning(whole, work.compared.task, block_steps=lambda _: tuned, protocol=tuning))
     return ShrinkingPlan(
         model=work.checkpoint.label,
         n_texts=len(work.texts),
@@ -270,10 +272,11 @@ class _Work:
         task = None if task is None else checked_task(task)
         self.texts, self.left_out = _apart(distinct, task)
         checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
-        protocol, checkpoint = agreed(protocol or replace(TRAINING, pooling=checkpoint.settled.pooling), checkpoint)
-        # the whole model, the smaller one and what is exported of it cut texts alike
+        protocol, checkpoint = agreed(protocol or TRAINING, checkpoint)
+        # the whole model, the smaller one and what is exported of it read texts alike
         length = checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
-        protocol, checkpoint = replace(protocol, max_length=length), checkpoint.with_options(max_length=length)
+        protocol = replace(protocol, max_length=length)
+        checkpoint = checkpoint.with_options(pooling=protocol.pooling, max_length=length)
         if count_blocks(checkpoint.config) < 2:
             raise DataError(f"expected a model of at least two blocks, got {checkpoint.label} with one")
         least = protocol.batch_size + 2 * _held_out(len(self.texts))
@@ -286,7 +289,8 @@ class _Work:
         self.whole = SharedModel(checkpoint)
         self.compared: Compared | None = None
         if task is not None:
-            tuning = agreed(None if tune is True else tune, checkpoint)[0] if tune else None
+            own = checkpoint.with_options(max_length=None)  # fine-tuning cuts texts as its own protocol says
+            tuning = agreed(None if tune is True else tune, own)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
             self.compared = Compared(whole=self.whole, task=task, tuning=tuning, margin=settings.within)

@@ -184,7 +184,7 @@ def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, l
     Raises:
         DataError: If they have different ones.
     """
-    chosen = [agreed(sweep.protocol, checkpoint) for checkpoint in checkpoints]
+    chosen = [agreed(sweep.protocol, checkpoint.with_options(max_length=None)) for checkpoint in checkpoints]
     for name in ("pooling", "prompt"):
         first, *others = (getattr(checkpoint.settled, name) for _, checkpoint in chosen)
         if different := [value for value in others if value != first]:

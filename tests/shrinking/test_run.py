@@ -91,6 +91,13 @@ def test_training_makes_it_agree(folder: str) -> None:
     assert cosines[1] > cosines[0] + 0.1
 
 
+def test_it_pools_as_the_model(folder: str) -> None:
+    model = Model(folder, pooling="cls")
+    assert shrunk(model, size=2).protocol.pooling == "cls"
+    with pytest.raises(DataError, match="one way of pooling, got cls of the model and max of the protocol"):
+        shrunk(model, size=2, protocol=dataclasses.replace(PROTOCOL, pooling="max"))
+
+
 def test_what_is_said_of_it(folder: str) -> None:
     result = shrunk(folder, size=2)
     assert (result.n_texts, result.n_held_out) == (len(TEXTS) - 2 * 21, 21)
@@ -216,13 +223,14 @@ def test_ways_to_run_a_model_of_images_are_no_such(tmp_path: Path) -> None:
         shrink(save_vision("vit", tmp_path / "model"), images, **options({"size": 1, "front": True}))
 
 
-def test_after_fine_tuning_both(folder: str) -> None:
+def test_after_fine_tuning_both(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, tune=TUNING, seeds=2)
     loss = result.smaller.tuned
     assert loss is result.smaller.loss
     assert loss is not None
-    whole = finetune(Model(folder, max_length=512), task, [4], seeds=2, protocol=TUNING)
+    monkeypatch.setattr("layerprobe.finetuning.runs.fine_tune", lambda *_, **__: pytest.fail("expected it to be read"))
+    whole = finetune(folder, task, [4], seeds=2, protocol=TUNING)
     assert loss.whole == pytest.approx([run.test["spearman"] for run in whole])
     small = [
         finetune(Model(f"{each}/{MODEL}", end_token=False), task, [2], seeds=[seed], protocol=TUNING)[0]

@@ -38,6 +38,7 @@ from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
 from layerprobe.study.confirmation import confirm
+from layerprobe.study.find import find
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, drop_cautions, predict, predict_drop
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
@@ -878,6 +879,17 @@ def test_a_protocol_says_how_all_stages_pool(models: dict[str, str], task: Task,
     assert done.provenance.settings["pooling"] == "max"
     asked = dataclasses.replace(options, pooling="max")
     assert done.prediction == run(given(models["electra"], asked), task=task, fine_tuning=False).prediction
+
+
+def test_fine_tuning_reads_and_pools_as_the_model_was_told(
+    models: dict[str, str], task: Task, options: Options
+) -> None:
+    model = given(models["bert"], dataclasses.replace(options, max_length=4, pooling="cls"))
+    (made,) = finetune(model, task, [1], seeds=[0], protocol=SHORT)
+    assert (made.protocol.max_length, made.protocol.pooling) == (4, "cls")
+    assert find(model, task, seeds=1, protocol=SHORT).runs[0].run.protocol == made.protocol
+    with pytest.raises(DataError, match="one maximum length, got 4 of the model and 8 of the protocol"):
+        finetune(model, task, [1], protocol=dataclasses.replace(SHORT, max_length=8))
 
 
 def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:

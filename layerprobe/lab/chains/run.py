@@ -301,7 +301,8 @@ def _fine_tuned(
     for (layer, seed), checkpoint in at.items():
         key = id(checkpoint), keeps and loaded.chain.keeps_weights(number, seed)
         if key not in sets:
-            protocol, tuned = agreed(step.protocol, checkpoint)
+            own = checkpoint.with_options(max_length=None)  # the length among the options is that for CKA
+            protocol, tuned = agreed(step.protocol, own)
             shared = SharedModel(tuned, items=task.readable)
             sets[key] = run_set(shared, task, protocol, save_models=key[1])
         jobs[RunJob(layer, seed, list(sets).index(key))] = layer + 1.0

@@ -118,7 +118,7 @@ def tuned_layers(
     seeds: Sequence[int],
     scans: Mapping[Weighting, Sequence[int]] | None = None,
 ) -> TunedLayers:
-    """Fine-tune a model at every layer, and scan it; what is done is read.
+    """Fine-tune a model at every layer, and scan it; what is done is read. Texts are cut as the protocol says.
 
     Errors over items are those of TMFT, and of the scans of the first weighting where no layer of them failed.
 
@@ -126,7 +126,7 @@ def tuned_layers(
         LayerProbeError: As `finetune` and `scan`.
     """
     task = checked_task(task)
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    checkpoint = resolve_checkpoint(model, items=task.readable).with_options(max_length=None)
     layers = range(count_blocks(checkpoint.config) + 1)
     joint = [
         run

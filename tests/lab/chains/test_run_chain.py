@@ -136,9 +136,11 @@ def test_a_reference_of_another_depth_is_met_at_the_depth_of_the_whole_model(who
 def test_cka_is_of_texts_that_are_cut_as_in_the_last_step(
     model: Path, reference: Path, data: Path, tmp_path: Path
 ) -> None:
-    step = pairs(data)
-    step = dataclasses.replace(step, protocol=dataclasses.replace(step.protocol, max_length=4))
-    chain = short(model, (words(data), step), layers=(1,), seeds=(0,), cka=True, reference=str(reference))
+    first, step = (
+        dataclasses.replace(each, protocol=dataclasses.replace(each.protocol, max_length=length))
+        for each, length in ((words(data), 8), (pairs(data), 4))
+    )
+    chain = short(model, (first, step), layers=(1,), seeds=(0,), cka=True, reference=str(reference))
     found = run_here(chain, tmp_path / "cache").similarities
     assert found is not None
     assert found.start_to_reference is not None
