@@ -12,7 +12,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.items import NO_ITEMS, RunItems
 from layerprobe.finetuning.looks import FIRST_LOOK, level_at_look
 from layerprobe.finetuning.outcomes import differences, outcomes
-from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune, items_of
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, finetune, items_of
 from layerprobe.finetuning.values import (
     MARGIN,
     Confirmation,
@@ -100,7 +100,7 @@ def confirm(
     task = checked_task(task)
     claim = None if prediction is None else claim_of(prediction)
     seeds = check_seeds(seeds)
-    checkpoint = resolve_checkpoint(model, items=task.readable)
+    _, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     if claim is None:
         claim = predict(checkpoint, task).drop
     n_blocks = count_blocks(checkpoint.config)

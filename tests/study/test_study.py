@@ -7,6 +7,7 @@ import itertools
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from transformers import AutoModel
 from layerprobe.comparison.compare import compare, compare_all, diagnostics
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.context import settings
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec, Options
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
@@ -890,6 +891,21 @@ def test_fine_tuning_reads_and_pools_as_the_model_was_told(
     assert find(model, task, seeds=1, protocol=SHORT).runs[0].run.protocol == made.protocol
     with pytest.raises(DataError, match="one maximum length, got 4 of the model and 8 of the protocol"):
         finetune(model, task, [1], protocol=dataclasses.replace(SHORT, max_length=8))
+
+
+def test_confirm_predicts_as_it_pools(
+    complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def predicted(checkpoint: Checkpoint, _: Task) -> Any:
+        asked.append(checkpoint.settled.pooling)
+        return SimpleNamespace(drop=complete.prediction)
+
+    monkeypatch.setattr("layerprobe.study.confirmation.predict", predicted)
+    protocol = dataclasses.replace(SHORT, pooling="cls")
+    confirm(given(models["electra"], options), task, seeds=(0,), protocol=protocol)
+    assert asked == ["cls"]
 
 
 def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:
