@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import torch
 
+from layerprobe.checks import as_layers
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
@@ -23,12 +24,10 @@ ONE_TEXT = 64
 ALONE = ProfileSettings(batch_sizes=(1,))
 
 
-def profile(
-    model: ModelLike, *, layers: Sequence[int] | None = None, settings: ProfileSettings = DEFAULT_SETTINGS
-) -> Profile:
+def profile(model: ModelLike, *, layers: object = None, settings: ProfileSettings = DEFAULT_SETTINGS) -> Profile:
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
 
-    All layers are measured where none are given.
+    All layers are measured where none are given; they are numbers, or results that choose one, as for `finetune`.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -36,7 +35,7 @@ def profile(
     """
     checkpoint = resolve_checkpoint(model)
     options = checkpoint.options
-    chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else layers
+    chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else as_layers(layers)
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
     check_layers(checkpoint, chosen)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.checks import Seeds, check_count, check_keywords
+from layerprobe.checks import Seeds, check_count, check_keywords, one_layer
 from layerprobe.context import current, report
 from layerprobe.context import settings as with_settings
 from layerprobe.encoders.architecture import count_blocks, count_parameters
@@ -83,7 +83,7 @@ class RareSettings(TypedDict, total=False):
     """Arguments of `find` that are seldom given."""
 
     cross_validation: bool | None
-    start: int | None
+    start: object
     scan: bool
     jobs: int | None
     ray: str | None
@@ -162,7 +162,9 @@ def find(
     level = current().level
     task = checked_task(task)
     check_keywords(rare, RareSettings.__annotations__, function="find")
-    seeds = check_count(seeds)
+    seeds, start = check_count(seeds), rare.get("start")
+    if start is not None:
+        start = one_layer(start)
     if not isinstance(against_last, Integral) or against_last < 0:
         raise DataError(f"expected how many seeds to compare with the last layer, 0 or more, got {against_last!r}")
     settings = SearchSettings(
@@ -181,7 +183,7 @@ def find(
     )
     machines = workers_of(asked[0][1].options, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
     runs, folds = _Runs(machines), search_folds(task, seeds, rare.get("cross_validation"))
-    of_search: dict[str, Any] = {"start": rare.get("start"), "save_models": save_models, "runs": runs}
+    of_search: dict[str, Any] = {"start": start, "save_models": save_models, "runs": runs}
     searches = [
         _Search(SharedModel(each, items=task.readable, workers=machines), folds, task, own, cost=cost, **of_search)
         for (own, each), cost in zip(asked, block_costs([each for _, each in asked]), strict=True)

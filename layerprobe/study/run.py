@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TypedDict, Unpack
 
-from layerprobe.checks import LEVEL, Seeds, check_count, check_keywords
+from layerprobe.checks import LEVEL, Seeds, as_layers, check_count, check_keywords
 from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
@@ -61,8 +61,8 @@ def run(
     *,
     reference: References = None,
     fine_tuning: bool = True,
-    layers: Sequence[int] = (),
-    reference_layers: Sequence[int] = (),
+    layers: object = (),
+    reference_layers: object = (),
     protocol: Protocol | None = None,
     save_models: bool = False,
     **settings: Unpack[RunSettings],
@@ -74,7 +74,8 @@ def run(
         task: What to learn and to score.
         reference: As for `predict`.
         fine_tuning: False stops at the prediction.
-        layers: Layers to fine-tune besides those that the search chooses, with all seeds on the task's own splits.
+        layers: Layers to fine-tune besides those that the search chooses, with all seeds on the task's own splits:
+            numbers, or results that choose one, as for `finetune`.
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
         protocol: The paper's by default.
         save_models: Keep the weights of the runs of the search, for `export_model`.
@@ -88,6 +89,7 @@ def run(
     task = checked_task(task)
     check_keywords(settings, RunSettings.__annotations__, function="run")
     seeds = check_count(settings.get("seeds", SEEDS))
+    layers, reference_layers = as_layers(layers), as_layers(reference_layers)
     searching: dict[str, Any] = {name: value for name, value in settings.items() if name in Searching.__annotations__}
     predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in Predicting.__annotations__}
     searching |= {"seeds": seeds, "against_last": settings.get("against_last", min(AGAINST_LAST, seeds))}

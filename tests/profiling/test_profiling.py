@@ -79,7 +79,7 @@ def test_times_are_positive_and_throughput_follows(profiled: Profile) -> None:
 
 
 def test_some_layers_alone(folder: Callable[[str], Path]) -> None:
-    found = profile(given(folder("bert"), Options(device="cpu")), layers=(3, 1, 3), settings=QUICK)
+    found = profile(given(folder("bert"), Options(device="cpu")), layers=np.array((3, 1, 3)), settings=QUICK)
     assert [each.layer for each in found.layers] == [1, 3]
 
 
@@ -241,6 +241,7 @@ def test_images_have_one_length(tmp_path: Path) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"layers": (0, 4, 7)}, r"expected layers from 0 to 3 of .*, got 4, 7"),
     ({"layers": (-1,)}, r"expected layers from 0 to 3 of .*, got -1"),
+    ({"layers": (0.5, 1.0)}, r"expected layers as whole numbers, .* got 0\.5"),
     ({"layers": ()}, r"expected layers of .* to profile, got none"),
     ({"lengths": (10, 65, 100)}, r"expected lengths up to 64 tokens, the limit of .*, got 65, 100"),
     ({"lengths": ()}, "expected lengths of at least one token"),

@@ -908,6 +908,18 @@ def test_confirm_predicts_as_it_pools(
     assert asked == ["cls"]
 
 
+def test_layers_of_a_run_are_taken_as_in_fine_tuning(
+    complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert complete.finding is not None
+    again = whole(models, task, options, layers=complete.finding, reference_layers=np.array([3]))
+    assert again.reference_outcomes == complete.reference_outcomes
+    assert [each.layer for each in again.further_outcomes] == [complete.finding.best_layer]
+    monkeypatch.setattr("layerprobe.study.run.predict", fail)
+    with pytest.raises(DataError, match=r"expected layers as whole numbers, .* got 1\.0"):
+        whole(models, task, options, layers=[1.0])
+
+
 def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:
     model, other = models["electra"], models["bert"]
     mean = dataclasses.replace(options, pooling="mean")
