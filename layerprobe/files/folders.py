@@ -24,6 +24,8 @@ FREE = ("README.md", SUMS)
 # Rust libraries (safetensors, tokenizers) report a failed write in exceptions of their own, with this at the end.
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# How a list of ours begins, a damaged one too; others have a file in the first line.
+_OURS = re.compile(r"(#.*|.* of the lines below|)$", re.MULTILINE)
 
 
 @contextlib.contextmanager
@@ -66,23 +68,18 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
     """Yield what is wrong with the files of a folder by its list of checksums, a line a file; nothing without a list.
 
-    With `again` all bytes are read, even if this process knows their checksums.
+    A list that others made, such as one of `sha256sum *`, is none. With `again` all bytes are read, even if this
+    process knows their checksums.
 
     Raises:
         StoreError: If a file is there and cannot be read.
     """
-    file = path / SUMS
-    try:
-        with store_errors("read", file):
-            text = file.read_bytes().decode() if file.exists() else None
-    except UnicodeDecodeError as error:
-        yield f"{file}: it cannot be read ({error})"
-        return
+    text = _read_sums(path)
     if text is None:
         return
     first, _, lines = text.partition("\n")
     if first != _headed(lines):
-        yield f"{file}: it was damaged, or changed by hand"
+        yield f"{path / SUMS}: it was damaged, or changed by hand"
         return
     for line in lines.splitlines():
         sha256, _, name = line.partition("  ")
@@ -90,6 +87,23 @@ def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
         real = Path(os.path.realpath(path / name))
         if problem := problem_with(real, sha256=sha256, again=again):
             yield f"{path / name}: {problem}"
+
+
+def listed_files(path: Path) -> frozenset[str]:
+    """Return the names of the files in a folder's list of checksums; nothing where it is damaged, or not ours.
+
+    Raises:
+        StoreError: If the list is there and cannot be read.
+    """
+    first, _, lines = (_read_sums(path) or "").partition("\n")
+    return frozenset(line.partition("  ")[2] for line in lines.splitlines() if first == _headed(lines))
+
+
+def _read_sums(folder: Path) -> str | None:
+    file = folder / SUMS
+    with store_errors("read", file):
+        text = file.read_bytes().decode(errors="replace") if file.exists() else None
+    return text if text is not None and _OURS.match(text) else None
 
 
 def _share(folder: Path) -> None:

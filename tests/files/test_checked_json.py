@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.files import checked_json as kept
 from layerprobe.files.checked_json import read_kept, write_kept
-from layerprobe.files.folders import FREE, SUMS, folder_problems, new_folder
+from layerprobe.files.folders import FREE, SUMS, folder_problems, listed_files, new_folder
 from layerprobe.files.serialisation import CHECKSUM, from_json, sealed, to_json, unsealed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.store.verification import verify
@@ -198,6 +198,16 @@ def test_a_model_card_is_there_to_be_edited(folder: Path) -> None:
     (folder / "more.txt").write_text("mine")
     assert list(folder_problems(folder)) == []
     assert verify(folder).problems == ()
+
+
+def test_a_list_that_others_made_is_none_of_ours(folder: Path) -> None:
+    lines = "".join((folder / SUMS).read_text().splitlines(keepends=True)[1:])
+    (folder / "config.json").write_text("changed")
+    (folder / SUMS).write_text(lines)
+    assert list(folder_problems(folder)) == []
+    assert listed_files(folder) == frozenset()
+    (folder / SUMS).write_text(f"# of a colleague\n{lines}")
+    assert list(folder_problems(folder)) == [f"{folder / SUMS}: it was damaged, or changed by hand"]
 
 
 def test_a_list_that_names_what_is_no_file_is_no_trap(folder: Path) -> None:
