@@ -31,13 +31,14 @@ from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
-from layerprobe.export.layout import Layout, fetch_modules, other_layout, read_layout, write_layout
+from layerprobe.export.layout import IMAGES, Layout, fetch_modules, other_layout, read_layout, write_layout
 from layerprobe.export.values import Int8File
 from layerprobe.files.atomic import from_home
-from layerprobe.files.folders import folder_errors, folder_problems, new_folder
+from layerprobe.files.folders import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
 from layerprobe.files.images import ImageItem, prompted
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.modes import without_autocast
+from layerprobe.names import some
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5
@@ -99,11 +100,12 @@ def _compared(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> tup
     return max(difference, of_source or 0.0), of_source is not None
 
 
-def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
+def check_target(out: Path, *, overwrite: bool, source: Path | None = None, kept: bool = False) -> Path:
     """Return the real path of a folder that may be written.
 
-    An earlier export there is replaced where `overwrite` says so, anything else never: neither a model that layerprobe
-    did not write, nor the local model `source` that is exported.
+    An earlier export there is replaced where `overwrite` says so, anything else never: neither a model that is no
+    export, nor the local model `source` that is exported, nor files that others put into an export. With `kept`, the
+    export that is there stays as it is.
 
     Raises:
         DataError: If there is something else, or a file.
@@ -117,20 +119,36 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
         if not any(target.iterdir()):
             return target
     if not is_export(target):
-        raise DataError(f"{out} holds files of others, which are never replaced: choose another folder")
+        raise DataError(
+            f"{out} holds files of others, which are never replaced: choose another folder, or delete this one "
+            f"yourself, if it is an export whose {SUMS} is missing or damaged"
+        )
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
+    if kept:
+        return target
     if not overwrite:
         raise DataError(f"{out} holds an earlier export: choose another folder, or replace it with --overwrite")
+    if more := _more_files(target):
+        raise DataError(
+            f"{out} holds files that are not of the export, which is not replaced with them: {some(more)}: move them "
+            "elsewhere, or choose another folder"
+        )
     return target
 
 
 def is_export(folder: Path) -> bool:
-    """Return whether layerprobe wrote a folder: its card says so."""
-    card = folder / "README.md"
-    if not (folder / "config.json").is_file() or not card.is_file():
+    """Return whether layerprobe wrote a folder as an export: its card says so, and its list of checksums."""
+    card, names = folder / "README.md", listed_files(folder)
+    if "config.json" not in names or names.isdisjoint((MODULES, IMAGES)) or not card.is_file():
         return False
     return "- layerprobe" in card.read_text("utf-8", errors="replace").splitlines()
+
+
+def _more_files(folder: Path) -> list[str]:
+    """Return the files in an export that are not of it."""
+    files = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return sorted({path.relative_to(folder).as_posix() for path in files} - {*listed_files(folder), *FREE})
 
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:

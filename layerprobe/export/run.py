@@ -94,7 +94,6 @@ def export_model(
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
     there = push is not None and not overwrite and is_export(from_home(out))
-    free = overwrite or there
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
     given = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
     query_prompt, document_prompt, normalize = "", "", False
@@ -112,7 +111,7 @@ def export_model(
                 "expected a layer to truncate at, 0 for the embeddings alone; the folder of a run needs none"
             )
         checkpoint = _resolved(model, out)
-        check_target(out, overwrite=free, source=source)
+        check_target(out, overwrite=overwrite, source=source, kept=there)
         encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
         options = checkpoint.settled
@@ -129,7 +128,7 @@ def export_model(
             for tower in others
         ]
     else:
-        check_target(out, overwrite=free, source=source)
+        check_target(out, overwrite=overwrite, source=source, kept=there)
         random_init = model.random_init if isinstance(model, ModelSpec) else None
         said = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
         _check_options_agree(saved, layer=layer, random_init=random_init, **said)

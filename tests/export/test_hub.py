@@ -81,11 +81,13 @@ def test_a_finished_export_is_uploaded_as_it_is(hub: Hub, bert: Path, tmp_path: 
     export_model(bert, out, layer=1)
     with (out / "README.md").open("a") as card:
         card.write("\nEdited by hand.\n")
+    (out / "scores.txt").write_text("mine")
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir() if path.is_file()}
     done = export_model(bert, out, layer=1, push_to_hub=NAME)
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in before} == before
     assert f"{out} was there already: it is uploaded as it is" in done.warnings
     assert b"Edited by hand." in hub.files(NAME)["README.md"]
+    assert hub.files(NAME)["scores.txt"] == b"mine"
     assert done.difference == 0
 
 

@@ -90,6 +90,35 @@ def test_a_model_is_not_replaced_by_its_export(bert: Path, tmp_path: Path) -> No
     assert content(whole) == before
 
 
+@pytest.mark.parametrize("files", [(), ("config.json", "adaptation.json")], ids=["of others", "adapted"])
+def test_a_model_whose_card_names_us_is_no_export(bert: Path, files: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    if files:
+        with new_folder(out) as folder:
+            for name in files:
+                (folder / name).write_text("{}")
+    out.mkdir(exist_ok=True)
+    for name in ("config.json", "modules.json", "model.safetensors"):
+        (out / name).write_text("{}")
+    (out / "README.md").write_text("---\ntags:\n- layerprobe\n---\n")
+    before = content(out)
+    with pytest.raises(DataError, match="or delete this one yourself, if it is an export whose SHA256SUMS is m"):
+        export_model(bert, out, layer=1, overwrite=True)
+    assert content(out) == before
+
+
+def test_files_that_others_put_into_an_export_are_not_lost(bert: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export_model(bert, out, layer=3)
+    for name in (".git/HEAD", "eval/scores.txt", "notes.md"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
+    before = content(out)
+    with pytest.raises(DataError, match=r"not replaced with them: \.git/HEAD, eval/scores\.txt, notes\.md: move"):
+        export_model(bert, out, layer=1, overwrite=True)
+    assert content(out) == before
+
+
 def test_a_place_that_cannot_be_written(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot write the folder .*: File exists: choose another place"):
@@ -116,7 +145,7 @@ def test_whoever_reads_the_configuration_reads_the_weights(bert: Path, tmp_path:
 def test_overwrite(bert: Path, tmp_path: Path) -> None:
     out, fresh = tmp_path / "out", tmp_path / "fresh"
     export_model(bert, out, layer=3)
-    (out / "stale.txt").write_text("of the earlier export")
+    (out / "README.md").write_text((out / "README.md").read_text() + "mine\n")
     export_model(bert, out, layer=1, overwrite=True)
     export_model(bert, fresh, layer=1)
     assert content(out) == content(fresh)
