@@ -31,7 +31,15 @@ from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
-from layerprobe.export.layout import IMAGES, Layout, fetch_modules, other_layout, read_layout, write_layout
+from layerprobe.export.layout import (
+    IMAGES,
+    Layout,
+    check_activations,
+    fetch_modules,
+    other_layout,
+    read_layout,
+    write_layout,
+)
 from layerprobe.export.values import Int8File
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
@@ -239,6 +247,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
         return None
     fetch_modules(source)  # also of those that are not kept
     with quiet_transformers(), model_errors(name, "encoding by sentence-transformers"):
+        check_activations(source, name=name)
         whole, written = (
             SentenceTransformer(str(each), device="cpu", local_files_only=True).float()
             for each in (modules.parent, folder)

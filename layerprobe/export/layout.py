@@ -37,8 +37,8 @@ def check_modules(types: Sequence[str], *, name: str) -> None:
     kinds = [each.rpartition(".")[2] for each in types]
     odd = [
         each
-        for each, kind in zip(types[1:], kinds[1:], strict=True)
-        if kind not in FOR_ANY_LAYER + TRAINED or not each.startswith("sentence_transformers.")
+        for i, (each, kind) in enumerate(zip(types, kinds, strict=True))
+        if not each.startswith("sentence_transformers.") or (i and kind not in FOR_ANY_LAYER + TRAINED)
     ]
     if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
         raise ModelError(
@@ -180,6 +180,15 @@ def fetch_modules(source: SentenceModel) -> None:
     for row in source.rows[1:]:
         for file in _FILES:
             source.find(f"{row['path']}/{file}")
+
+
+def check_activations(source: SentenceModel, *, name: str) -> None:
+    """Raise ModelError if a Dense module names an activation that is not of torch, as its code would run."""
+    for row in source.rows[1:]:
+        if row["type"].endswith(".Dense") and (file := source.find(f"{row['path']}/config.json")) is not None:
+            activation = str(_read(file).get("activation_function", "torch."))
+            if not activation.startswith("torch."):
+                raise ModelError(f"{name} has a Dense with {activation}: expected an activation of torch.nn")
 
 
 def read_layout(folder: Path) -> Layout:

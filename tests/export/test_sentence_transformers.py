@@ -266,19 +266,30 @@ def test_modules_before_the_pooling_that_change_its_width(kind: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("at", "change", "words"),
     [
-        ({"type": "own_code.Head"}, r"is made of own_code\.Head, of which an export cannot be made: expected Transf"),
-        ({"path": "../../elsewhere"}, r"made of .*Normalize in '../../elsewhere', of which an export cannot be made"),
+        (2, {"type": "own_code.Head"}, r"is made of own_code\.Head, of which an export cannot be made: expected Tran"),
+        (0, {"type": "own_code.Transformer"}, r"is made of own_code\.Transformer, of which an export cannot be made"),
+        (2, {"path": "../../elsewhere"}, r"made of .*Normalize in '../../elsewhere', of which an export cannot be"),
     ],
 )
-def test_modules_that_cannot_be_kept(change: dict[str, str], words: str, tmp_path: Path) -> None:
+def test_modules_that_cannot_be_kept(at: int, change: dict[str, str], words: str, tmp_path: Path) -> None:
     folder = built(tmp_path, mean(), modules()["Normalize"]())
     rows = json.loads((folder / "modules.json").read_text())
-    rows[-1] |= change
+    rows[at] |= change
     (folder / "modules.json").write_text(json.dumps(rows))
     with pytest.raises(ModelError, match=words):
         export_model(folder, tmp_path / "out", layer=1)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("layer", [1, N_BLOCKS])
+def test_an_activation_of_others_is_refused(layer: int, tmp_path: Path) -> None:
+    folder = built(tmp_path, mean(), dense())
+    config = folder / "2_Dense" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"activation_function": "own_code.Run"}))
+    with pytest.raises(ModelError, match=r"has a Dense with own_code\.Run: expected an activation of torch\.nn"):
+        export_model(folder, tmp_path / "out", layer=layer)
     assert not (tmp_path / "out").exists()
 
 
