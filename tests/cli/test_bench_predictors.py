@@ -84,6 +84,7 @@ def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:
     assert (done.code, "holds no zoo" in done.error) == (1, True)
 
 
+@pytest.mark.slow
 def test_the_table_shows_itself(tmp_path: Path) -> None:
     made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
     assert_shows_itself(bench_predictors(zoo(*made)), tmp_path)

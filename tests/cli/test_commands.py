@@ -23,6 +23,7 @@ from layerprobe.files.serialisation import from_json, sealed
 from layerprobe.study.commands import next_commands
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding, Study
+from tests.few import few
 
 from .conftest import QUICK, Layerprobe
 
@@ -108,11 +109,14 @@ def test_run_writes_report_and_study(
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [
-        (("run", "--no-cross-validation"), ["finetune", "export"]),
-        (("run", "--save-models"), ["export"]),
-        (("find",), ["finetune", "export"]),
-    ],
+    few(
+        [
+            (("run", "--no-cross-validation"), ["finetune", "export"]),
+            (("run", "--save-models"), ["export"]),
+            (("find",), ["finetune", "export"]),
+        ],
+        lambda case: "--save-models" not in case[0],
+    ),
 )
 def test_the_next_commands_write_the_model_that_was_found(
     command: tuple[str, ...],
@@ -155,6 +159,7 @@ def test_find_prints_the_table_and_the_answer(
     assert (tested is None) == (best == 3)
 
 
+@pytest.mark.slow
 def test_find_compares_other_blocks(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
@@ -291,6 +296,7 @@ def test_what_needs_a_reference_says_so(
     assert "expected --reference with --reference-random-init" in printed.err
 
 
+@pytest.mark.slow
 def test_run_and_confirm_need_no_reference(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def test_export_without_some_blocks(layerprobe: Layerprobe, pair: tuple[Path, Pa
     assert "(blocks 1, 3)" in (out / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_export_in_8_bits(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     out = tmp_path / "out"

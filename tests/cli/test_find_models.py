@@ -38,6 +38,7 @@ def test_it_names_model_and_layer_and_what_comes_next(
     assert "Expected score versus size" in text
 
 
+@pytest.mark.slow
 def test_the_runs_are_those_of_each_model_by_itself(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:

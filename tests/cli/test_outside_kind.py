@@ -48,6 +48,7 @@ def in_a_process(folder: Path, *arguments: str | Path, code: int = 0) -> str:
     return done.stdout if code == 0 else done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_knows_it(toy: None, pair: tuple[Path, Path], graded: Path, tmp_path: Path) -> None:
     refused = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "nonsense", code=2)
     assert all(name in refused for name in (*OWN, "grading"))

@@ -57,6 +57,7 @@ def test_two_models_side_by_side(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert [line.split()[0] for line in lines[2:10]] == ["electra"] * 4 + ["bert"] * 4
 
 
+@pytest.mark.slow
 def test_scores_of_a_study_stand_beside_the_cost(
     layerprobe: Layerprobe, pair: tuple[Path, Path], study: Path, tmp_path: Path
 ) -> None:

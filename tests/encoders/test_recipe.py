@@ -152,6 +152,7 @@ def test_bytes_keep_their_own_rules() -> None:
     assert ended("A B")["input_ids"] == [*plain("A B")["input_ids"], 61]
 
 
+@pytest.mark.slow
 def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
     model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
     found = extract(given(model, Options(cache_dir=tmp_path / "store")), TEXTS)

@@ -20,6 +20,7 @@ from layerprobe.errors import DataError, HubError
 from layerprobe.export.hub import Push, check_access
 from layerprobe.export.run import export_model
 from layerprobe.files.folders import folder_problems
+from tests.few import few
 from tests.hub_server import TOKEN, Hub, hub_server, use
 
 from .test_sentence_transformers import built, mean
@@ -91,7 +92,9 @@ def test_a_finished_export_is_uploaded_as_it_is(hub: Hub, bert: Path, tmp_path: 
     assert done.difference == 0
 
 
-@pytest.mark.parametrize("other", ["layer", "pooling", "weights", "damage"])
+@pytest.mark.parametrize(
+    "other", few(["layer", "pooling", "weights", "damage"], lambda other: other in ("weights", "damage"))
+)
 def test_an_export_of_something_else_is_not_uploaded(hub: Hub, bert: Path, tmp_path: Path, other: str) -> None:
     out = tmp_path / "out"
     export_model(bert, out, layer=1)
@@ -107,7 +110,11 @@ def test_an_export_of_something_else_is_not_uploaded(hub: Hub, bert: Path, tmp_p
     assert hub.files(NAME)
 
 
-@pytest.mark.parametrize("other", [{"pooling": "max"}, {"prompt": "query: "}, {"max_length": 9}], ids=str)
+@pytest.mark.parametrize(
+    "other",
+    few([{"pooling": "max"}, {"prompt": "query: "}, {"max_length": 9}], lambda other: "prompt" in other),
+    ids=str,
+)
 def test_another_export_of_a_sentence_transformer_is_not_uploaded(
     hub: Hub, tmp_path: Path, other: dict[str, Any]
 ) -> None:
@@ -133,7 +140,9 @@ FAILURES: dict[str, tuple[str, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", FAILURES)
+@pytest.mark.parametrize(
+    "what", few(FAILURES, lambda what: what in ("no right to write", "the commit dies", "the weights are refused"))
+)
 def test_a_failed_upload_leaves_the_folder_and_the_same_call_goes_on(
     hub: Hub, bert: Path, tmp_path: Path, what: str
 ) -> None:

@@ -62,6 +62,7 @@ def test_its_graphs_are_those_that_are_measured(exported: ExportResult) -> None:
         assert apart > 1e-3 or (backend == "openvino" and apart < 1e-5), "expected activations, too"
 
 
+@pytest.mark.slow
 def test_what_is_said_is_how_far_it_is_from_float32(exported: ExportResult) -> None:
     folder = Path(exported.path)
     expected = sentence_transformer(folder).encode(list(USUAL_TEXTS), batch_size=len(USUAL_TEXTS))
@@ -192,6 +193,7 @@ def test_what_is_not_installed(bert: Path, tmp_path: Path, monkeypatch: pytest.M
         refused(bert, tmp_path / "out", int8=backend, match=said, error=MissingPackageError)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 def test_a_finished_export_is_compared_and_uploaded(
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

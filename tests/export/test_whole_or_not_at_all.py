@@ -198,6 +198,7 @@ def test_an_interruption_between_the_two_renames(tmp_path: Path, monkeypatch: py
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
     """Files of 20 kB at most: the weights do not fit. safetensors tells of it in an exception of its own."""
     program = (

@@ -443,6 +443,7 @@ def test_what_a_kill_leaves_of_a_result_goes_with_the_next_run(
     assert half_written(finished.path) == []
 
 
+@pytest.mark.slow
 def test_two_processes_do_no_run_twice(
     folder: Path, tmp_path: Path, trained: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
 ) -> None:

@@ -103,6 +103,7 @@ def test_dropbench_scores_it_and_chooses_among_it() -> None:
     assert by_name["best rule of the other families"].mean_regret.value == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("toy")
 def test_the_command_line_uses_it(tmp_path: Path) -> None:
     model = save_tiny("bert", tmp_path / "bert")

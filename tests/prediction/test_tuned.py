@@ -53,6 +53,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     fitted_parameters.cache_clear()
 
 
+@pytest.mark.slow
 def test_predict_imports_nothing_of_the_lab() -> None:
     code = (
         "import sys, layerprobe.study.predict as p, layerprobe.prediction.tuned as t; t.tuned_rule(p.DEFAULT_RULE);"

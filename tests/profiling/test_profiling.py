@@ -112,6 +112,7 @@ def test_flops_do_not_depend_on_the_attention_implementation(folder: Callable[[s
     assert counts[0] == counts[1]
 
 
+@pytest.mark.slow
 def test_a_layer_0_that_needs_a_block_is_told(folder: Callable[[str], Path]) -> None:
     found = profile(given(folder("deberta-v3"), Options(device="cpu")), layers=(0, 1), settings=QUICK)
     zero, one = (each.costs[0].flops for each in found.layers)
@@ -141,6 +142,7 @@ def unfrozen() -> Iterator[None]:
     gc.freeze()
 
 
+@pytest.mark.slow
 def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch, unfrozen: None
 ) -> None:

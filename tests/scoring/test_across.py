@@ -136,6 +136,7 @@ def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
         score_across("no such model", [tasks[0], dataclasses.replace(tasks[0], name="./toy sts")])
 
 
+@pytest.mark.slow
 def test_mteb_reads_the_results_back(three: AcrossTasks, tmp_path: Path) -> None:
     mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
     written = write_mteb(three, tmp_path)

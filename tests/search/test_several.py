@@ -149,6 +149,7 @@ def test_the_budget_is_that_of_all_sweeps_by_what_a_block_costs(at_a_time: int) 
     assert 0.07 * whole < spent <= 0.1 * whole
 
 
+@pytest.mark.slow
 def test_a_decision_depends_on_the_evidence_alone() -> None:
     settings, made = SearchSettings(budget=0.2), drawn(np.random.default_rng(7), (6, 8), 0.5)
     known = together(made, settings)
@@ -205,6 +206,7 @@ def test_an_answer_of_one_of_several_says_why_all_ended() -> None:
 # ---- truth ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_set_of_models_and_layers_holds_the_best_of_a_few() -> None:
     held = []
     for i in range(6):

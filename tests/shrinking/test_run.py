@@ -40,6 +40,7 @@ from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Loss, Served, ShrinkSettings, Shrunk
 from layerprobe.tasks.values import Task
+from tests.few import few
 from tests.images import digit_folder, save_vision
 from tests.models import save_tiny
 from tests.shown import assert_shows_itself
@@ -91,6 +92,7 @@ def test_training_makes_it_agree(folder: str) -> None:
     assert cosines[1] > cosines[0] + 0.1
 
 
+@pytest.mark.slow
 def test_it_pools_as_the_model(folder: str) -> None:
     model = Model(folder, pooling="cls")
     assert shrunk(model, size=2).protocol.pooling == "cls"
@@ -98,6 +100,7 @@ def test_it_pools_as_the_model(folder: str) -> None:
         shrunk(model, size=2, protocol=dataclasses.replace(PROTOCOL, pooling="max"))
 
 
+@pytest.mark.slow
 def test_what_is_said_of_it(folder: str) -> None:
     result = shrunk(folder, size=2)
     assert (result.n_texts, result.n_held_out) == (len(TEXTS) - 2 * 21, 21)
@@ -108,6 +111,7 @@ def test_what_is_said_of_it(folder: str) -> None:
     assert from_json(Shrunk, result.to_json()) == result
 
 
+@pytest.mark.slow
 def test_it_is_exported_as_any_other_run(folder: str, tmp_path: Path) -> None:
     result = shrunk(folder, size=2)
     exported = export_model(result.folder, tmp_path / "small", made=result.account)
@@ -121,6 +125,7 @@ def test_it_is_exported_as_any_other_run(folder: str, tmp_path: Path) -> None:
     assert f"{result.n_texts} texts" in card
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_scores(folder: str) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, seeds=2)
@@ -136,7 +141,7 @@ def test_the_loss_is_that_of_scores(folder: str) -> None:
     assert result.smaller.tuned is None
 
 
-@pytest.mark.parametrize("kind", ["paraphrase", "classification", "retrieval"])
+@pytest.mark.parametrize("kind", few(["paraphrase", "classification", "retrieval"], lambda kind: kind == "retrieval"))
 def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: str) -> None:
     task = toy_task_of(kind)
     loss = shrunk(folder, task, size=2).smaller.as_it_is
@@ -145,6 +150,7 @@ def test_other_kinds_are_scored_by_their_loss_or_their_probe(folder: str, kind: 
     assert loss.whole == pytest.approx((score(folder, task).scores[-1],), abs=0.01)
 
 
+@pytest.mark.slow
 def test_fewer_dimensions_are_measured_and_exported(folder: str, tmp_path: Path) -> None:
     task = toy_task_of("sts")
     result = shrunk(folder, task, size=2, dimensions=4)
@@ -240,6 +246,7 @@ def test_after_fine_tuning_both(folder: str, monkeypatch: pytest.MonkeyPatch) ->
     assert "after fine-tuning both" in result.sentence
 
 
+@pytest.mark.slow
 def test_a_kind_that_needs_fine_tuning(folder: str) -> None:
     with pytest.raises(DataError, match="scored after fine-tuning alone: expected tune"):
         shrunk(folder, toy_task_of("entities"), size=2)
@@ -248,6 +255,7 @@ def test_a_kind_that_needs_fine_tuning(folder: str) -> None:
     assert loss.tuned is not None
 
 
+@pytest.mark.slow
 def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task, asked = toy_task_of("sts"), []
     at = shrinking._Work.at
@@ -279,6 +287,7 @@ def test_a_size_leads_to_the_most_blocks_that_fit(
         assert result.smaller.parameters <= 0.8 * result.model.parameters[-1] < result.model.parameters[blocks + 1]
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_few_tokens_is_timed_on_as_many(tmp_path: Path) -> None:
     short = save_tiny("bert", tmp_path, max_position_embeddings=20)
     speed = shrunk(short, size=[1]).smaller.speed
@@ -286,6 +295,7 @@ def test_a_model_that_reads_few_tokens_is_timed_on_as_many(tmp_path: Path) -> No
     assert speed > 0
 
 
+@pytest.mark.slow
 def test_blocks_that_are_named_are_kept(folder: str) -> None:
     result = shrunk(folder, size=np.array([1, 4]))
     assert result.smaller.blocks == (1, 4)
@@ -329,6 +339,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(folder: str, tmp_path: Path, mon
     assert result.smaller.agreement == whole.smaller.agreement
 
 
+@pytest.mark.slow
 def test_texts_unlike_those_of_the_task_are_warned_of(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrinking, "FAR", -200.0)
     (warning,) = shrunk(folder, toy_task_of("sts"), size=2).warnings
@@ -352,7 +363,11 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
         ({"size": ["a"]}, "expected a number of blocks such as 3"),
         ({"size": "half"}, "expected a number of blocks such as 3"),
         ({"size": "1.5%"}, r"reached: a model of one block has \d\d\.\d% of the parameters, got 1\.5%$"),
-        ({"size": "1000x"}, r"reached: a model of one block is \d+\.\d times as fast, got 1000x$"),
+        pytest.param(
+            {"size": "1000x"},
+            r"reached: a model of one block is \d+\.\d times as fast, got 1000x$",
+            marks=pytest.mark.slow,  # measures how fast they are
+        ),
         ({"within": 0.0}, "expected points above 0"),
         ({"within": "1"}, "expected points above 0 .*, got '1'"),
         ({"dimensions": 4.5}, "expected a number of dimensions to keep, got 4.5"),
@@ -415,6 +430,7 @@ def test_a_plan_does_not_claim_what_it_does_not_time(folder: str, monkeypatch: p
     assert fewer.seconds > plain.seconds
 
 
+@pytest.mark.slow
 def test_texts_that_the_task_tests_are_left_out(folder: str) -> None:
     task = toy_task_of("sts")
     tested = [next(iter(task.test.sides[1])).upper(), f" {task.test.sides[0][0]} ", task.validation.sides[0][1]]
@@ -523,6 +539,7 @@ def test_it_shows_itself(folder: str, tmp_path: Path) -> None:
     assert "without labels" in page
 
 
+@pytest.mark.slow
 def test_losses_on_validation_and_on_test_are_told_apart(folder: str) -> None:
     plain = shrunk(folder, size=2).smaller
     sizes = [dataclasses.replace(plain, blocks=tuple(range(1, k + 1)), chosen_by=loss(4.0 - k, 0.5)) for k in (1, 2, 3)]
@@ -539,6 +556,7 @@ def test_losses_on_validation_and_on_test_are_told_apart(folder: str) -> None:
     assert columns["tuned_loss"] == pytest.approx((None, None, 0.4, None))
 
 
+@pytest.mark.slow
 def test_no_model_is_loaded_beside_another_of_the_same(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

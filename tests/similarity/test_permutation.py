@@ -169,6 +169,7 @@ def nulls_of_independent_layers() -> list[PermutationNull]:
     return [null_of(*independent(seed), permutations=39) for seed in range(100)]
 
 
+@pytest.mark.slow
 def test_independent_layers_are_seldom_told_from_chance(nulls_of_independent_layers: list[PermutationNull]) -> None:
     cells = np.array([null.p_values for null in nulls_of_independent_layers])
     largest = np.array([null.maximum_p_value for null in nulls_of_independent_layers])

@@ -66,6 +66,7 @@ def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path, store, fill, key
     assert killed.verify().problems == ()
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_entry_once(tmp_path, values_of, key_of):
     with writing(tmp_path, pause=0.5) as first:  # the second one needs some seconds to begin, on busy cores
         assert first.stdout is not None

@@ -114,6 +114,7 @@ def test_layers_whose_runs_failed_are_not_said_not_to_have_been_run(result: Foun
     assert "inferred" not in said(4, 5)
 
 
+@pytest.mark.slow
 def test_the_model_that_is_kept_is_compared_with_its_last_layer(
     two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
         plan_models([models[0], models[0]], TASK)
 
 
+@pytest.mark.slow
 def test_a_model_given_by_name_is_run_like_the_first(
     two: list[Path], cache: Path, result: FoundModels, made: list[tuple[int, int, int]]
 ) -> None:
@@ -259,6 +261,7 @@ def test_a_model_that_fails_is_left_out_and_the_others_are_not_lost(
     assert result.chances[0][result.best.best_layer] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "cls"])  # by the latter, every model has a note on layer 0
 def test_a_model_whose_first_run_the_budget_does_not_reach_is_left_out(
     two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pooling: Any
@@ -310,6 +313,7 @@ def test_what_cannot_be_is_refused_before_anything_is_trained(
     assert not (tmp_path / "cache" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_claimed_of_spoilt_examples(two: list[Path], cache: Path) -> None:
     leaky = TASK.train.join(TASK.test.take(range(4)))
     result = found(two, cache, dataclasses.replace(TASK, train=leaky, keep_overlaps=True), budget=0.2)

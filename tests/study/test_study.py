@@ -125,6 +125,7 @@ def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the whole ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_study_survives_json(complete: Study) -> None:
     assert from_json(Study, to_json(complete)) == complete
 
@@ -206,6 +207,7 @@ def test_without_fine_tuning_it_stops_at_the_prediction(
     assert from_json(Study, to_json(study)) == study
 
 
+@pytest.mark.slow
 def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: Task, tmp_path: Path) -> None:
     calls: list[tuple[str, float, float]] = []
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=32)

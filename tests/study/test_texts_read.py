@@ -66,6 +66,7 @@ def test_few_texts_are_enough_where_they_settle_it(
     np.testing.assert_allclose(drop.read["InfoNCE"][:2], everything.read["InfoNCE"][:2], atol=0.3)
 
 
+@pytest.mark.slow
 def test_they_double_until_they_run_out_and_none_is_embedded_again(
     model: lp.Model, embedded: Counter[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_rule_whose_numbers_depend_on_how_many_texts_there_are_reads_all(rule:
     assert numbers_of_texts(rule, None, 5000) == (5000,)
 
 
+@pytest.mark.slow
 def test_a_rule_that_reads_all_is_no_baseline_beside_fewer(model: lp.Model) -> None:
     few, everything = (lp.predict(model, TEXTS, n_texts=n).drop for n in (50, "all"))
     assert module.WORDLESS_RULE not in few.baselines

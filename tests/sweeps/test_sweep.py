@@ -178,6 +178,7 @@ def test_two_sweeps_on_one_folder_share_the_work(undisturbed: SweepResult, input
     assert half_written(cache) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     undisturbed: SweepResult,
     inputs: Path,
@@ -251,6 +252,7 @@ def test_a_note_names_its_file_once(
     ]
 
 
+@pytest.mark.slow
 def test_a_run_that_diverges_is_marked_and_the_others_go_on(diverged: tuple[SweepResult, Path]) -> None:
     result, cache = diverged
     (curve,) = result.curves
@@ -262,6 +264,7 @@ def test_a_run_that_diverges_is_marked_and_the_others_go_on(diverged: tuple[Swee
     assert tuple(marks) == curve.failed
 
 
+@pytest.mark.slow
 def test_a_mark_is_read_and_not_tried_again_unless_asked(
     inputs: Path, cache: Path, undisturbed: SweepResult, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -287,6 +290,7 @@ def test_a_half_written_mark_is_no_mark(undisturbed: SweepResult, inputs: Path, 
     assert run_sweep(plan_of(inputs, cache)) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(inputs / "bert", tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"half")

@@ -308,6 +308,7 @@ def test_prompts_of_the_model_stand_where_nobody_says_otherwise(tmp_path: Path, 
     assert predicted == compared
 
 
+@pytest.mark.slow
 def test_score_and_retrieve_give_the_same_digits_on_cranfield(
     shared_data: Path, tmp_path: Path, options: Options
 ) -> None:

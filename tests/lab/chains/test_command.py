@@ -39,6 +39,7 @@ def chain_file(model: Path, data: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_is_stored(layerprobe: Layerprobe, chain_file: Path, tmp_path: Path) -> None:
     before = layerprobe("lab", "chain", chain_file, "--dry-run")
     assert before.out.startswith("two: layers 1, 3, 2 seeds\n")
@@ -52,6 +53,7 @@ def test_a_dry_run_says_what_is_stored(layerprobe: Layerprobe, chain_file: Path,
     assert [step["stored"] for step in after["steps"]] == [1, 4, 4, 1, 4, 4, 4]
 
 
+@pytest.mark.slow
 def test_the_table_and_the_sentences(layerprobe: Layerprobe, chain_file: Path, tmp_path: Path) -> None:
     done = layerprobe("lab", "chain", chain_file, "--report", tmp_path / "chain.html")
     assert done.code == 0

@@ -20,6 +20,7 @@ from tests.shown import assert_shows_itself
 HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 
 
+@pytest.mark.slow
 def test_the_result_reads_back_from_the_page(whole: ChainResult) -> None:
     page = Page(render(chain_page(whole)))
     assert json.loads(page.data("study")) == json.loads(without_folders(json.dumps(to_dict(whole))))

@@ -163,6 +163,7 @@ def test_the_control_has_random_weights_in_every_step(
     assert scores(control.outcomes[-1]) != scores(whole.outcomes)
 
 
+@pytest.mark.slow
 def test_what_is_done_is_read(model: Path, data: Path, tmp_path: Path) -> None:
     chain = whole_chain(model, data)
     assert stored(chain, tmp_path) == [(0, 1), (0, 4), (0, 4)] * 2 + [(0, 4)]

@@ -190,6 +190,7 @@ def test_a_row_that_wins_as_often_as_it_loses_does_not_differ() -> None:
     assert not set(letters["layer 2"]) & set(letters["layer 4"])
 
 
+@pytest.mark.slow
 def test_equal_strategies_are_rarely_said_to_differ() -> None:
     """One statement of all pairs: of 60 contests of six strategies that choose by lot, few have any two that differ."""
     rng, wrong = np.random.default_rng(0), 0

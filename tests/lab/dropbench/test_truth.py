@@ -159,6 +159,7 @@ def test_items_alone_make_no_drop() -> None:
     assert np.mean([truth(each).effect for each in models]) == pytest.approx(0, abs=0.3)
 
 
+@pytest.mark.slow
 def test_the_set_holds_the_best_layer() -> None:
     """Of level models any layer is the best: each is in the set as often as the level says, or more."""
     models = level_models(300, item_error=1.0, seed_error=0.5)

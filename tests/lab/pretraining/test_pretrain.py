@@ -321,6 +321,7 @@ def test_a_plan_writes_nothing(made: Made) -> None:
 # ---- interrupted --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with subprocess.Popen(

@@ -161,6 +161,7 @@ def test_a_chain_without_data_costs_nothing(layerprobe: Layerprobe, words: Path)
     assert "Not run: domain adaptation, then TMFT; give the data with --corpus FILE." in given
 
 
+@pytest.mark.slow
 def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
     model = save_tiny("electra", tmp_path / "model", num_hidden_layers=12)
     arguments = ("lab", "reproduce", "table2", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={model}")
@@ -363,6 +364,7 @@ def test_random_weights_are_others_than_the_trained_ones(
     assert all(of_random[layer] != mean for layer, mean in of_trained.items())
 
 
+@pytest.mark.slow
 def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
     small = save_tiny("bert", tmp_path / "small", num_hidden_layers=2)
     models = f"{ELECTRA}={tiny},google/bert_uncased_L-2_H-128_A-2={small}"

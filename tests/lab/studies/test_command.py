@@ -22,6 +22,7 @@ def study(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_is_stored(
     layerprobe: Layerprobe, result: LabResult, study: Path, folder: Path, tmp_path: Path
 ) -> None:

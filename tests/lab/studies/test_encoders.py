@@ -116,6 +116,7 @@ learning_rate = 1e-3
     return path
 
 
+@pytest.mark.slow
 def test_a_contest_gives_a_zoo_that_is_read_the_next_time(
     toml: Path,
     layerprobe: Layerprobe,  # noqa: F811

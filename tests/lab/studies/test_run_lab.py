@@ -107,6 +107,7 @@ def test_another_study_in_the_folder_is_refused(result: LabResult, folder: Path)
         run_lab(other, folder, options=OPTIONS)
 
 
+@pytest.mark.slow
 def test_more_budgets_keep_the_models(result: LabResult, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerprobe.lab.pretraining.run.train", None)
     fewer = changed(budgets={"fast": SMALL.budgets["fast"]}, objectives=("mlm", "rtd"))
@@ -142,6 +143,7 @@ def test_after_an_interruption_only_what_is_missing_is_made(
     assert found.zoo.entries == result.zoo.entries
 
 
+@pytest.mark.slow
 def test_a_garbled_entry_is_made_again(result: LabResult, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "entries" / "s-rtd-seed1.json").write_text("{")
     assert run_lab(SMALL, folder, options=OPTIONS).zoo.entries == result.zoo.entries
@@ -316,6 +318,7 @@ def test_a_plan_counts_scans_and_tasks(both: tuple[LabStudy, Path, LabResult]) -
     assert [(each.runs, each.stored) for each in plan_lab(study, out, options=OPTIONS).models] == [(18, 18)] * 4
 
 
+@pytest.mark.slow
 def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
     texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.csv"
     texts.write_text("\n".join(f"the {number} dogs of number {number}" for number in range(60)))
@@ -333,6 +336,7 @@ def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
     assert str(tmp_path) not in (tmp_path / "out" / "zoo.json").read_text()
 
 
+@pytest.mark.slow
 def test_effects_outlive_other_names_of_the_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
