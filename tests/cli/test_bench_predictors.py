@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.files.serialisation import from_json
+from layerprobe.lab.dropbench import strategies
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.values import Bench
 from layerprobe.lab.dropbench.zoo import read_kept_out, write_zoo
@@ -68,6 +69,21 @@ def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Pat
     assert "tuned on the other families" not in out
     assert row.split()[2:4] == ["0", "0"]
     assert "fall of effective rank" in out
+
+
+def test_encoders_that_rules_were_tuned_on_can_be_left_out(
+    layerprobe: Layerprobe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "expected --searched with --unseen" in layerprobe("lab", "bench", "--unseen").err
+    monkeypatch.setattr(strategies, "training_strategies", list)  # which take minutes
+    all_of_them, unseen = (
+        layerprobe("lab", "bench", "--searched", *more, "--budget", "converged").out for more in ((), ("--unseen",))
+    )
+    said = "20 of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out."
+    assert said in all_of_them
+    assert "32 of 40 models drop" in all_of_them
+    assert "18 of 20 models drop; families: mlm, rtd; intervals redraw models" in unseen
+    assert "--unseen" not in unseen
 
 
 def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) -> None:

@@ -49,6 +49,13 @@ def bench(
             "their outputs. Rules are as with --tuned.",
         ),
     ] = False,
+    unseen: Annotated[
+        bool,
+        typer.Option(
+            "--unseen",
+            help="With --searched: leave out the encoders that rules were tuned on, too, by other pairs; half of them.",
+        ),
+    ] = False,
     budget: Annotated[
         list[str] | None,
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
@@ -93,6 +100,8 @@ def bench(
     from layerprobe.lab.dropbench.strategies import training_strategies
     from layerprobe.lab.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
+    if unseen and not searched:
+        raise typer.BadParameter("expected --searched with --unseen")
     if searched and zoo:
         raise typer.BadParameter("expected files or --searched, got both")
     tomls = [file for file in zoo or () if file.suffix.lower() == ".toml"]
@@ -114,16 +123,17 @@ def bench(
         if tomls:
             models = run_contest(contest, out or contest.name, options=Options(device=device, dtype=dtype))
         elif tuned and not zoo:
-            models = read_searched() if searched else read_kept_out()
+            models = read_searched(unseen=unseen) if searched else read_kept_out()
         else:
             models = read_zoo(*(zoo or ()))
         rules = [*tuned_rules(), *unfitted_rules(models.entries)] if tuned else None
         result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
-    output.result(result, *_parts(result, tuned=tuned, everything=everything))
+    known = len(models.entries) - len(read_searched(unseen=True).entries) if searched else 0
+    output.result(result, *_parts(result, tuned=tuned, known=known, everything=everything))
     report.write(output, result)
 
 
-def _parts(result: Bench, *, tuned: bool, everything: bool) -> Iterator[Table | str]:
+def _parts(result: Bench, *, tuned: bool, known: int, everything: bool) -> Iterator[Table | str]:
     from layerprobe.lab.dropbench.bench import shown_strategies
     from layerprobe.lab.dropbench.tables import detection_tables, rules_table, strategies_table
 
@@ -147,6 +157,8 @@ def _parts(result: Bench, *, tuned: bool, everything: bool) -> Iterator[Table | 
     parameters = "A rule with parameters was tuned on the other families."
     if tuned:
         parameters = "The rules were tuned on the zoos that come with layerprobe."
+    if known:
+        parameters += f" {known} of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out."
     yield (
         f"\nIntervals: {in_percent(result.level)}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "

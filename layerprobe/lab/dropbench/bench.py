@@ -34,6 +34,8 @@ from layerprobe.readings.registry import CKA, READINGS, RIVALS, ZERO_SHOT, cka_w
 from layerprobe.readings.values import LayerCurve
 
 DRAWS = 2000
+FEWEST_FAMILIES = 4
+"""That are redrawn: percentiles of two or three clusters are no interval."""
 WORTH_PRINTING = (
     *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
     *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
@@ -59,7 +61,7 @@ def bench_predictors(
 
     For each family, a rule is fitted to the models of the other families and predicts those of this one.
     Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
-    percentiles of a bootstrap that redraws families, whose models have much in common; where there is one family,
+    percentiles of a bootstrap that redraws families, whose models have much in common; where there are fewer than four,
     encoders are redrawn, each with its entries on all tasks. What was fitted is not fitted again, so they hold for
     these fitted rules.
 
@@ -213,9 +215,9 @@ def _scored(
 
 
 def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:
-    """Return what is redrawn with each entry, and what that is called: its family, or its encoder in the only one."""
+    """Return what is redrawn with each entry, and what that is called: its family, or its encoder if those are few."""
     families = [entry.family for entry in entries]
-    if len(set(families)) > 1:
+    if len(set(families)) >= FEWEST_FAMILIES:
         return families, "families"
     encoders = [entry.name.removesuffix(f"-{entry.task}") for entry in entries]
     n = len(set(encoders))

@@ -423,7 +423,7 @@ class BudgetScores:
 
     budget: str
     clusters: str
-    """What the bootstrap redraws: families, or models where there is one family, those of one encoder together."""
+    """What the bootstrap redraws: families, or models where families are few, those of one encoder together."""
     truths: dict[str, Truth]
     """By model."""
     rules: tuple[RuleScores, ...]

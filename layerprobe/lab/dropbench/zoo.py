@@ -1,6 +1,7 @@
 """Zoos on disk, a JSON file each. Knows the files, not what predictors make of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.errors import DataError
@@ -8,7 +9,7 @@ from layerprobe.files.atomic import write_whole
 from layerprobe.files.checked_json import parsed_as, warn_of_older
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import sealed
-from layerprobe.lab.dropbench.values import Zoo, ZooProvenance
+from layerprobe.lab.dropbench.values import Zoo, ZooEntry, ZooProvenance
 
 SHIPPED = Path(__file__).parent / "zoos"
 """The zoos that come with layerprobe, each next to the lab study that made it."""
@@ -32,9 +33,20 @@ def read_kept_out() -> Zoo:
     return put_together([_read(path) for path in sorted(KEPT_OUT.glob("*.json"))])
 
 
-def read_searched() -> Zoo:
-    """Return the models that come with layerprobe and on which searches can be played; no rule is tuned on them."""
-    return put_together([_read(path) for path in sorted(SEARCHED.glob("*.json"))])
+def read_searched(*, unseen: bool = False) -> Zoo:
+    """Return the models that come with layerprobe and on which searches can be played.
+
+    No rule is tuned on their scores. Half of them, though, are encoders of `read_zoo`, fine-tuned on other pairs; those
+    that are `unseen` are not.
+    """
+    zoo = put_together([_read(path) for path in sorted(SEARCHED.glob("*.json"))])
+    known = set(map(pretrained_as, read_zoo().entries)) if unseen else set()
+    return replace(zoo, entries=tuple(entry for entry in zoo.entries if pretrained_as(entry) not in known))
+
+
+def pretrained_as(entry: ZooEntry) -> tuple[str, int, int, str]:
+    """Return what tells the encoders apart that come with layerprobe, whatever they were fine-tuned on."""
+    return entry.family, entry.n_blocks, entry.seed, entry.corpus
 
 
 def put_together(zoos: Sequence[Zoo]) -> Zoo:

@@ -383,16 +383,19 @@ def test_an_early_onset_costs_a_third_of_the_sweep() -> None:
 
 def test_families_are_redrawn_whole() -> None:
     """Fifty copies of one model in a family say no more than one does."""
-    few = zoo(entry("a0", "a", DROPPING), entry("b0", "b", RISING), entry("c0", "c", RISING))
-    copies = [entry(f"{family}{n}", family, scores) for n in range(50) for family, scores in _three_families()]
+    families = {"a": DROPPING, "b": RISING, "c": RISING, "d": RISING}
+    few = zoo(*(entry(f"{family}0", family, scores) for family, scores in families.items()))
+    copies = [entry(f"{family}{n}", family, scores) for n in range(50) for family, scores in families.items()]
     one, many = (scores_of(data, "last layer").mean_regret for data in (few, zoo(*copies)))
     assert one == many
-    assert (one.lower, one.upper) == (0, 20)
-    assert one.value == pytest.approx(20 / 3)
+    assert (one.lower, one.upper) == (0, 15)
+    assert one.value == pytest.approx(5)
 
 
-def _three_families() -> list[tuple[str, tuple[float, ...]]]:
-    return [("a", DROPPING), ("b", RISING), ("c", RISING)]
+def test_encoders_are_redrawn_where_there_are_fewer_than_four_families() -> None:
+    """Two of two families: percentiles would be the values of the two, whatever the encoders in them are."""
+    data = zoo(*(entry(f"{family}{n}", family, RISING) for n in range(3) for family in "ab"))
+    assert bench_predictors(data, draws=5).budgets[0].clusters == "models"
 
 
 def test_an_encoder_is_redrawn_with_all_of_its_tasks() -> None:

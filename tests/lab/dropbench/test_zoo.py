@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import replace
@@ -16,7 +17,7 @@ from layerprobe.lab.dropbench import zoo as module
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
 from layerprobe.lab.dropbench.values import TunedLayers, Zoo, ZooEntry, ZooProvenance
-from layerprobe.lab.dropbench.zoo import put_together, read_kept_out, read_searched, read_zoo, write_zoo
+from layerprobe.lab.dropbench.zoo import pretrained_as, put_together, read_kept_out, read_searched, read_zoo, write_zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.studies.toml import load_lab
@@ -89,7 +90,7 @@ def test_no_rule_is_tuned_on_the_models_that_were_kept_out() -> None:
 
 
 def test_searches_can_be_played_on_the_searched_models() -> None:
-    """Two seeds an objective: 12 blocks on two corpora, 6 and 8 on three; none of them in another zoo."""
+    """Two seeds an objective: 12 blocks on two corpora, 6 and 8 on three; none of them by name in another zoo."""
     searched = read_searched().entries
     elsewhere = (*read_zoo().entries, *read_kept_out().entries)
     assert not {each.name for each in searched} & {each.name for each in elsewhere}
@@ -109,6 +110,23 @@ def test_searches_can_be_played_on_the_searched_models() -> None:
             assert runs.epochs
             assert runs.validation_errors is not None
             assert {run.weighting for run in runs.scans} == {"falling", "equal", "random", "sandwich"}
+
+
+def test_half_of_the_searched_models_are_not_pretrained_as_one_that_rules_are_tuned_on() -> None:
+    """What tells them apart by their entries is what does so by their studies: corpus, protocol and seed."""
+    studies = {
+        study.entry_name(model, task): (study.corpus, model.protocol, model.seed)
+        for study in map(load_lab, module.SHIPPED.rglob("*.toml"))
+        for model in study.models
+        for task in study.tasks
+    }
+    known, searched = read_zoo().entries, read_searched().entries
+    for one, other in itertools.product(searched, known):
+        assert (pretrained_as(one) == pretrained_as(other)) == (studies[one.name] == studies[other.name])
+    unseen = {each.name for each in read_searched(unseen=True).entries}
+    tuned_on = [studies[each.name] for each in (*known, *read_kept_out().entries)]
+    assert unseen == {each.name for each in searched if studies[each.name] not in tuned_on}
+    assert len(unseen) == len(searched) / 2 == 20
 
 
 def test_the_default_held_on_the_models_that_were_kept_out() -> None:
