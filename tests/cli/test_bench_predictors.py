@@ -84,6 +84,9 @@ def test_encoders_that_rules_were_tuned_on_can_be_left_out(
     assert "32 of 40 models drop" in all_of_them
     assert "18 of 20 models drop; families: mlm, rtd; intervals redraw models" in unseen
     assert "--unseen" not in unseen
+    for row, regret in (("last layer ", "7.07"), ("fall of InfoNCE ", "1.37")):  # as the README says
+        (line,) = (line for line in unseen.splitlines() if line.startswith(row) and " 20 " in line)
+        assert f" {regret} " in line
 
 
 def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) -> None:
