@@ -11,7 +11,7 @@ from layerprobe.context import current
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.contest import contest, lettered
 from layerprobe.lab.dropbench.detection import alikeness, curves, detectors, joint_scores
-from layerprobe.lab.dropbench.redraws import ratio, redrawn, score_of, weighted_quantiles
+from layerprobe.lab.dropbench.redraws import expanded, ratio, redrawn, score_of, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
 from layerprobe.lab.dropbench.values import (
@@ -62,8 +62,8 @@ def bench_predictors(
     For each family, a rule is fitted to the models of the other families and predicts those of this one.
     Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
     percentiles of a bootstrap that redraws families, whose models have much in common; where there are fewer than four,
-    encoders are redrawn, each with its entries on all tasks. What was fitted is not fitted again, so they hold for
-    these fitted rules.
+    encoders are redrawn, each with its entries on all tasks. They are expanded for the number of what is redrawn, see
+    `redraws.expanded`. What was fitted is not fitted again, so they hold for these fitted rules.
 
     By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
     same draws. Beside the rules, strategies that train are played on the recorded runs, all by default, see `contest`,
@@ -181,6 +181,7 @@ def _scored(
     models = known_drops(entries, budget)
     there = [entry for entry in entries if budget in entry.budgets]
     clusters, redraws = _clusters(there)
+    wide = expanded(level, len(set(clusters)))
     # Each row says how often each model counts: once, and then as redrawn.
     counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=seed)])
     scored, left_out, played = [], {}, []
@@ -188,7 +189,7 @@ def _scored(
         reason = obstacle(rule, models)
         if reason is None:
             outcomes = outcomes_of(rule, models)
-            scored.append(_rule_scores(rule, outcomes, counts, level=level))
+            scored.append(_rule_scores(rule, outcomes, counts, level=wide))
             played.append(_as_strategy(rule, outcomes))
         else:
             left_out[rule.name] = reason
@@ -204,12 +205,12 @@ def _scored(
         truths={known.name: known.truth for known in models},
         rules=tuple(scored),
         left_out=left_out,
-        strategies=contest(recorded, [*played, *strategies], counts, level=level),
-        detectors=detectors(recorded, truths, known_curves, counts, level=level),
-        curves=alikeness(recorded, known_curves, counts, level=level),
-        joint=joint_scores(recorded, counts, level=level),
+        strategies=contest(recorded, [*played, *strategies], counts, level=wide),
+        detectors=detectors(recorded, truths, known_curves, counts, level=wide),
+        curves=alikeness(recorded, known_curves, counts, level=wide),
+        joint=joint_scores(recorded, counts, level=wide),
     )
-    letters = lettered(shown_strategies(whole), counts, level=level)
+    letters = lettered(shown_strategies(whole), clusters, level=level)
     rows = (replace(each, letters=letters.get(each.strategy, "")) for each in whole.strategies)
     return replace(whole, strategies=tuple(rows))
 

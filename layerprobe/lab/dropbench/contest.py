@@ -7,6 +7,7 @@ from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from layerprobe.context import report
 from layerprobe.lab.dropbench.redraws import ROUNDING, ratio, score_of, weighted_quantiles
@@ -54,27 +55,31 @@ def contest(
     return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
 
 
-def lettered(rows: Sequence[StrategyScores], counts: Array, *, level: float) -> dict[str, str]:
+def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: float) -> dict[str, str]:
     """Return letters by strategy: two rows share one if their mean regrets do not differ, one statement of all pairs.
 
-    Rows r and s differ where |m_r - m_s| > c e_rs, with e_rs the deviation of the paired difference of their means over
-    redrawn models and c the quantile of its largest ratio over pairs. Rows that did not play all models get none.
+    Rows differ where |m_r - m_s| > c e_rs, with e_rs the error of the paired difference of their means over clusters
+    and c of Student's t with a degree of freedom less than there are clusters, by Bonferroni for all pairs. Six
+    families say little so; with quantiles of a bootstrap of six, most contests of equal rows have a pair that differs.
 
     Args:
-        rows: To compare.
-        counts: As for `contest`.
+        rows: To compare. Those that did not play all models get no letters.
+        clusters: What has much in common with each model, such as its family.
         level: Of the statement.
     """
-    rows = [row for row in rows if len(row.outcomes) == counts.shape[1]]
-    if len(rows) < 2 or len(counts) < 3:
+    rows, names = [row for row in rows if len(row.outcomes) == len(clusters)], list(dict.fromkeys(clusters))
+    if len(rows) < 2 or len(names) < 2:
         return {}
     lost = np.array([[_mean(each.distances) for each in row.outcomes] for row in rows])
-    means = counts @ lost.T / counts.sum(axis=1, keepdims=True)
-    apart, redrawn = (means[0][:, None] - means[0], means[1:, :, None] - means[1:, None, :])
-    errors = np.maximum(redrawn.std(axis=0), ROUNDING)
-    width = np.quantile((np.abs(redrawn - apart) / errors).max(axis=(1, 2)), level)
-    different = np.abs(apart) > np.maximum(width * errors, ROUNDING)
-    return dict(zip((row.strategy for row in rows), compact_letters(different, (-means[0]).tolist()), strict=True))
+    means, members = lost.mean(axis=1), np.array([[cluster == name for name in names] for cluster in clusters])
+    influences = (lost - means[:, None]) @ members * len(names) / len(clusters)
+    covariance = influences @ influences.T / (len(names) * (len(names) - 1))
+    own = np.diagonal(covariance)
+    errors = np.sqrt(np.maximum(own[:, None] + own - 2 * covariance, 0))
+    pairs = len(rows) * (len(rows) - 1) / 2
+    width = stats.t.isf((1 - level) / 2 / pairs, len(names) - 1)
+    different = np.abs(means[:, None] - means) > np.maximum(width * errors, ROUNDING)
+    return dict(zip((row.strategy for row in rows), compact_letters(different, (-means).tolist()), strict=True))
 
 
 def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:

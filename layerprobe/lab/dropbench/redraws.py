@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from layerprobe.lab.dropbench.values import Score
 
@@ -18,6 +19,20 @@ def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
     n, size = len(names), draws if len(names) > 1 else 0
     drawn = np.random.default_rng(seed).multinomial(n, [1 / n] * n, size=size)
     return drawn[:, [names.index(cluster) for cluster in clusters]].astype(np.float64)
+
+
+def expanded(level: float, clusters: int) -> float:
+    """Return the level whose percentiles over redrawn clusters hold a mean about as often as `level` says.
+
+    A bootstrap of n clusters is narrower than Student's t by its quantile and by sqrt(1 - 1 / n): of six that are
+    normal, percentiles for 95 % hold their mean in 86 %, those for this level in 93 %; of skewed ones in 80 and 87 %.
+
+    Source: Hesterberg 2015 (The American Statistician 69), expanded percentiles.
+    """
+    if clusters < 2:
+        return level
+    quantile = stats.t.ppf((1 + level) / 2, clusters - 1) * np.sqrt(clusters / (clusters - 1))
+    return float(2 * stats.norm.cdf(quantile) - 1)
 
 
 def ratio(above: Array, below: Array) -> Array:

@@ -388,7 +388,8 @@ def test_families_are_redrawn_whole() -> None:
     copies = [entry(f"{family}{n}", family, scores) for n in range(50) for family, scores in families.items()]
     one, many = (scores_of(data, "last layer").mean_regret for data in (few, zoo(*copies)))
     assert one == many
-    assert (one.lower, one.upper) == (0, 15)
+    # expanded percentiles of four are nearly the ends
+    assert (one.lower, one.upper) == pytest.approx((0, 20), abs=0.2)
     assert one.value == pytest.approx(5)
 
 
