@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -121,6 +121,25 @@ def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[s
     like_train = [path for role, path in roles if role is None and path.suffix == splits["train"].suffix]
     _warn_of_others(folder, [path.name for path in like_train])
     return splits
+
+
+def split_files(
+    path: Path, given: Collection[str] = (), *, suffixes: Sequence[str] = SUFFIXES
+) -> tuple[dict[str, Path], list[str]]:
+    """Return the files of a folder, or a train file and those named like it, by split, and how they were found.
+
+    Splits that were `given` are not looked for.
+
+    Raises:
+        TaskError: If it is not clear which file is which split.
+    """
+    if path.is_dir():
+        files = {role: file for role, file in folder_splits(path, suffixes=suffixes).items() if role not in given}
+        return files, [f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
+    missing = [role for role in ("validation", "test") if role not in given]
+    siblings = sibling_splits(path, missing, suffixes=suffixes) if path.exists() else {}
+    notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
+    return {"train": path, **siblings}, notes
 
 
 def _warn_of_others(name: object, others: Sequence[str]) -> None:

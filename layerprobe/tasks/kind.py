@@ -52,7 +52,7 @@ def _plain_label(cell: str, place: str) -> str:
 class Kind:
     """What is learnt: how files of it look, how outputs are scored, and what is trained.
 
-    `loss` and `probe` are written `module:attribute`, so that data are read without torch and scikit-learn.
+    What is written `module:attribute` is loaded when it is used, so that data are read without torch and scikit-learn.
     """
 
     name: str

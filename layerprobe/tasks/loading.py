@@ -11,7 +11,7 @@ from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.spooled import spooled
 from layerprobe.tasks.columns import Columns, named_column, text_columns
-from layerprobe.tasks.discovery import folder_splits, sibling_splits
+from layerprobe.tasks.discovery import split_files
 from layerprobe.tasks.examples import headless_as, kind_of, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
@@ -52,6 +52,11 @@ class TaskSource:
     document_prompt: str | None = None
     keep_overlaps: bool = False
     score_range: tuple[float, float] | None = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The validation and the test split, where they are given."""
+        return {role: data for role in SPLITS[1:] if (data := getattr(self, role)) is not None}
 
 
 class RareSource(TypedDict, total=False):
@@ -147,10 +152,7 @@ def load_task(
 
 def _of_tables(given: TaskSource, kind: str | None) -> Task:
     """Return the task of tables of texts."""
-    further = {
-        role: data for role, data in (("validation", given.validation), ("test", given.test)) if data is not None
-    }
-    tables, notes = _tables(given.source, further, given.format, given.name)
+    tables, notes = _tables(given)
     train = read_rows(tables["train"], given.columns, kind)
     columns = train.columns if given.columns is None else given.columns
     read = {
@@ -326,28 +328,19 @@ def _text_file(name: str, cells: Iterable[_Cell], *, unit: str, skip_empty: bool
 
 def source_tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split of what a loader is given, train first, and how they were understood."""
-    given = {role: data for role in ("validation", "test") if (data := getattr(source, role)) is not None}
-    tables, notes = _tables(source.source, given, source.format, source.name)
+    tables, notes = _tables(source)
     return tables, notes + [note for table in tables.values() for note in table.notes]
 
 
-def _tables(
-    source: object, given: Mapping[str, object], format: Format, name: str
-) -> tuple[dict[str, Table], list[str]]:
+def _tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; what was given goes before files that were found."""
-    others = {role: _table(data, format, f"{name} {role}") for role, data in given.items()}
-    if not isinstance(source, (str, Path)):
-        return {**_read_alike(tables_of(source, name), format, name), **others}, []
-    path = from_home(source)
-    if is_on_hub(source):
-        return {**_read_alike(hub_tables(str(source)), Format() if others else format, name), **others}, []
-    if path.is_dir():
-        files = {role: file for role, file in folder_splits(path).items() if role not in given}
-        notes = [f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
-    else:
-        siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given])
-        files = {"train": path, **siblings}
-        notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
+    data, format, name = source.source, source.format, source.name
+    others = {role: _table(each, format, f"{name} {role}") for role, each in source.given.items()}
+    if not isinstance(data, (str, Path)):
+        return {**_read_alike(tables_of(data, name), format, name), **others}, []
+    if is_on_hub(data):
+        return {**_read_alike(hub_tables(str(data)), Format() if others else format, name), **others}, []
+    files, notes = split_files(from_home(data), others)
     return {role: read_table(file, format) for role, file in files.items()} | others, notes
 
 

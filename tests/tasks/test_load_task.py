@@ -254,6 +254,20 @@ def test_errors_are_one_clear_line(tmp_path, pairs, options, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("sts", "en-train.csv"),
+        ("question answering", "train.json"),
+        ("entities", "train.conll"),
+        ("summarization", "train.jsonl"),
+    ],
+)
+def test_a_file_in_a_missing_folder_is_named(tmp_path: Path, kind: str, name: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(str(tmp_path / "nowhere" / name))):
+        load_task(tmp_path / "nowhere" / name, kind=kind)
+
+
 @pytest.mark.parametrize("source", ["no.csv", "no/such/folder/here", "../no", Path("no.tsv")])
 def test_a_missing_source_is_named(source):
     with pytest.raises(TaskError, match=f"{re.escape(str(source))} does not exist"):

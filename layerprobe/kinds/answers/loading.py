@@ -19,7 +19,7 @@ from layerprobe.files.serialisation import parse_json
 from layerprobe.kinds.answers.items import Answer, Questions, is_in
 from layerprobe.kinds.answers.kind import QUESTION_ANSWERING
 from layerprobe.names import counted, some
-from layerprobe.tasks.discovery import data_files, folder_splits, roles_of, sibling_splits
+from layerprobe.tasks.discovery import data_files, roles_of, split_files
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.loading import TaskSource
@@ -130,9 +130,8 @@ def _said(splits: Mapping[str, Questions]) -> str:
 
 def _records(source: TaskSource) -> tuple[dict[str, tuple[str, list[_Record]]], list[str]]:
     """Return name and records by split, and where they come from; what was given goes before files beside it."""
-    others = (("validation", source.validation), ("test", source.test))
-    given = {role: data for role, data in others if data is not None}
-    read = {role: (f"{source.name} {role}", _read(data, f"{source.name} {role}")) for role, data in given.items()}
+    names = {role: f"{source.name} {role}" for role in source.given}
+    read = {role: (names[role], _read(each, names[role])) for role, each in source.given.items()}
     data = source.source
     if not isinstance(data, (str, Path)):
         splits = _splits_in_memory(data, source.name)
@@ -141,14 +140,7 @@ def _records(source: TaskSource) -> tuple[dict[str, tuple[str, list[_Record]]], 
     if is_on_hub(data):
         on_hub = {role: (f"{data} {role}", split) for role, split in hub_splits(str(data)).items()}
         return {role: (name, _read(split, name)) for role, (name, split) in on_hub.items()} | read, []
-    path = from_home(data)
-    if path.is_dir():
-        files = {role: file for role, file in folder_splits(path, suffixes=SUFFIXES).items() if role not in given}
-        notes = [f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
-    else:
-        siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given], suffixes=SUFFIXES)
-        files = {"train": path, **siblings}
-        notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
+    files, notes = split_files(from_home(data), read, suffixes=SUFFIXES)
     return {role: (str(file), _read(file, str(file))) for role, file in files.items()} | read, notes
 
 

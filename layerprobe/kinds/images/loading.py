@@ -69,8 +69,7 @@ def load_image_task(source: TaskSource) -> Task:
     if not isinstance(source.source, str | Path):
         raise TaskError(f"expected a folder or a file of images, got a {type(source.source).__name__}")
     sources: dict[str, Path] = {"train": from_home(source.source)}
-    given = {"validation": source.validation, "test": source.test}
-    sources |= {role: from_home(str(data)) for role, data in given.items() if data is not None}
+    sources |= {role: from_home(str(data)) for role, data in source.given.items()}
     notes, opener = list[str](), _Opener(skip_broken=source.skip_broken, skip_empty=source.skip_empty)
     splits: dict[str, list[Row]] = {}
     with opener:

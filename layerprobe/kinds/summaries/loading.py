@@ -14,7 +14,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.metrics import greedy_oracle, readable
 from layerprobe.names import counted
-from layerprobe.tasks.discovery import folder_splits, sibling_splits
+from layerprobe.tasks.discovery import folder_splits, split_files
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.memory import splits_of
 from layerprobe.tasks.splitting import SPLITS, with_all_splits
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from layerprobe.tasks.columns import Columns
     from layerprobe.tasks.loading import TaskSource
 
+KIND = "summarization"
 COLUMNS = ("document", "summary")
 MIN_DOCUMENTS = 4
 Document = tuple[tuple[str, ...], tuple[str, ...]]
@@ -61,7 +62,7 @@ def is_summaries(path: Path) -> bool:
     return isinstance(first, dict) and set(COLUMNS) <= set(first)
 
 
-def load_summaries(source: TaskSource, *, kind: str) -> Task:
+def load_summaries(source: TaskSource) -> Task:
     """Load documents with summaries from JSONL: a file, a folder of train, validation and test, or a list of mappings.
 
     Each line has a `document`, a text or a list of its sentences, and a `summary`, likewise; the columns can have other
@@ -102,7 +103,7 @@ def load_summaries(source: TaskSource, *, kind: str) -> Task:
     notes.append(f"chooses {counted(keep, 'sentence')} of each document, as the median training summary has")
     return Task(
         name=source.name,
-        kind=kind,
+        kind=KIND,
         train=train,
         validation=validation,
         test=test,
@@ -121,19 +122,11 @@ def _names(columns: Columns) -> tuple[str, str]:
 
 def _data(source: TaskSource, notes: list[str]) -> Mapping[str, object]:
     """Return files, or lists of mappings, by split."""
-    given = {
-        role: data for role, data in (("validation", source.validation), ("test", source.test)) if data is not None
-    }
     if not isinstance(source.source, (str, Path)):
-        return {role: part for role, (_, part) in splits_of(source.source, source.name).items()} | given
-    path = from_home(source.source)
-    if path.is_dir():
-        files = {role: file for role, file in folder_splits(path).items() if role not in given}
-        notes.append(f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}")
-        return {**files, **given}
-    siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given]) if path.exists() else {}
-    notes += [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
-    return {"train": path, **siblings, **given}
+        return {role: part for role, (_, part) in splits_of(source.source, source.name).items()} | source.given
+    files, found = split_files(from_home(source.source), source.given)
+    notes += found
+    return {**files, **source.given}
 
 
 def _documents(data: object, names: tuple[str, str], what: str, source: TaskSource) -> tuple[list[Document], list[str]]:

@@ -11,7 +11,7 @@ from layerprobe.files.atomic import from_home
 from layerprobe.kinds.tokens.conll import SUFFIXES, Sentence, first_cells, read_sentences, sentences_of
 from layerprobe.kinds.tokens.items import TaggedSentences
 from layerprobe.names import counted
-from layerprobe.tasks.discovery import data_files, folder_splits, sibling_splits, split_role
+from layerprobe.tasks.discovery import data_files, split_files, split_role
 from layerprobe.tasks.examples import MIN_EXAMPLES
 from layerprobe.tasks.hub import hub_splits, is_on_hub
 from layerprobe.tasks.kind import Kind
@@ -103,26 +103,15 @@ def cells_of(path: Path, target_columns: Sequence[str]) -> tuple[list[str], bool
 
 def _sources(source: TaskSource, kind: Kind) -> tuple[dict[str, list[Sentence]], list[str]]:
     """Return sentences by split, and where they come from; what was given goes before files that were found."""
-    given = {
-        role: data for role, data in (("validation", source.validation), ("test", source.test)) if data is not None
-    }
-    others = {role: _read(data, f"{source.name} {role}", source, kind) for role, data in given.items()}
+    others = {role: _read(data, f"{source.name} {role}", source, kind) for role, data in source.given.items()}
     if not isinstance(source.source, (str, Path)):
         columns = isinstance(source.source, Mapping) and not any(map(split_role, map(str, source.source)))
         parts = {"train": (source.name, source.source)} if columns else splits_of(source.source, source.name)
         return {role: _read(part, name, source, kind) for role, (name, part) in parts.items()} | others, []
-    path = from_home(source.source)
     if is_on_hub(source.source):
         hub = hub_splits(str(source.source))
         return {role: _read(split, f"{source.name} {role}", source, kind) for role, split in hub.items()} | others, []
-    if path.is_dir():
-        files = {role: file for role, file in folder_splits(path, suffixes=SUFFIXES).items() if role not in given}
-        notes = [f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
-    else:
-        missing = [role for role in SPLITS[1:] if role not in given]
-        siblings = sibling_splits(path, missing, suffixes=SUFFIXES) if path.is_file() else {}
-        files = {"train": path, **siblings}
-        notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
+    files, notes = split_files(from_home(source.source), others, suffixes=SUFFIXES)
     return {role: _read(file, "", source, kind) for role, file in files.items()} | others, notes
 
 
