@@ -36,6 +36,7 @@ from layerprobe.finetuning.values import (
     TuningResult,
 )
 from layerprobe.kinds.retrieval.values import RetrievalScores
+from layerprobe.kinds.summaries.values import SummaryScores
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.lab.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
@@ -47,7 +48,7 @@ from layerprobe.prediction.values import DropPrediction, DropProbability, Eviden
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.scoring.values import LayerMeans, LayerScores, SummaryScores
+from layerprobe.scoring.values import LayerMeans, LayerScores
 from layerprobe.search.values import Evidence as SearchEvidence
 from layerprobe.search.values import Score, SearchSettings
 from layerprobe.shrinking.values import ShrinkSettings

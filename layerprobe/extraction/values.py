@@ -1,4 +1,4 @@
-"""What the token states of a model are like, layer by layer."""
+"""What an extraction will do, and what the token states of a model are like, layer by layer."""
 
 from dataclasses import dataclass
 

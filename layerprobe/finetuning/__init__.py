@@ -1,1 +1,1 @@
-"""Truncated model fine-tuning (TMFT), its runs on disk, and the verdict over them."""
+"""Truncated model fine-tuning (TMFT), its runs on disk, and what they say together."""

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.kinds.retrieval.values import RetrievalScores
+from layerprobe.kinds.summaries.values import SummaryScores
 from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.names import counted, distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
@@ -22,7 +23,7 @@ from layerprobe.results.shown import from_layer
 from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, SYMBOLS, layer_axis, styled, text
 from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page, Part
-from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
+from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores
 
 METHODS = {
     "cosine": "By the cosines of embeddings, without any fine-tuning.",

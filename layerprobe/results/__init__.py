@@ -1,1 +1,1 @@
-"""The skeleton of every HTML page: markup, parts, figures, one writer. Knows no feature."""
+"""A result as one table that is shown everywhere, and the skeleton of every HTML page. Knows no feature."""

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/gradients.py OUT --zoo ZOO.json STUDY.toml [--zoo ...] --models FOLDER
 
-For every encoder of a zoo whose weights are in the folder, where `layerprobe lab run` of its study left them under its
-name, and for every layer, fine-tuning of the truncated model is replaced by its linearisation at the untrained weights
+For every encoder of a zoo whose weights are in the folder, where `layerprobe lab study` left them under its name, and
+for every layer, fine-tuning of the truncated model is replaced by its linearisation at the untrained weights
 (arXiv 2210.05643; 2409.19458 takes projected gradients, too):
 
     f(x) = f0(x) + k(x, X) (k(X, X) + ridge)^-1 (y - f0(X)),    k(x, x') = g(x) . g(x')

@@ -1,4 +1,4 @@
-"""layerprobe ensemble: by the directories that scan and finetune name."""
+"""layerprobe lab ensemble: by the directories that finetune names, with `--scan` and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""layerprobe retrieve."""
+"""layerprobe score of retrieval."""
 
 from __future__ import annotations
 

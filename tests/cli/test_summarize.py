@@ -1,4 +1,4 @@
-"""layerprobe summarize, and documents with summaries through the other commands."""
+"""layerprobe score of summaries, and documents with summaries through the other commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""layerprobe sweep: one line for what is wrong, a table, JSON and a page for what came out."""
+"""layerprobe lab sweep: one line for what is wrong, a table, JSON and a page for what came out."""
 
 from __future__ import annotations
 

@@ -17,16 +17,17 @@ from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.overlaps import with_counts
 from layerprobe.tasks.scores import detect_range, is_number, scale
-from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.texts import check_empty
 from layerprobe.tasks.values import Task
+
+SHARES = (0.7, 0.15, 0.15)
+"""Of train, validation and test."""
 
 
 def load_word_similarity(
     source: str | Path | Sequence[str | Path],
     *,
-    split_ratios: tuple[float, float, float] = (0.7, 0.15, 0.15),
     seed: int = 0,
     format: Format | None = None,
     skip_empty: bool = False,
@@ -39,7 +40,6 @@ def load_word_similarity(
 
     Args:
         source: A folder, all of whose data files are taken, or the files.
-        split_ratios: Shares of train, validation and test.
         seed: Of the split.
         format: How the files are written, where that is not to be found out.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
@@ -47,7 +47,6 @@ def load_word_similarity(
     Raises:
         TaskError: If a file is not of two words and a score, or a split is too small.
     """
-    check_ratios(split_ratios)
     rows: list[Row] = []
     notes: list[str] = []
     warnings: list[str] = []
@@ -71,7 +70,7 @@ def load_word_similarity(
         str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source)),
         STS.name,
         {"train": list(distinct.values())},
-        ratios=split_ratios,
+        ratios=SHARES,
         seed=seed,
         score_range=(0.0, 1.0),
         notes=notes,

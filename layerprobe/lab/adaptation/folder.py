@@ -1,5 +1,9 @@
 """An adapted encoder as a folder: an ordinary checkpoint, its tokenizer, a card and the numbers."""
 
+from pathlib import Path
+
+from layerprobe.encoders.encoder import Encoder, save_checkpoint
+from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.files.serialisation import to_dict
 from layerprobe.lab.adaptation.values import Adaptation
 from layerprobe.names import short_name
@@ -31,6 +35,17 @@ def card(adaptation: Adaptation) -> str:
         # a local folder is no model that anyone else could look up
         base_model=model.name.partition("@")[0] if on_hub else None,
     )
+
+
+def save_encoder(encoder: Encoder, folder: Path) -> None:
+    """Write configuration, weights and tokenizer to a folder that is there.
+
+    Raises:
+        ModelError: If the code of the model or of its tokenizer fails.
+        OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
+    """
+    with quiet_transformers():
+        save_checkpoint(encoder.model, encoder.tokenizer_to_save(), folder, name=encoder.description.name)
 
 
 FOLDER = ModelFolder(

@@ -14,11 +14,10 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import computed_on, load
-from layerprobe.encoders.saving import save_encoder
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.serialisation import digest
-from layerprobe.lab.adaptation.folder import FOLDER
+from layerprobe.lab.adaptation.folder import FOLDER, save_encoder
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationMetrics, AdaptationPlan, AdaptationProtocol
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile

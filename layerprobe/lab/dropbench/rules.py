@@ -58,15 +58,12 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
     return TunedRule(rule=rule, predict=fitted(rule, models), record=record)
 
 
-def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
+def tuned_rules() -> list[Rule]:
     """Return the rules as `predict` has them, and what one does without looking, with nothing left to choose.
 
     So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
-
-    Raises:
-        DataError: If there is no such budget.
     """
-    models = _models(budget)
+    models = _models(BUDGET)
 
     def as_tuned(rule: Rule) -> Rule:
         predict = fitted(rule, models)

@@ -1,1 +1,1 @@
-"""Small encoders pretrained on the spot, and the synthetic language they are pretrained on."""
+"""Small encoders pretrained on the spot, by one objective or another."""

@@ -1,1 +1,1 @@
-"""The paper's experiments: what was run, what it gave, what it costs again. Knows numbers; trains nothing."""
+"""The paper's experiments: what was run, what it gave, what it costs, and how it is run again."""

@@ -1,4 +1,4 @@
-"""`layerprobe adapt` as a command."""
+"""`layerprobe lab adapt` as a command."""
 
 from __future__ import annotations
 

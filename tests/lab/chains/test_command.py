@@ -1,4 +1,4 @@
-"""layerprobe chain: what it prints, in which order it refuses, and that nothing is done twice."""
+"""layerprobe lab chain: what it prints, in which order it refuses, and that nothing is done twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`layerprobe pretrain` as a command."""
+"""`layerprobe lab pretrain` as a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""layerprobe lab run: what it prints, what it leaves, and what it refuses."""
+"""layerprobe lab study: what it prints, what it leaves, and what it refuses."""
 
 from __future__ import annotations
 
