@@ -27,9 +27,7 @@ left out where the processor emulates it.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import io
 import json
 import logging
 import os
@@ -47,6 +45,7 @@ import numpy as np
 import torch
 from bench_similarity import measured
 from machine import bfloat16_or_say, clock, describe
+from peer import trained_by_peer
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
@@ -175,89 +174,38 @@ def ours_jointly(work: Work, tell: Tell) -> None:
 
 def peer(work: Work, tell: Tell, *, joint: bool = False) -> None:
     """Take the steps by sentence-transformers."""
-    from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
-    from sentence_transformers.base.sampler import DefaultBatchSampler
+    from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, CosineSimilarityLoss
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-    class InOrder(DefaultBatchSampler):
-        """The pairs as they come."""
-
-        def __init__(self, dataset: Dataset, **settings: object) -> None:
-            settings["generator"] = None
-            super().__init__(torch.utils.data.SequentialSampler(dataset), **settings)
-
-    class Heard:
-        """A loss that is heard."""
-
-        def forward(self, *arguments: object, **settings: object) -> Tensor:
-            loss: Tensor = super().forward(*arguments, **settings)  # type: ignore[misc]
-            self.last = loss.item()
-            return loss
-
-    class Told(Heard, CosineSimilarityLoss):
-        """At one layer."""
-
-    class ToldJointly(Heard, AdaptiveLayerLoss):
-        """At all layers."""
-
-    class Step(TrainerCallback):
-        """The end of a step, heard."""
-
-        def on_step_end(
-            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
-        ) -> None:
-            tell(loss.last)
-
-    n_pairs = work.n_steps * PROTOCOL.batch_size
+    depth, n_pairs = work.encoder.description.n_blocks, work.n_steps * PROTOCOL.batch_size
     columns = {"first": work.examples.first, "second": work.examples.second, "score": work.examples.targets}
-    silence = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with tempfile.TemporaryDirectory() as folder, silence[0], silence[1]:
-        depth = work.encoder.description.n_blocks
-        TruncatedEncoder(work.encoder, depth if joint else work.layer).save(folder, work.encoder.tokenizer)
-        transformer = Transformer(folder, max_seq_length=PROTOCOL.max_length)
-        pooling = Pooling(work.encoder.description.hidden_size, pooling_mode="mean")
-        model = SentenceTransformer(modules=[transformer, pooling], device=str(work.encoder.device))
-        loss = Told(model)
-        if joint:
-            loss = ToldJointly(
-                model,
-                CosineSimilarityLoss(model),
-                n_layers_per_step=-1,
-                last_layer_weight=1 / (depth + 1),
-                prior_layers_weight=depth,  # it averages over the prior layers
-                kl_div_weight=0,
-                layer_weighting=lambda layer: 1 - layer / (depth + 1),
-            )
-        SentenceTransformerTrainer(
-            model=model,
-            args=SentenceTransformerTrainingArguments(
-                output_dir=folder,
-                max_steps=work.n_steps,
-                per_device_train_batch_size=PROTOCOL.batch_size,
-                learning_rate=PROTOCOL.learning_rate,
-                weight_decay=PROTOCOL.weight_decay,
-                max_grad_norm=PROTOCOL.max_grad_norm,
-                warmup_steps=round(PROTOCOL.warmup * work.n_steps),
-                batch_sampler=InOrder,
-                use_cpu=work.encoder.device.type == "cpu",
-                bf16=work.encoder.autocast == torch.bfloat16,
-                dataloader_pin_memory=work.encoder.device.type != "cpu",
-                save_strategy="no",
-                logging_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-            ),
-            train_dataset=Dataset.from_dict({name: list(column[:n_pairs]) for name, column in columns.items()}),
-            loss=loss,
-            callbacks=[Step()],
-        ).train()
+
+    def all_layers(model: SentenceTransformer) -> AdaptiveLayerLoss:
+        return AdaptiveLayerLoss(
+            model,
+            CosineSimilarityLoss(model),
+            n_layers_per_step=-1,
+            last_layer_weight=1 / (depth + 1),
+            prior_layers_weight=depth,  # it averages over the prior layers
+            kl_div_weight=0,
+            layer_weighting=lambda layer: 1 - layer / (depth + 1),
+        )
+
+    trained_by_peer(
+        work.encoder,
+        depth if joint else work.layer,
+        {name: list(column[:n_pairs]) for name, column in columns.items()},
+        all_layers if joint else CosineSimilarityLoss,
+        tell,
+        max_length=PROTOCOL.max_length,
+        max_steps=work.n_steps,
+        per_device_train_batch_size=PROTOCOL.batch_size,
+        learning_rate=PROTOCOL.learning_rate,
+        weight_decay=PROTOCOL.weight_decay,
+        max_grad_norm=PROTOCOL.max_grad_norm,
+        warmup_steps=round(PROTOCOL.warmup * work.n_steps),
+        bf16=work.encoder.autocast == torch.bfloat16,
+    )
 
 
 LOW = "ours, bfloat16"

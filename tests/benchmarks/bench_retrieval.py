@@ -16,9 +16,7 @@ one in reverse; the first step of a way, in which it is set up, does not count.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import io
 import logging
 import statistics
 import tempfile
@@ -31,7 +29,7 @@ import numpy as np
 import torch
 from bench_finetuning import LAYERS, encoder_of, losses, seconds
 from machine import describe
-from torch import Tensor
+from peer import trained_by_peer
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -80,48 +78,8 @@ def ours(work: Work, tell: Tell, *, cached: bool = False) -> None:
 
 def peer(work: Work, tell: Tell, *, cached: bool = False) -> None:
     """Take the steps by sentence-transformers."""
-    from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
-    from sentence_transformers.base.sampler import DefaultBatchSampler
-    from sentence_transformers.sentence_transformer.losses import (
-        CachedMultipleNegativesRankingLoss,
-        MultipleNegativesRankingLoss,
-    )
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
-    class InOrder(DefaultBatchSampler):
-        """The examples as they come."""
-
-        def __init__(self, dataset: Dataset, **settings: object) -> None:
-            settings["generator"] = None
-            super().__init__(torch.utils.data.SequentialSampler(dataset), **settings)
-
-    class Heard:
-        """A loss that is heard."""
-
-        def forward(self, *arguments: object, **settings: object) -> Tensor:
-            loss: Tensor = super().forward(*arguments, **settings)  # type: ignore[misc]
-            self.last = loss.item()
-            return loss
-
-    class Plain(Heard, MultipleNegativesRankingLoss):
-        """All in memory."""
-
-    class Cached(Heard, CachedMultipleNegativesRankingLoss):
-        """A few texts at a time."""
-
-    class Step(TrainerCallback):
-        """The end of a step, heard."""
-
-        def on_step_end(
-            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
-        ) -> None:
-            tell(loss.last)
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss as CachedMultiple
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss as Multiple
 
     examples = [work.items.examples[row] for row in work.rows]
     columns = {
@@ -129,35 +87,20 @@ def peer(work: Work, tell: Tell, *, cached: bool = False) -> None:
         "positive": [work.items.documents[document] for _, document in examples],
     }
     protocol = work.protocol
-    silence = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with tempfile.TemporaryDirectory() as folder, silence[0], silence[1]:
-        TruncatedEncoder(work.encoder, work.layer).save(folder, work.encoder.tokenizer)
-        transformer = Transformer(folder, max_seq_length=protocol.max_length)
-        pooling = Pooling(work.encoder.description.hidden_size, pooling_mode="mean")
-        model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
-        loss = Cached(model, mini_batch_size=work.small) if cached else Plain(model)
-        SentenceTransformerTrainer(
-            model=model,
-            args=SentenceTransformerTrainingArguments(
-                output_dir=folder,
-                max_steps=work.n_steps,
-                per_device_train_batch_size=protocol.batch_size,
-                learning_rate=protocol.learning_rate,
-                weight_decay=protocol.weight_decay,
-                max_grad_norm=protocol.max_grad_norm,
-                warmup_steps=round(protocol.warmup * work.n_steps),
-                batch_sampler=InOrder,
-                use_cpu=True,
-                dataloader_pin_memory=False,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-            ),
-            train_dataset=Dataset.from_dict(columns),
-            loss=loss,
-            callbacks=[Step()],
-        ).train()
+    trained_by_peer(
+        work.encoder,
+        work.layer,
+        columns,
+        partial(CachedMultiple, mini_batch_size=work.small) if cached else Multiple,
+        tell,
+        max_length=protocol.max_length,
+        max_steps=work.n_steps,
+        per_device_train_batch_size=protocol.batch_size,
+        learning_rate=protocol.learning_rate,
+        weight_decay=protocol.weight_decay,
+        max_grad_norm=protocol.max_grad_norm,
+        warmup_steps=round(protocol.warmup * work.n_steps),
+    )
 
 
 WAYS: dict[str, Callable[[Work, Tell], None]] = {

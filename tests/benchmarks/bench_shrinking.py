@@ -15,8 +15,6 @@ out, and with `--task FILE` Spearman's correlation.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import logging
 import os
 import statistics
@@ -31,6 +29,7 @@ import numpy as np
 import torch
 from machine import clock, describe
 from numpy.typing import NDArray
+from peer import trained_by_peer
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.embedded.language import Language
@@ -84,63 +83,23 @@ def ours(work: Work, tell: Tell) -> TruncatedEncoder:
 
 def peer(work: Work, tell: Tell) -> TruncatedEncoder:
     """Take the steps by sentence-transformers."""
-    from datasets import Dataset
-    from sentence_transformers import (
-        SentenceTransformer,
-        SentenceTransformerTrainer,
-        SentenceTransformerTrainingArguments,
-    )
-    from sentence_transformers.base.sampler import DefaultBatchSampler
     from sentence_transformers.sentence_transformer.losses import MSELoss
-    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
-    class InOrder(DefaultBatchSampler):
-        """The texts as they come."""
-
-        def __init__(self, dataset: Dataset, **settings: object) -> None:
-            settings["generator"] = None
-            super().__init__(torch.utils.data.SequentialSampler(dataset), **settings)
-
-    class Step(TrainerCallback):
-        """The end of a step, heard."""
-
-        def on_step_end(
-            self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
-        ) -> None:
-            tell(0.0)
 
     rows = np.concatenate([work.rows(step) for step in range(work.n_steps)])
-    columns = {"sentence": [work.texts[row] for row in rows], "label": list(work.embeddings[rows])}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        TruncatedEncoder(work.cut, len(BLOCKS)).save(folder, work.cut.tokenizer)
-        transformer = Transformer(folder, max_seq_length=LENGTH)
-        modules = [transformer, Pooling(work.embeddings.shape[1], pooling_mode="mean"), Normalize()]
-        model = SentenceTransformer(modules=modules, device="cpu")
-        SentenceTransformerTrainer(
-            model=model,
-            args=SentenceTransformerTrainingArguments(
-                output_dir=folder,
-                max_steps=work.n_steps,
-                per_device_train_batch_size=TRAINING.batch_size,
-                learning_rate=work.rate,
-                warmup_steps=round(TRAINING.warmup * work.n_steps),
-                batch_sampler=InOrder,
-                use_cpu=True,
-                dataloader_pin_memory=False,
-                save_strategy="no",
-                logging_strategy="no",
-                report_to="none",
-                disable_tqdm=True,
-            ),
-            train_dataset=Dataset.from_dict(columns).with_format("torch"),
-            loss=MSELoss(model),
-            callbacks=[Step()],
-        ).train()
+    model = trained_by_peer(
+        work.cut,
+        len(BLOCKS),
+        {"sentence": [work.texts[row] for row in rows], "label": list(work.embeddings[rows])},
+        MSELoss,
+        tell,
+        max_length=LENGTH,
+        unit=True,
+        max_steps=work.n_steps,
+        per_device_train_batch_size=TRAINING.batch_size,
+        learning_rate=work.rate,
+        warmup_steps=round(TRAINING.warmup * work.n_steps),
+    )
+    with tempfile.TemporaryDirectory() as folder:
         model[0].save(folder)
         return TruncatedEncoder(load_encoder(folder, device="cpu"), len(BLOCKS))
 
