@@ -22,8 +22,8 @@ from layerprobe.names import in_percent, told_apart
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
 from layerprobe.search.sentence import spoilt_sentence
-from layerprobe.shrinking.losses import Scored, difference, tuned
 from layerprobe.shrinking.order import evenly_spaced, kept_order
+from layerprobe.shrinking.points_lost import Scored, difference, tuned
 from layerprobe.shrinking.values import Size, read_size
 from layerprobe.tasks.overlaps import checked_task, spoilt_items
 from layerprobe.tasks.values import Task

@@ -12,7 +12,7 @@ from layerprobe.encoders.options import dtype_name, load
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
-from layerprobe.shrinking.losses import Compared
+from layerprobe.shrinking.points_lost import Compared
 from layerprobe.shrinking.teacher import Taught, agreement
 from layerprobe.shrinking.values import Served
 

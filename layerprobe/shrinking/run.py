@@ -35,8 +35,8 @@ from layerprobe.profiling.values import ProfileSettings
 from layerprobe.shrinking.dimensions import fewer, write_dense
 from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
 from layerprobe.shrinking.front import served
-from layerprobe.shrinking.losses import Compared, has_untrained_outputs
 from layerprobe.shrinking.order import N_TEXTS, kept_order
+from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
     TRAINING,

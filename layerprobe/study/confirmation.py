@@ -10,7 +10,6 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.finetuning.items import NO_ITEMS, RunItems
-from layerprobe.finetuning.looks import FIRST_LOOK, level_at_look
 from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, finetune, items_of
 from layerprobe.finetuning.values import (
@@ -30,6 +29,7 @@ from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
 from layerprobe.search.sentence import spoilt_sentence
+from layerprobe.study.interim import FIRST_LOOK, level_at_look
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction, Study
 from layerprobe.tasks.overlaps import checked_task, spoilt_items

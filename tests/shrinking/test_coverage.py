@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.shrinking.losses import Compared
+from layerprobe.shrinking.points_lost import Compared
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.values import Examples, Task
 

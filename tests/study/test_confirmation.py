@@ -16,7 +16,6 @@ from scipy import stats
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.items import RunItems
-from layerprobe.finetuning.looks import level_at_look
 from layerprobe.finetuning.outcomes import outcome, outcomes
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
 from layerprobe.metrics.crossed import crossed
@@ -27,6 +26,7 @@ from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
 from layerprobe.study.confirmation import confirmation, layers_to_confirm
+from layerprobe.study.interim import level_at_look
 
 N_BLOCKS = 6
 ALONE = "over new seeds only, as outputs by item were not kept"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.finetuning.looks import level_at_look, looks
 from layerprobe.metrics.crossed import crossed
+from layerprobe.study.interim import level_at_look, looks
 from tests.metrics.test_crossed import Array, studies
 
 
