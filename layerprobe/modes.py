@@ -2,8 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+
+from layerprobe.process import while_needed
 
 _CASTING = ("cpu", "cuda", "mps", "xpu")
 """Kinds of devices on which autocast may be on; it is undone where it is, so that others need not know it."""
@@ -24,3 +27,24 @@ def plain_torch() -> Iterator[None]:
     """Make weights that can be trained, and train them, in the caller's `no_grad` and `inference_mode`, too."""
     with without_autocast(), torch.inference_mode(False), torch.enable_grad():
         yield
+
+
+@while_needed
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """Keep TF32 and bfloat16 out of float32 products, whatever the process allows elsewhere."""
+    places: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    if not all(hasattr(place, "fp32_precision") for place in places):  # before torch 2.9
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        yield
+        torch.set_float32_matmul_precision(precision)
+        return
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = "ieee"
+        yield
+    finally:
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision

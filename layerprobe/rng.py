@@ -1,18 +1,20 @@
 """Torch's global generators, from which weights and dropout are drawn. Knows devices; knows no model."""
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from layerprobe.process import OneAtATime
 
 _IN_USE = OneAtATime()
-_IN_PLACE = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_", "erfinv_"}
-"""Functions of tensors and of `torch.nn.init` that draw all values anew, or are of use to those alone."""
+_DRAWS = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_"}
+"""Functions of tensors and of `torch.nn.init` that draw all values anew."""
+_ASKING = "get_torch_context_manager_or_global_device"
 
 
 @contextlib.contextmanager
@@ -28,17 +30,25 @@ def drawing(seed: int | None = None) -> Iterator[None]:
 
 
 class Undrawn(TorchFunctionMode):
-    """In it, for this thread alone, what would be drawn is whatever was in the memory: for weights to be replaced."""
+    """In it, for this thread alone, models are made without drawing any weight: they are to be replaced.
+
+    Layers of torch keep what was in the memory, which nothing touches. What code draws by itself is 0: it may draw
+    until all values lie in a range. Models of transformers do not initialise their weights on the meta device, as which
+    it shows itself to them.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
-        if name in _IN_PLACE:
-            return args[0] if args else kwargs["tensor"]
+        if name in _DRAWS:
+            tensor: Tensor = args[0] if args else kwargs["tensor"]
+            return tensor if getattr(func, "__module__", None) == nn.init.__name__ else tensor.detach().zero_()
         if name in ("rand", "randn"):
             kwargs.pop("generator", None)
-            return torch.empty(*args, **kwargs)
+            return torch.zeros(*args, **kwargs)
+        if func is torch.tensor and sys._getframe(1).f_code.co_name == _ASKING:
+            return torch.empty(0, device="meta")
         return func(*args, **kwargs)
 
 

@@ -35,6 +35,7 @@ from layerprobe.finetuning.adapters import merge_adapters
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.seeds import best_of
 from layerprobe.modes import plain_torch
+from layerprobe.rng import seeded
 from layerprobe.scoring.zero_shot import Layer, outputs_of_layer
 from layerprobe.similarity.checks import finite_matrix
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
@@ -42,7 +43,6 @@ from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
-from layerprobe.training.rng import seeded
 
 try:
     from sentence_transformers import SentenceTransformer

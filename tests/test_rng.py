@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
 import torch
+from torch import nn
+from transformers import AutoModel, PreTrainedModel
 
-from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers
-from layerprobe.training.rng import restore_rng, rng_states, seeded
+from layerprobe.rng import Undrawn, drawing, restore_rng, rng_states, seeded
+from tests.models import tiny_config
 
 
-@pytest.mark.parametrize("held", [quiet_transformers, lambda: seeded(0, torch.device("cpu"))], ids=["quiet", "seeded"])
+@pytest.mark.parametrize("held", [drawing, lambda: seeded(0, torch.device("cpu"))], ids=["drawing", "seeded"])
 def test_a_second_thread_waits(held: Callable[[], AbstractContextManager[None]]) -> None:
-    before = sys.stdout, os.environ.get(NO_CONVERSION), torch.get_rng_state()
+    before = torch.get_rng_state()
     entered = [threading.Event(), threading.Event()]
     leave = threading.Event()
 
@@ -36,8 +36,33 @@ def test_a_second_thread_waits(held: Callable[[], AbstractContextManager[None]])
         thread.join()
     assert not beside
     assert entered[1].is_set()
-    assert (sys.stdout, os.environ.get(NO_CONVERSION)) == before[:2]
-    torch.testing.assert_close(torch.get_rng_state(), before[2])
+    torch.testing.assert_close(torch.get_rng_state(), before)
+
+
+def test_nothing_is_drawn_where_weights_are_to_be_replaced() -> None:
+    before, drawn, ours = torch.get_rng_state(), nn.init.normal_, torch.empty(0)
+    config = tiny_config("modernbert")
+    with Undrawn():
+        layer, numbers = nn.Linear(3, 4), torch.randn(2, 5, generator=None)
+        nn.init.trunc_normal_(layer.bias, std=0.1, a=-0.1, b=0.1)  # draws until all lie in the range
+        model = AutoModel.from_config(config)
+        ours = torch.tensor([])
+    assert (numbers.shape, numbers.count_nonzero(), layer.bias.count_nonzero()) == ((2, 5), 0, 0)
+    assert {each.device.type for each in (*model.parameters(), *model.buffers(), ours)} == {"cpu"}
+    assert nn.init.normal_ is drawn
+    torch.testing.assert_close(torch.get_rng_state(), before)
+
+
+def test_models_are_made_without_initialising_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes memory and time, and that of some architectures fails for a single block."""
+    config, begun = tiny_config("bert"), list[int]()
+    monkeypatch.setattr(PreTrainedModel, "initialize_weights", lambda self: begun.append(1))
+    AutoModel.from_config(config)
+    assert begun
+    begun.clear()
+    with Undrawn():
+        AutoModel.from_config(config)
+    assert not begun
 
 
 def test_the_generator_of_mps_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

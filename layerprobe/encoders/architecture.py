@@ -24,6 +24,7 @@ from transformers import (
 
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.files.images import Modality
+from layerprobe.process import MAKING_MODELS, silence_if
 
 
 class ByText:
@@ -236,9 +237,10 @@ def auto_class(config: PreTrainedConfig) -> Any:
 def empty_model(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> PreTrainedModel:
     """Return the bare encoder of `config` with fresh float32 weights and, where it may be left out, no pooler."""
     options = {"trust_remote_code": True} if trust_remote_code else {}
-    model: PreTrainedModel = auto_class(config).from_config(
-        config, dtype=torch.float32, **pooler_option(known_class(config)), **options
-    )
+    with silence_if(trust_remote_code), MAKING_MODELS:
+        model: PreTrainedModel = auto_class(config).from_config(
+            config, dtype=torch.float32, **pooler_option(known_class(config)), **options
+        )
     return model
 
 

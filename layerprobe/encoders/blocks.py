@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.initialization import no_init_weights
 
 from layerprobe.encoders.architecture import (
     block_lists,
@@ -21,6 +20,8 @@ from layerprobe.encoders.architecture import (
 from layerprobe.encoders.batching import Batch, read_by_model
 from layerprobe.encoders.stack import find_stack, first_tensor
 from layerprobe.errors import LayerProbeError, ModelError
+from layerprobe.process import MAKING_MODELS
+from layerprobe.rng import Undrawn
 
 TOLERANCE = 1e-4
 """Largest difference from the whole model with its other blocks passed by, as a share of the largest state."""
@@ -89,7 +90,7 @@ def _of_config(
     weights: dict[str, Tensor],
 ) -> PreTrainedModel:
     model_class: Any = type(model)
-    with torch.random.fork_rng(devices=[]), no_init_weights():
+    with MAKING_MODELS, Undrawn():
         smaller: PreTrainedModel = model_class(config, **pooler_option(model_class))
     own = {}
     for key, fresh in smaller.state_dict().items():

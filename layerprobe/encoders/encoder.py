@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
-from transformers.initialization import no_init_weights
 
 from layerprobe.encoders.architecture import (
     check_layer,
@@ -37,6 +36,8 @@ from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureErro
 from layerprobe.files.folders import error_number
 from layerprobe.files.images import Modality, captions_of
 from layerprobe.modes import without_autocast
+from layerprobe.process import MAKING_MODELS
+from layerprobe.rng import Undrawn
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (
@@ -360,7 +361,7 @@ def _of_fewer_blocks(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
     for config in truncated_configs(encoder.model.config, n_blocks):
         model_class: Any = type(encoder.model)
         try:
-            with torch.random.fork_rng(devices=[]), no_init_weights():
+            with MAKING_MODELS, Undrawn():
                 model = cast(PreTrainedModel, model_class(config, **pooler_option(model_class)))
             model.tie_weights()
         except Exception as error:  # models raise anything

@@ -13,6 +13,8 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import Checkpoint, load_weights, one_line_errors
 from layerprobe.errors import ModelError
+from layerprobe.process import MAKING_MODELS
+from layerprobe.rng import drawing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,8 +88,7 @@ def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) 
     check_masked_lm(checkpoint)
     config = copy.deepcopy(checkpoint.config)
     config._attn_implementation = encoder.model.config._attn_implementation
-    with torch.random.fork_rng(devices=[]), one_line_errors(checkpoint.name):  # weights are drawn on the CPU
-        torch.default_generator.manual_seed(seed)
+    with drawing(seed), one_line_errors(checkpoint.name):
         model, fresh = _random_head(config) if checkpoint.random_init is not None else _load_head(checkpoint, config)
     setattr(model, model.base_model_prefix, encoder.model)
     model.tie_weights()
@@ -97,7 +98,8 @@ def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) 
 
 def _random_head(config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
     auto_class: Any = AutoModelForMaskedLM
-    model: PreTrainedModel = auto_class.from_config(config, dtype=torch.float32)
+    with MAKING_MODELS:
+        model: PreTrainedModel = auto_class.from_config(config, dtype=torch.float32)
     return model, _names_of_head(model, [name for name, _ in model.named_parameters()])
 
 

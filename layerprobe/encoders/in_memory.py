@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from layerprobe.encoders.architecture import empty_model, known_class
 from layerprobe.encoders.vision import is_image_processor
 from layerprobe.errors import ModelError
+from layerprobe.rng import drawing
 
 _UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
 """Of a configuration, what no number depends on."""
@@ -90,7 +91,7 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
     Raises:
         ModelError: If these are not all there, or a module is of another class than the configuration says.
     """
-    with torch.random.fork_rng(devices=[]):  # weights that are drawn, and then replaced
+    with drawing():  # weights that are drawn, and then replaced
         fresh = empty_model(config, trust_remote_code=trust_remote_code)
     try:
         missing = fresh.load_state_dict(model.state_dict(), strict=False).missing_keys

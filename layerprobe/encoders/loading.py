@@ -4,13 +4,11 @@ import contextlib
 import copy
 import functools
 import hashlib
-import io
 import json
 import logging
 import os
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -78,6 +76,8 @@ from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
 from layerprobe.modes import plain_torch
 from layerprobe.names import is_generic, short_name
+from layerprobe.process import MAKING_MODELS, silence_if, while_needed
+from layerprobe.rng import drawing
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,6 @@ FEWEST_WORDS = 3
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
-_QUIET = threading.RLock()
 IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
 TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
@@ -272,7 +271,7 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
     spec, name, trust_remote_code = model, model.full_name, model.trust_remote_code
     asked = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
     source, revision = split_name(name)
-    with one_line_errors(name), quiet_transformers():
+    with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
         root, is_folder = source, Path(source).is_dir()
         if is_folder:
@@ -611,7 +610,7 @@ def load_weights(
     auto: Any, checkpoint: Checkpoint, config: PreTrainedConfig, **options: Any
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Return what an auto class of transformers loads in float32, and which weights lacked or did not fit."""
-    with quiet_transformers():
+    with quiet_transformers(), silence_if(checkpoint.pinned["trust_remote_code"]), MAKING_MODELS:
         model, info = auto.from_pretrained(
             checkpoint.source,
             config=config,
@@ -672,8 +671,7 @@ def _copy_loaded(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrained
 
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
-        torch.default_generator.manual_seed(int(checkpoint.random_init or 0))
+    with drawing(int(checkpoint.random_init or 0)):
         return empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
 
 
@@ -821,28 +819,34 @@ def _explanation(name: str, error: BaseException) -> str:
     return f"{name} cannot be loaded: {first_sentence(error)}"
 
 
+@while_needed
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
     """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only.
 
-    No safetensors are requested from the hub in the background either: the published ELECTRA has none. One thread at a
-    time does so: the output and the environment are those of the process.
+    No safetensors are requested from the hub in the background either: the published ELECTRA has none.
     """
-    with _QUIET:
-        logging_: Any = transformers.utils.logging
-        level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
-        before = os.environ.get(NO_CONVERSION)
+    logging_: Any = transformers.utils.logging
+    level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
+    before = os.environ.get(NO_CONVERSION)
+    try:
         logging_.set_verbosity_error()
-        if not sys.stderr.isatty():
+        if not _on_terminal():
             logging_.disable_progress_bar()
         os.environ[NO_CONVERSION] = "1"
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                yield
-        finally:
-            os.environ.pop(NO_CONVERSION, None)
-            if before is not None:
-                os.environ[NO_CONVERSION] = before
-            logging_.set_verbosity(level)
-            if bars:
-                logging_.enable_progress_bar()
+        yield
+    finally:
+        os.environ.pop(NO_CONVERSION, None)
+        if before is not None:
+            os.environ[NO_CONVERSION] = before
+        logging_.set_verbosity(level)
+        if bars:
+            logging_.enable_progress_bar()
+
+
+def _on_terminal() -> bool:
+    """Return whether standard error is a terminal; what stands in its place need not be a file, nor open."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False

@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 from layerprobe.encoders.architecture import ByText, count_blocks, count_weights, empty_model, truncated_configs
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import ModelError
+from layerprobe.rng import drawing
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -278,8 +279,7 @@ def _is_causal(of: ByText, trust_remote_code: bool) -> bool:
             shape = empty_model(copy.deepcopy(small), trust_remote_code=trust_remote_code)
         if count_weights(shape) > _MOST_WEIGHTS:
             return any(getattr(module, "is_causal", False) for module in shape.modules())
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
+        with drawing(0):
             model = empty_model(small, trust_remote_code=trust_remote_code).train(False)
     except Exception:  # models raise anything
         return False

@@ -47,6 +47,8 @@ from layerprobe.files.images import ImageItem, prompted
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.modes import without_autocast
 from layerprobe.names import some
+from layerprobe.process import MAKING_MODELS
+from layerprobe.rng import Undrawn
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5
@@ -191,7 +193,7 @@ def with_pooler(model: PreTrainedModel) -> PreTrainedModel:
     """Return a model with a pooler of zeros where transformers makes one, and would report that weights are missing."""
     if not pooler_option(type(model)):
         return model
-    with torch.random.fork_rng(devices=[]):
+    with MAKING_MODELS, Undrawn():
         whole: PreTrainedModel = cast(Any, type(model))(model.config).train(False)
     for name, weight in whole.named_parameters():
         if "pooler" in name.split("."):
@@ -246,7 +248,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
     except ImportError:  # or it does not go with the installed transformers
         return None
     fetch_modules(source)  # also of those that are not kept
-    with quiet_transformers(), model_errors(name, "encoding by sentence-transformers"):
+    with quiet_transformers(), MAKING_MODELS, model_errors(name, "encoding by sentence-transformers"):
         check_activations(source, name=name)
         whole, written = (
             SentenceTransformer(str(each), device="cpu", local_files_only=True).float()

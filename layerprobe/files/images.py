@@ -7,13 +7,13 @@ import functools
 import hashlib
 import io
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from layerprobe.checks import check_extra
 from layerprobe.errors import DataError
+from layerprobe.process import without_warnings
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -134,9 +134,10 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
     from PIL import ImageOps
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pil.DecompressionBombWarning)
+        with without_warnings():
             image = pil.open(io.BytesIO(data))
+        if pil.MAX_IMAGE_PIXELS is not None and image.width * image.height > pil.MAX_IMAGE_PIXELS:
+            raise pil.DecompressionBombError
         image.load()
         if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
             pixels = "floating-point" if image.mode == "F" else "32-bit or signed"
@@ -145,7 +146,7 @@ def decoded(data: bytes | memoryview, place: str) -> "Image":
         return (_eight_bits(image) if image.mode in SIXTEEN_BITS else image).convert("RGB")
     except DataError:
         raise
-    except (pil.DecompressionBombWarning, pil.DecompressionBombError):
+    except pil.DecompressionBombError:
         raise DataError(
             f"{place} has more than the {pil.MAX_IMAGE_PIXELS:,} pixels that Pillow takes for safe: make it smaller"
         ) from None

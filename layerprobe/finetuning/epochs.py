@@ -22,9 +22,9 @@ from layerprobe.errors import StoreError, TrainingError
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.results import runs_root
 from layerprobe.finetuning.values import FailedLayer
+from layerprobe.rng import restore_rng, rng_states
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.training.optimizer import load_optimizer, optimizer_tensors
-from layerprobe.training.rng import restore_rng, rng_states
 from layerprobe.training.saved_steps import SavedSteps
 from layerprobe.versions import versions
 

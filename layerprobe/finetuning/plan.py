@@ -24,9 +24,9 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.modes import plain_torch
 from layerprobe.names import counted, short_name
 from layerprobe.progress import duration
+from layerprobe.rng import seeded
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task
-from layerprobe.training.rng import seeded
 
 STEPS, TEXTS = 3, 64
 """Of training, after one to warm up, and texts that are embedded for evaluation."""

@@ -36,11 +36,11 @@ from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.finetuning.whole_batch import cached_gradients, plain_gradients
 from layerprobe.metrics.names import Split
+from layerprobe.rng import restore_rng, rng_states, seeded
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.training.optimizer import adamw, rate
-from layerprobe.training.rng import restore_rng, rng_states, seeded
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
-from layerprobe.training.rng import restore_rng, rng_states
+from layerprobe.rng import restore_rng, rng_states
 
 Groups = Callable[[], Iterable[list[int]]]
 """The texts of a step in groups, as often as it is called."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from layerprobe.metrics.scores import decision_scores
 from layerprobe.probing.arrays import NUMBERS, Layer
 from layerprobe.probing.ridge import Array, ridge_outputs
 from layerprobe.probing.values import TargetKind
+from layerprobe.process import without_warnings
 from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 
@@ -204,17 +204,15 @@ class _Logistic:
     @classmethod
     def of(cls, rows: NDArray[Any], classes: NDArray[np.intp], inner: NDArray[np.bool_]) -> _Logistic:
         """Fit rows with a penalty that is chosen by those that are not `inner`."""
-        from sklearn.exceptions import ConvergenceWarning  # takes a second to load
-        from sklearn.linear_model import LogisticRegression
+        from sklearn.linear_model import LogisticRegression  # takes a second to load
 
         mean, spread = rows.mean(axis=0), rows.std(axis=0)
         spread[spread <= 1e-6 * np.abs(mean)] = 1.0  # a feature that is the same everywhere says nothing
         rows, present, loss, chosen = (rows - mean) / spread, np.unique(classes), np.inf, VARIANCES[0]
         if len(present) < 2:
             return cls(mean=mean, spread=spread, model=None, classes=present, loss=0.0)
-        with warnings.catch_warnings():
-            # after so many steps the predictions no longer change, even where the gradient is not yet small enough
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        # after so many steps the predictions no longer change, even where the gradient is not yet small enough
+        with without_warnings():
             model = LogisticRegression(max_iter=STEPS, warm_start=True)
             if len(np.unique(classes[inner])) > 1 and not inner.all():
                 for variance in VARIANCES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,6 +20,7 @@ from layerprobe.files.inputs import text_lines
 from layerprobe.metrics.links import Links
 from layerprobe.names import nearest, some
 from layerprobe.probing.values import ProbeSettings, TargetKind
+from layerprobe.process import without_warnings
 from layerprobe.similarity.checks import as_array
 from layerprobe.tasks.scores import is_number
 from layerprobe.tasks.tables import read_table
@@ -82,8 +82,7 @@ class Targets:
         result = np.empty((settings.foldings, n), dtype=np.intp)
         for folding, folds in enumerate(result):
             seed = settings.seed + folding
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # a class with fewer samples than folds
+            with without_warnings():  # of a class with fewer samples than folds
                 try:
                     made = splitter(settings.folds, shuffle=True, random_state=seed).split(folds, classes, units)
                     for fold, (_, inside) in enumerate(made):

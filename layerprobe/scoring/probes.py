@@ -1,6 +1,5 @@
 """Linear models of frozen embeddings, fitted on the train split. Knows arrays and scikit-learn, no tasks."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.process import without_warnings
 from layerprobe.versions import PROBE_VERSION, STS_PROBE_VERSION
 
 Array = NDArray[np.float64]
@@ -85,14 +85,12 @@ def logistic_weights(
 
 def _logistic(train: NDArray[np.float32], targets: NDArray[Any]) -> tuple[Any, NDArray[Any], NDArray[Any]]:
     """Return logistic regression, fitted on features less their mean over their standard deviation, and these."""
-    from sklearn.exceptions import ConvergenceWarning  # takes a second to load
-    from sklearn.linear_model import LogisticRegression
+    from sklearn.linear_model import LogisticRegression  # takes a second to load
 
     mean, spread = train.mean(axis=0), train.std(axis=0)
     spread[spread == 0] = 1.0  # a feature that is the same everywhere says nothing
-    with warnings.catch_warnings():
-        # after so many steps the predictions no longer change, even where the gradient is not yet small enough
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    # after so many steps the predictions no longer change, even where the gradient is not yet small enough
+    with without_warnings():
         model = LogisticRegression(C=LOGIT_VARIANCE / train.shape[1], max_iter=STEPS)
         model.fit((train - mean) / spread, targets.astype(int))
     return model, mean, spread

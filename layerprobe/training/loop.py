@@ -21,11 +21,11 @@ from layerprobe.context import report
 from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.modes import plain_torch, without_autocast
+from layerprobe.rng import restore_rng, rng_states, seeded
 from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.masking import MaskedBatch
 from layerprobe.training.objective import Objective, rates_of
 from layerprobe.training.optimizer import adamw, load_optimizer, optimizer_tensors, rate
-from layerprobe.training.rng import restore_rng, rng_states, seeded
 from layerprobe.training.run_directory import RunDirectory, SavedStep
 from layerprobe.training.values import StepMetrics
 

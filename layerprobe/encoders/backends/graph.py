@@ -1,9 +1,7 @@
 """An encoder as one graph: token ids in, the pooled embeddings of every layer out. Knows a loaded encoder; no files."""
 
 import contextlib
-import io
 import logging
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +16,7 @@ from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.modes import without_autocast
+from layerprobe.process import silence, while_needed, without_warnings
 
 PLAIN = "eager"
 """Attention of transformers that is written out."""
@@ -130,14 +129,17 @@ def differences(
     return tuple(worst.tolist())
 
 
+@while_needed
 @contextlib.contextmanager
 def quiet_export() -> Iterator[None]:
     """Keep away what the exporters print, log and warn of; what matters is compared afterwards."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))  # openvino logs by the root logger
+    before, nothing = logging.root.manager.disable, logging.NullHandler()
+    if not logging.root.handlers:
+        logging.root.addHandler(nothing)  # openvino logs by the root logger, which would get a handler for ever
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
+        logging.disable(max(before, logging.WARNING))
+        with without_warnings(), silence():
             yield
     finally:
         logging.disable(before)
+        logging.root.removeHandler(nothing)

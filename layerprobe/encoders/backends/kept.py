@@ -23,6 +23,7 @@ from layerprobe.errors import ModelError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder
 from layerprobe.files.serialisation import digest
+from layerprobe.process import OneAtATime
 from layerprobe.store.store import Store
 from layerprobe.versions import GRAPH_VERSION, __version__
 
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
 """Difference from torch in float32 at most, as a share of a layer's largest feature."""
 
+_OPENING = OneAtATime()
+"""Neither torch.export nor what silences it is for several threads at once."""
 Opened = tuple[Graph, tuple[float, ...]]
 """A graph, and by how much it differs from torch at every layer."""
 
@@ -38,7 +41,8 @@ Opened = tuple[Graph, tuple[float, ...]]
 def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Opened:
     """Return the graph of an encoder from the store; it is made first if it is not there.
 
-    Waits for another process that is making the same graph; makes a damaged one again.
+    Waits for another process that is making the same graph, and for another thread that is opening any; makes a damaged
+    one again.
 
     Raises:
         ModelError: If the library cannot convert it, or the graph does not compute what torch does.
@@ -47,13 +51,13 @@ def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options
     root = Store(options.cache_dir).root
     folder = _folder(engine, encoder, checkpoint, options, root)
     make_directory(root / "locks")
-    with store_errors("lock", root / "locks"), FileLock(root / "locks" / f"{folder.name}.lock"):
+    with _OPENING, store_errors("lock", root / "locks"), FileLock(root / "locks" / f"{folder.name}.lock"):
         problems = list(folder_problems(folder))
         for problem in problems:
             logger.warning("%s: making the graph again", problem)
         if problems or not (folder / SUMS).is_file():
             _make(engine, encoder, options, folder)
-    return _compiled(engine, encoder, options, folder)
+        return _compiled(engine, encoder, options, folder)
 
 
 def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled, root: Path) -> Path:

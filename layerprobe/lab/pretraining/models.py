@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ElectraModel
 
@@ -16,6 +15,8 @@ from layerprobe.encoders.heads import MaskedLanguageModel
 from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.process import MAKING_MODELS
+from layerprobe.rng import drawing
 from layerprobe.training.masking import Masking
 from layerprobe.training.objective import Objective
 
@@ -25,16 +26,14 @@ GENERATOR = "generator"
 def build_encoder(protocol: PretrainingProtocol, *, vocab_size: int, pad_id: int, seed: int) -> ElectraModel:
     """Return a fresh encoder; its weights depend on size, vocabulary and seed alone, on no objective."""
     config = _config(protocol.size, protocol, vocab_size=vocab_size, pad_id=pad_id)
-    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
-        torch.default_generator.manual_seed(seed)
+    with drawing(seed), MAKING_MODELS:
         return ElectraModel(config)
 
 
 def build_objective(encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking, *, seed: int) -> Objective:
     """Return the objective of the protocol with `encoder` as its model; heads and generator are fresh."""
-    with torch.random.fork_rng(devices=[]):
-        # not the seed itself: a generator would begin with the encoder's numbers. Torch reads 32 bits of a seed.
-        torch.default_generator.manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
+    # not the seed itself: a generator would begin with the encoder's numbers. Torch reads 32 bits of a seed.
+    with drawing(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0])), MAKING_MODELS:
         return OBJECTIVES[protocol.objective].build(encoder, protocol, masking)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from layerprobe.context import part
 from layerprobe.errors import DataError
-from layerprobe.modes import without_autocast
+from layerprobe.modes import exact_products, without_autocast
 from layerprobe.similarity.checks import unmasked
 from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
@@ -173,10 +173,5 @@ def _features_are_cheaper(
 @contextlib.contextmanager
 def _full_precision() -> Iterator[None]:
     """Keep TF32 and bfloat16 out of float32 products, whatever the process allows elsewhere."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.no_grad(), without_autocast():
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    with torch.no_grad(), without_autocast(), exact_products():
+        yield
