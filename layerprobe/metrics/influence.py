@@ -22,8 +22,9 @@ Array = NDArray[np.float64]
 Influences = dict[str, Array]
 """By name of the metric, (n,) of mean 0."""
 
-GROUPS = 200
-"""Items are left out one by one up to so many, and in so many groups where there are more."""
+GROUPS = 1000
+"""Items are left out one by one up to so many, and in so many groups where there are more, in which what items that
+share a text have in common is lost."""
 
 
 def mean_influences(values: ArrayLike) -> Array:

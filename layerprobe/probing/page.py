@@ -22,7 +22,7 @@ def probing_page(result: Probing) -> Page:
     score = _said(best, result.primary)
     sufficient = result.smallest_sufficient
     within = f"within {result.settings.tolerance:g} of the best"
-    finding = f"{title} x 100 is highest at layer {best.layer}; layers that may be the best are dark."
+    finding = f"{title} x 100 is highest at layer {best.layer}; diamonds are layers that may be the best."
     figure = Figure("layers", _curve(result), finding, _reading(result))
     return Page(
         title=f"Frozen layers of {name}",
@@ -61,7 +61,7 @@ def _curve(result: Probing) -> go.Figure:
             name="single layers",
             colour=MODEL,
             x=[each.layer or 0 for each in layers],
-            marker={"size": 9, "color": marks},
+            marker={"size": 9, "color": marks, "symbol": ["diamond" if mark == CHOSEN else "circle" for mark in marks]},
             texts=[f"{each.name}: {_said(each, result.primary)}" for each in layers],
             error_y=bars(_ends(layers, result.primary), MODEL),
         )

@@ -103,7 +103,7 @@ def compared_models(results: Sequence[Comparison | Comparisons]) -> Compared:
     whole = [[one.comparisons[0].model.name, *(each.reference.name for each in one.comparisons)] for one in measured]
     if not whole or any(names != whole[0] for names in whole):
         raise DataError(f"expected comparisons of the same models by different measures, got {whole}")
-    model, *references = map(numbers.label, distinct_names(whole[0]))
+    model, *references = numbers.labels(distinct_names(whole[0]))
     return Compared(measured=measured, model=model, references=tuple(references))
 
 
@@ -251,7 +251,7 @@ def _map(
     compared: Compared, number: int, title: str, one: Comparison, lowest: float, other: SimilarityMap | None = None
 ) -> Figure:
     shown = other or one.map
-    reference = numbers.label(distinct_names([one.model.name, one.reference.name])[1])
+    reference = numbers.labels(distinct_names([one.model.name, one.reference.name]))[1]
     plot = similarity_map(shown, (compared.model, reference), compared=one.curve, lowest=lowest, title=title)
     rows, columns = shown.shape
     finding, style = words.cka_map_finding(shown, alone=one.alone), f"--columns:{columns};--rows:{rows}"

@@ -38,7 +38,7 @@ LOOKS = ((MODEL, INTERVAL, "solid"), (DROP, SHADE, "solid"), *FURTHER)
 def models_page(result: ScoresOfModels) -> Page:
     """Return the page of every layer of several models on one task: bands by depth, score versus cost, the table."""
     names, title, items = (
-        [numbers.label(name) for name in result.labels],
+        numbers.labels(result.labels),
         metric_title(result.primary),
         plural(result.unit),
     )
@@ -78,7 +78,7 @@ def models_page(result: ScoresOfModels) -> Page:
 
 def found_models_page(found: FoundModels) -> Page:
     """Return the page of which layer of which model to keep: bands by depth, score versus size, the table, all runs."""
-    names, level = [numbers.label(name) for name in found.labels], numbers.confidence(found.settings.level)
+    names, level = numbers.labels(found.labels), numbers.confidence(found.settings.level)
     best = "; ".join(
         f"{name}: layer {each.best_layer}, {numbers.number(each.answer.layers[each.best_layer].mean)}"
         for name, each in zip(names, found.findings, strict=True)
@@ -127,8 +127,13 @@ def _by_depth(result: ScoresOfModels | FoundModels, names: list[str]) -> go.Figu
     if relative:
         axis: dict[str, Any] = {"tickformat": ".0%", "range": [-0.03, 1.03], "dtick": 0.25}
         figure.update_xaxes(title="Depth (share of blocks kept)", **axis)
-    figure.update_yaxes(title=f"{metric_title(result.primary)} × 100")
+    figure.update_yaxes(title=_score_axis(result))
     return styled(figure)
+
+
+def _score_axis(result: ScoresOfModels | FoundModels) -> str:
+    where = "<br>on validation" if isinstance(result, FoundModels) else ""
+    return f"{metric_title(result.primary)} × 100{where}"
 
 
 def _claimed(result: ScoresOfModels | FoundModels) -> bool:
@@ -166,7 +171,7 @@ def _costs(result: ScoresOfModels | FoundModels, names: list[str]) -> Iterator[F
             figure.add_trace(
                 layer_points(label, [cost[e] for e in own], points, _marker(i), unit=f"%{{x:.3~g}} {unit}")
             )
-        figure.update_xaxes(title=axis, rangemode="tozero").update_yaxes(title=f"{metric_title(result.primary)} × 100")
+        figure.update_xaxes(title=axis, rangemode="tozero").update_yaxes(title=_score_axis(result))
         best = (f"{result.name(each)} ({numbers.significant(cost[each])} {unit})" for each in front)
         finding = f"Nothing else is both cheaper and better than {', '.join(best)}."
         yield Figure(f"score-{name}", styled(figure), finding, "Labels are layers, the line is the Pareto front.")

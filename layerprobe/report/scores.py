@@ -248,7 +248,7 @@ def _across_figure(result: AcrossTasks, tasks: Sequence[str]) -> go.Figure:
 
 def retrieval_page(*scores: RetrievalScores) -> Page:
     """Return the page of how well each layer of some models finds documents."""
-    first, labels = scores[0], [numbers.label(name) for name in distinct_names([each.model.name for each in scores])]
+    first, labels = scores[0], numbers.labels(distinct_names([each.model.name for each in scores]))
     title = metric_title(first.primary)
     several = len(scores) > 1
     named = [(f"{label}: " if several else "", each) for label, each in zip(labels, scores, strict=True)]

@@ -20,6 +20,7 @@ from layerprobe.results.numbers import (
     percent,
     redrawn_share,
 )
+from layerprobe.results.numbers import labels as short_labels
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.sentence import either, spoilt_sentence
 from layerprobe.similarity.values import SimilarityMap
@@ -31,8 +32,8 @@ from layerprobe.tasks.kind import KINDS
 
 def labels(study: Study) -> tuple[str, str]:
     """Return short names of model and reference for plots: without organisation or folder, where that is clear."""
-    model, reference = names(study)
-    return label(model), label(reference)
+    model, reference = short_labels(names(study))
+    return model, reference
 
 
 def names(study: Study) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Numbers, layers and names as a page shows them. Knows no HTML and no plots."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from layerprobe.names import in_percent
 from layerprobe.results import table
@@ -110,6 +110,14 @@ def label(name: str) -> str:
     """Return a name that fits into a plot: a long one without its middle."""
     half = LABEL_LENGTH // 2
     return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def labels(names: Iterable[str]) -> list[str]:
+    """Return names that fit into a plot, and differ as the names do: those that would be cut to the same stay whole."""
+    names = list(names)
+    cut = [label(name) for name in names]
+    same = {each for each in cut if len({name for name, one in zip(names, cut, strict=True) if one == each}) > 1}
+    return [name if each in same else each for name, each in zip(names, cut, strict=True)]
 
 
 def capitalised(text: str) -> str:

@@ -61,7 +61,7 @@ LAYER_AXIS = "Layer (blocks kept)"
 
 def text(name: str) -> str:
     """Return a name as Plotly's text, which is HTML of a kind, and which is mathematics between dollar signs."""
-    return html.escape(name).replace("$", "&#36;")
+    return html.escape(name, quote=False).replace("$", "&#36;")
 
 
 def layer_markers(layers: Iterable[int], drop_layers: Sequence[int]) -> dict[str, Any]:

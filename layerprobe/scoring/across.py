@@ -23,7 +23,7 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
     """Put the scores of every layer on several tasks together.
 
     Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is
-    larger here than on other tasks; which may be as good allows for that, see `AcrossTasks.candidates`.
+    larger here than on other tasks: the layers share what the level allows (Bonferroni).
 
     Raises:
         DataError: If there is no task, one comes twice, or the scores are not of all layers.
@@ -39,10 +39,10 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
     first = max(each.scores.first_layer for each in tasks)
     best = first + best_of(means[first:])
     widest = min((each.scores.primary for each in tasks), key=lambda name: METRICS[name].low)
-    layers = []
+    layers, each_level = [], 1 - 2 * (1 - level) / max(model.n_layers - first - 1, 2)
     for layer, mean in enumerate(means):
         behind = [curve[best] - curve[layer] for curve in curves]
-        ends = None if layer == best else mean_interval(behind, level)
+        ends = None if layer == best else mean_interval(behind, each_level)
         interval = None if ends is None else bounded(widest, ends, difference=True)
         layers.append(LayerAcross(layer=layer, mean=mean, behind=fmean(behind), interval=interval))
     return AcrossTasks(model=model, tasks=tuple(tasks), layers=tuple(layers), level=level)

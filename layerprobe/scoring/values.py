@@ -10,7 +10,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
-from layerprobe.metrics.seeds import best_of, mean_interval, pareto_front
+from layerprobe.metrics.seeds import best_of, pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import counted, distinct_names, in_percent, short_name
 from layerprobe.results import numbers
@@ -222,8 +222,8 @@ class LayerAcross:
     behind: float
     """Mean over tasks of what the best layer scores more, in points; 0 for that layer."""
     interval: tuple[float, float] | None
-    """Of that difference on other tasks like these: Student's t over tasks, paired. It holds the error over items, as
-    each task has its own. None for the best layer, and for one task."""
+    """Of that difference on other tasks like these: Student's t over tasks, paired, at a level that all layers share.
+    It holds the error over items, as each task has its own. None for the best layer, and for one task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -268,7 +268,7 @@ class AcrossTasks(Shown):
                     "interval",
                     title=sure,
                     form=".2f",
-                    meaning="Of that difference, on other tasks like these.",
+                    meaning="Of that difference, on other tasks like these; all layers share the level.",
                     interval=True,
                 ),
                 Column("flag", tuple(self._flag(each.layer) for each in self.layers)),
@@ -285,16 +285,10 @@ class AcrossTasks(Shown):
     def candidates(self) -> tuple[int, ...]:
         """The layers one of which is best on other tasks like these, at the level; all where there is one task.
 
-        The best layer was picked by the same tasks: the others share what the level allows (Bonferroni), so that fewer
-        are ruled out than by their intervals.
+        Those whose intervals do not say that the best layer is better.
         """
-        best, layers = self.best_layer, range(self.first_layer, self.model.n_blocks + 1)
-        each_level = 1 - 2 * (1 - self.level) / max(len(layers) - 1, 1)
-        curves = [each.scores.scores for each in self.tasks]
-        behind = {
-            layer: mean_interval([curve[best] - curve[layer] for curve in curves], each_level) for layer in layers
-        }
-        return tuple(layer for layer, ends in behind.items() if layer == best or ends is None or ends[0] <= 0)
+        layers = self.layers[self.first_layer :]
+        return tuple(each.layer for each in layers if each.interval is None or each.interval[0] <= 0)
 
     @property
     def summary(self) -> str:
@@ -315,9 +309,8 @@ class AcrossTasks(Shown):
         if n == 1:
             return f"{said}; one task says nothing about others."
         others = [str(layer) for layer in self.candidates if layer != best.layer]
-        rivals = (
-            f"on other tasks like these, {', '.join(others)} may be as good" if others else "no other may be as good"
-        )
+        which = f"layer{'s' if len(others) > 1 else ''} {', '.join(others)}"
+        rivals = f"on other tasks like these, {which} may be as good" if others else "no other may be as good"
         return f"{said}. {rivals[0].upper()}{rivals[1:]}."
 
 

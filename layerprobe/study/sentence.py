@@ -1,9 +1,9 @@
 """What was found, and how that compares with what was expected, in plain words. Knows studies; computes nothing."""
 
 from layerprobe.errors import DataError
-from layerprobe.names import in_percent
+from layerprobe.names import in_percent, told_apart
 from layerprobe.prediction.sentence import layer_span
-from layerprobe.search.sentence import keep_phrase, percents, points, without_runs
+from layerprobe.search.sentence import keep_phrase, points, without_runs
 from layerprobe.study.models import FoundModels
 from layerprobe.study.values import Finding, Study
 
@@ -53,9 +53,11 @@ def found_drop_sentence(finding: Finding) -> str:
         return f"On validation, scores drop at {layer_span(layers)}: {said}{without_runs(finding.answer, layers)}."
     if _no_drop(finding):
         return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
+    chance, level = 100 * finding.drop_chance, 100 * settings.level
+    chance_said = f"{told_apart(chance, level if chance > 50 else 100 - level, 0)}%"
     return (
         "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than "
-        f"{far} below the best is {percents(finding.drop_chance)}."
+        f"{far} below the best is {chance_said}."
     )
 
 

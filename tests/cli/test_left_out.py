@@ -147,6 +147,8 @@ def test_compare_leaves_cells_blank(
     done = layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--permutations", "19", "--report", page)
     assert done.code == 0, done.err
     assert [done.err.count(said(each)) for each in pair] == [1, 1]
+    told = page.read_text("utf-8")
+    assert [told.count(f"<li>layer 0 of {each.name} is left out: with cls pooling") for each in pair] == [1, 1]
     rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line[:6].strip().isdigit()}
     assert rows["0"] == []
     assert rows["1"][0] == "1"

@@ -166,6 +166,11 @@ def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
             "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than 0.5 "
             "points below the best is 60%.",
         ),
+        (
+            0.0501,
+            "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than 0.5 "
+            "points below the best is 94.99%.",
+        ),
     ],
 )
 def test_whether_the_model_drops(searched: Study, chance_within: float, said: str) -> None:

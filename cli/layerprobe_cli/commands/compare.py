@@ -128,7 +128,7 @@ def compare(
         *(_maps(measured) if show_map else [stacked([each.table for each in measured], by=("measure", "reference"))]),
         as_json=measured[0] if len(measured) == 1 else measured,
     )
-    report.write(output, *measured, warnings=told, commands=[after])
+    report.write(output, *measured, warnings=(*told, *warnings), commands=[after])
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)

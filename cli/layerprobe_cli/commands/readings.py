@@ -65,6 +65,7 @@ def readings(
     if any(curve.first_layer for curve in curves.values()):
         checkpoint = extraction.resolve(model)
         left_out.append(left_out_layer(checkpoint.label, checkpoint.settled.pooling))
-    output.notes(data.notes, (*data.warnings, *left_out))
+    warnings = (*data.warnings, *left_out)
+    output.notes(data.notes, warnings)
     output.result(curves, curves_table(curves), as_json={"views": views, "readings": curves})
-    report.write(output, curves, model=model, page="readings")
+    report.write(output, curves, model=model, page="readings", warnings=warnings)

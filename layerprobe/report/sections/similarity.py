@@ -75,7 +75,7 @@ def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
         return ()
     level = numbers.confidence(errors.level)
     return (
-        f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
+        f"The inner shade around the line is the {level} interval of each layer by itself, the outer shade the band"
         f" that holds the whole curve with {level} confidence.",
     )
 
