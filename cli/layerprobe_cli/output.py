@@ -67,9 +67,9 @@ class Output:
         """Print notes and warnings on stderr, each once."""
         if not self.quiet:
             for note in dict.fromkeys(notes):
-                typer.echo(f"note: {note}", err=True)
+                say(f"note: {note}")
             for warning in dict.fromkeys(warnings):
-                typer.echo(f"warning: {warning}", err=True)
+                say(f"warning: {warning}")
 
     def data(
         self, model: Checkpoint | list[Checkpoint], data: Task | LoadedTexts, *, of: str = "", **asked: Any
@@ -110,7 +110,13 @@ def print_json(value: Any) -> None:
 
 def fail(message: str) -> None:
     """Print one error on stderr."""
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    say(f"error: {' '.join(message.split())}")
+
+
+def say(line: str) -> None:
+    """Print a line on stderr; where that cannot be written, on a full disk for instance, the work goes on."""
+    with contextlib.suppress(OSError):
+        typer.echo(line, err=True)
 
 
 @contextlib.contextmanager
@@ -118,7 +124,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     """Show bars with an estimate on stderr, or where that is no terminal a line now and then."""
     from layerprobe.progress import silent
 
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield silent if quiet else _lines()
         return
     from rich.console import Console
@@ -133,7 +139,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     )
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
@@ -163,7 +169,7 @@ def _lines() -> Progress:
         now = time.monotonic()
         if now - said >= LINE_EVERY:
             said = now
-            typer.echo(f"{task}: {done / total:.0%} after {duration(now - began)}", err=True)
+            say(f"{task}: {done / total:.0%} after {duration(now - began)}")
 
     return report
 

@@ -627,6 +627,9 @@ def load_weights(
 def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights; weights that the checkpoint lacks are an error."""
     model, info = load_weights(auto_class(config), checkpoint, config, **pooler_option(known_class(config)))
+    folder = Path(checkpoint.source)
+    if checkpoint.revision.startswith("sha256:") and folder_digest(folder) != checkpoint.revision:
+        raise ModelError(f"the files of {checkpoint.name} were changed while it was in use: start again with a copy")
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key.split("."))
     mismatched = sorted(key for key, *_ in info["mismatched_keys"] if "pooler" not in key.split("."))
     if missing or mismatched:

@@ -141,13 +141,16 @@ def temporary_path(path: Path) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Make a file or directory durable."""
+    """Make a file or directory durable; some file systems cannot do so for directories."""
     if os.name == "nt" and path.is_dir():  # directories cannot be opened there
         return
     # Windows makes durable only what is open for writing
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP) or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

@@ -11,7 +11,7 @@ from layerprobe.files.checked_json import parsed, problems_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.inputs import open_regular
 from layerprobe.store.key import is_fingerprint
-from layerprobe.store.manifest import read_manifest
+from layerprobe.store.manifest import MANIFEST, read_manifest
 from layerprobe.store.shards import damaged
 
 
@@ -117,8 +117,10 @@ def _entry_problems(directory: Path) -> Iterator[str]:
     except (DamagedStoreError, StoreVersionError) as error:
         yield str(error)
         return
-    except StoreError:
-        return  # a link, which was told
+    except StoreError as error:
+        if not any(each.is_symlink() for each in (directory, directory / MANIFEST)):  # a link was told
+            yield str(error)
+        return
     for file in (manifest.samples, *manifest.shards) if manifest is not None else ():
         if problem := file.problem(directory, again=True):
             yield str(damaged(directory / file.name, problem))

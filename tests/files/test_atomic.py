@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -180,3 +181,16 @@ def test_a_folder_to_write_to_may_begin_with_a_tilde(tmp_path: Path, monkeypatch
     for written, meant in (("~/a", tmp_path / "a"), (f"{NOWHERE}/a", tmp_path / NOWHERE / "a")):
         assert FOLDER.check(written) == (meant, None)
         assert Store(written).root.absolute() == meant
+
+
+@pytest.mark.skipif(os.name == "nt", reason="directories are not synced there")
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_folders_that_cannot_be_made_durable_are_no_error(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of some network file systems; a file that cannot is one."""
+    monkeypatch.setattr(files.os, "fsync", fails_with(number))
+    files.sync(tmp_path)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+        files.sync(tmp_path / "file")

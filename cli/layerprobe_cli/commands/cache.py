@@ -165,7 +165,7 @@ def _summary(entry: Entry) -> dict[str, Any]:
 
 
 def _entry(entries: list[Entry], beginning: str) -> Entry:
-    matching = [entry for entry in entries if entry.fingerprint.startswith(beginning)]
+    matching = [entry for entry in entries if beginning and entry.fingerprint.startswith(beginning)]
     if len(matching) != 1:
         what = "is no extraction" if not matching else f"are {len(matching)} extractions"
         raise StoreError(f"there {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")

@@ -1,0 +1,46 @@
+"""Progress and notes are no result: where they cannot be shown, the work goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import typer
+from layerprobe_cli.output import fail, progress_bar
+
+from .conftest import Layerprobe
+
+
+def test_a_log_on_a_full_disk_ends_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*words: Any, **options: Any) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(typer, "echo", full)
+    monkeypatch.setattr("layerprobe_cli.output.LINE_EVERY", 0)
+    fail("nothing")
+    with progress_bar(quiet=False) as report:
+        report("embedding", 1, 2)
+
+
+def test_no_standard_error_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress_bar(quiet=False) as report:
+        report("embedding", 1, 2)
+
+
+def test_names_with_brackets_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with progress_bar(quiet=False) as report:
+        report("embedding a[/b]", 1, 2)
+        report("embedding a[/b]", 2, 2)
+
+
+def test_no_fingerprint_is_no_extraction(layerprobe: Layerprobe, pairs_file: Path, pair: tuple[Path, Path]) -> None:
+    assert layerprobe("extract", pair[0], "-t", pairs_file).code == 0
+    refused = layerprobe("cache", "prune", "")
+    assert (refused.code, refused.out) == (1, "")
+    assert "there is no extraction whose fingerprint begins with ''" in refused.err
