@@ -37,8 +37,10 @@ def exact_products() -> Iterator[None]:
     if not all(hasattr(place, "fp32_precision") for place in places):  # before torch 2.9
         precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
-        yield
-        torch.set_float32_matmul_precision(precision)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
         return
     before = [place.fp32_precision for place in places]
     try:

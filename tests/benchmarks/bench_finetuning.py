@@ -45,7 +45,7 @@ import numpy as np
 import torch
 from bench_similarity import measured
 from machine import bfloat16_or_say, clock, describe
-from peer import trained_by_peer
+from peer import arguments_of, trained_by_peer
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import BertConfig, BertModel
@@ -198,12 +198,7 @@ def peer(work: Work, tell: Tell, *, joint: bool = False) -> None:
         all_layers if joint else CosineSimilarityLoss,
         tell,
         max_length=PROTOCOL.max_length,
-        max_steps=work.n_steps,
-        per_device_train_batch_size=PROTOCOL.batch_size,
-        learning_rate=PROTOCOL.learning_rate,
-        weight_decay=PROTOCOL.weight_decay,
-        max_grad_norm=PROTOCOL.max_grad_norm,
-        warmup_steps=round(PROTOCOL.warmup * work.n_steps),
+        **arguments_of(PROTOCOL, work.n_steps),
         bf16=work.encoder.autocast == torch.bfloat16,
     )
 

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from bench_finetuning import LAYERS, encoder_of, losses, seconds
 from machine import describe
-from peer import trained_by_peer
+from peer import arguments_of, trained_by_peer
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
@@ -86,20 +86,14 @@ def peer(work: Work, tell: Tell, *, cached: bool = False) -> None:
         "anchor": [work.items.queries[query] for query, _ in examples],
         "positive": [work.items.documents[document] for _, document in examples],
     }
-    protocol = work.protocol
     trained_by_peer(
         work.encoder,
         work.layer,
         columns,
         partial(CachedMultiple, mini_batch_size=work.small) if cached else Multiple,
         tell,
-        max_length=protocol.max_length,
-        max_steps=work.n_steps,
-        per_device_train_batch_size=protocol.batch_size,
-        learning_rate=protocol.learning_rate,
-        weight_decay=protocol.weight_decay,
-        max_grad_norm=protocol.max_grad_norm,
-        warmup_steps=round(protocol.warmup * work.n_steps),
+        max_length=work.protocol.max_length,
+        **arguments_of(work.protocol, work.n_steps),
     )
 
 

@@ -11,9 +11,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.finetuning.values import Protocol
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+
+def arguments_of(protocol: Protocol, n_steps: int) -> dict[str, Any]:
+    """Return a protocol of ours as arguments of theirs, for so many steps."""
+    return {
+        "max_steps": n_steps,
+        "per_device_train_batch_size": protocol.batch_size,
+        "learning_rate": protocol.learning_rate,
+        "weight_decay": protocol.weight_decay,
+        "max_grad_norm": protocol.max_grad_norm,
+        "warmup_steps": round(protocol.warmup * n_steps),
+    }
 
 
 def trained_by_peer(

@@ -9,12 +9,12 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.loss import MultipleNegatives
-from tests.benchmarks.peer import trained_by_peer
+from tests.benchmarks.peer import arguments_of, trained_by_peer
 from tests.finetuning.test_tmft import without_dropout
 from tests.finetuning.test_whole_batch import items
 
-PROTOCOL = Protocol(learning_rate=1e-3, batch_size=4)
 N_STEPS = 5
+PROTOCOL = Protocol(learning_rate=1e-3, batch_size=4, epochs=1, warmup=1 / N_STEPS)
 
 
 def theirs(encoder: Encoder, columns: dict[str, list[str]]) -> list[float]:
@@ -29,12 +29,7 @@ def theirs(encoder: Encoder, columns: dict[str, list[str]]) -> list[float]:
         MultipleNegativesRankingLoss,
         told.append,
         max_length=PROTOCOL.max_length,
-        max_steps=N_STEPS,
-        per_device_train_batch_size=PROTOCOL.batch_size,
-        learning_rate=PROTOCOL.learning_rate,
-        weight_decay=PROTOCOL.weight_decay,
-        max_grad_norm=PROTOCOL.max_grad_norm,
-        warmup_steps=1,
+        **arguments_of(PROTOCOL, N_STEPS),
     )
     return told
 
@@ -52,7 +47,7 @@ def test_every_step_has_the_loss_of_sentence_transformers(encoder: Encoder, nega
     tuner = FineTuner(
         encoder,
         model,
-        Protocol(learning_rate=1e-3, batch_size=4, epochs=1, warmup=1 / N_STEPS),
+        PROTOCOL,
         steps_per_epoch=N_STEPS,
         criteria=[MultipleNegatives(width=16, n_labels=0)],
     )
