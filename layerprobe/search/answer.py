@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from layerprobe.search.plan import next_run
-from layerprobe.search.posterior import Posterior, posterior
+from layerprobe.search.posterior import Array, Posterior, posterior
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import Decision, Doubt, Evidence, LayerBelief, SearchAnswer, SearchSettings
 
@@ -23,16 +23,16 @@ def answer(
         DataError: If no score is finite.
     """
     settings = settings or SearchSettings()
-    known = posterior(evidence)
-    within = known.chances_within(settings.tolerance)
+    known, claimed = posterior(evidence), posterior(evidence, claims=True)
+    best, within = known.best_layer, claimed.chances_within(settings.tolerance)
     sufficient = np.flatnonzero(within >= settings.level)
-    candidates, worse = known.statement(settings.tolerance, settings.level)
+    candidates, worse = claimed.statement(settings.tolerance, settings.level)
     result = SearchAnswer(
-        best_layer=known.best_layer,
-        chance=float(known.chances[known.best_layer]),
-        candidates=candidates,
+        best_layer=best,
+        chance=float(claimed.chances[best]),
+        candidates=tuple(sorted({*candidates, best})),
         smallest_sufficient=int(sufficient[0]) if len(sufficient) else None,
-        layers=_beliefs(evidence, known, settings),
+        layers=_beliefs(evidence, known.means, claimed, settings),
         settings=settings,
         spent=evidence.spent,
         full_sweep=settings.full_sweep(evidence.n_blocks),
@@ -40,16 +40,19 @@ def answer(
         doubt=_doubt(evidence, known, settings),
         sentence="",
         first_layer=evidence.first_layer,
-        worse=worse,
+        worse=tuple(layer for layer in worse if layer != best),
     )
     return replace(result, sentence=search_sentence(result))
 
 
-def _beliefs(evidence: Evidence, known: Posterior, settings: SearchSettings) -> tuple[LayerBelief, ...]:
+def _beliefs(
+    evidence: Evidence, expected: Array, claimed: Posterior, settings: SearchSettings
+) -> tuple[LayerBelief, ...]:
     tail = (1 - settings.level) / 2
-    lows, highs = np.quantile(known.draws, (tail, 1 - tail), axis=0).tolist()
-    means, chances = known.means.tolist(), known.chances.tolist()
-    within = known.chances_within(settings.tolerance).tolist()
+    ends = np.quantile(claimed.draws, (tail, 1 - tail), axis=0)
+    lows, highs = np.minimum(ends[0], expected).tolist(), np.maximum(ends[1], expected).tolist()
+    means, chances = expected.tolist(), claimed.chances.tolist()
+    within = claimed.chances_within(settings.tolerance).tolist()
     return tuple(
         LayerBelief(
             layer=layer,

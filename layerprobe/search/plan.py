@@ -207,7 +207,9 @@ def _by_gain(
     open_places = [i for i in known.choices.tolist() if n_seeds[i] < settings.seeds]
     if scored:
         if known.chances_within(settings.tolerance)[best] >= settings.level:
-            return _over("settled", settings, models)
+            claimed = side_by_side([posterior(each, claims=True) for each in begun])
+            if claimed.chances_within(settings.tolerance)[best] >= settings.level:
+                return _over("settled", settings, models)
         if not set(likely) & set(open_places):
             return _over("seeds", settings, models)
         if gain_of_seeds(known) < LEAST_GAIN:

@@ -40,8 +40,10 @@ DRAWS = 4096
 # Points of the metric x 100; lengths are shares of the depth. A prior is the median and factor of a log-normal law.
 LEVEL_SD = 100.0
 """Of mu, about the mean score."""
-OWN_SD, EMBEDDING_SD = 0.15, 10.0
-"""Of a at the blocks, and at layer 0."""
+OWN_SD = 0.15
+"""Of a at the blocks."""
+EMBEDDING_SD = 10.0
+"""Of a at layer 0."""
 SCAN_LEVEL_SD, SCAN_SLOPE_SD, SCAN_EMBEDDING_SD = 3.0, 4.0, 3.0
 """Of b, of c, and of what the bias of layer 0 has of its own."""
 SPREADS, SPREAD_PRIOR = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), (2.0, 2.5)
@@ -58,9 +60,18 @@ SEED_SDS, SEED_PRIOR = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2), (0.4, 2.5)
 """Standard deviation of s."""
 NOTHING = 0.5
 """Chance that InfoNCE says nothing about a model and task, before any score is known, in what is said."""
+# Where something is claimed:
+CHANGE = 0.6
+"""Chance of a change within few blocks."""
+CHANGES, WIDTHS = (3.0, 8.0, 25.0), (1, 2, 3)
+"""Its standard deviation, about 0, and over how many blocks it goes, beside a quarter of them; all are as likely."""
+GROWTHS = (1.0, 6.0)
+"""How many times as large the deviation of s is at the last layer as at layer 0; all are as likely."""
+LIKE_BLOCKS, ALIKE_SD = 0.3, 1.0
+"""Chance that a at layer 0 is small, and its standard deviation then."""
 WORSE_SHARE = 0.25
 """Of the error that a statement allows itself, for layers that it says are worse; the rest is for the best one."""
-_NEGLIGIBLE = 1e-3
+_NEGLIGIBLE, _LEAST = 1e-3, -30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,6 +106,10 @@ class Posterior:
     """(layers, layers): errors of the endless runs over items, before any score is known."""
     choices: NDArray[np.intp]
     """(choices,): the layers that can be chosen, ascending; no other is the best, or within a tolerance of it."""
+    tested: NDArray[np.intp]
+    """Those of them that have a fine-tuning run with a score."""
+    starts: NDArray[np.intp]
+    """(models,): the place of layer 0 of each."""
 
     @property
     def best_layer(self) -> int:
@@ -122,19 +137,36 @@ class Posterior:
     def statement(self, tolerance: float, level: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return layers of which one is the best, and layers that are worse than it by more than the tolerance.
 
-        Both are true together with at least the level, and no layer is in both.
+        Both are true together with at least the level, and no layer is in both. Only layers with a run are called
+        worse: than the best of those. A layer without a run leaves the set only where the next earlier layer with one
+        is not the best of those with a run, at the level: scores may fall in any block that nothing was run behind.
         """
-        chosen = self.draws[:, self.choices]
-        below = self.draws < chosen.max(axis=1, keepdims=True) - tolerance
+        below = self.draws < self.draws[:, self.tested].max(axis=1, keepdims=True) - tolerance
         true = np.ones(len(self.draws), dtype=bool)
         worse = []
-        for layer in sorted(self.choices.tolist(), key=lambda layer: (-below[:, layer].sum(), layer)):
+        for layer in sorted(self.tested.tolist(), key=lambda layer: (-below[:, layer].sum(), layer)):
             if (true & below[:, layer]).mean() < 1 - WORSE_SHARE * (1 - level):
                 break
             true &= below[:, layer]
             worse.append(layer)
-        best = self.choices[chosen[true].argmax(axis=1)]
-        return _fewest(np.bincount(best, minlength=len(self.means)) / len(self.draws), level), tuple(sorted(worse))
+        best, best_tested = (self._of_best(layers, true, level) for layers in (self.choices, self.tested))
+        before = dict(zip(self.choices.tolist(), self._before.tolist(), strict=True))
+        unseen = {layer for layer, run in before.items() if run != layer and (run < 0 or run in best_tested)}
+        return tuple(sorted(best | best_tested | unseen)), tuple(sorted(worse))
+
+    def _of_best(self, layers: NDArray[np.intp], true: NDArray[np.bool_], level: float) -> set[int]:
+        """Return the fewest of some layers of which one is the best of them with at least the level."""
+        best = layers[self.draws[np.ix_(true, layers)].argmax(axis=1)]
+        chances = np.bincount(best, minlength=len(self.means)) / len(self.draws)
+        return set(_fewest(chances, min(level, float(true.mean())))) & set(layers.tolist())
+
+    @property
+    def _before(self) -> NDArray[np.intp]:
+        """(choices,): the last layer up to each, of the same model, that has a run; -1 where there is none."""
+        earlier = np.where(np.isin(self.choices, self.tested), self.choices, -1)
+        first = self.starts[np.searchsorted(self.starts, self.choices, side="right") - 1]
+        last = np.maximum.accumulate(earlier)
+        return np.where(last >= first, last, -1)
 
 
 def _fewest(chances: Array, level: float) -> tuple[int, ...]:
@@ -154,12 +186,14 @@ def layer_steps(cka: ArrayLike) -> tuple[float, ...]:
     return tuple(steps.tolist())
 
 
-def posterior(evidence: Evidence, *, nothing: float = NOTHING) -> Posterior:
+def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = False) -> Posterior:
     """Return what the scores say about every layer.
 
     Args:
         evidence: The scores, and readings of the model.
         nothing: Chance that InfoNCE says nothing, before any score is known.
+        claims: Admit what would make a statement false: that InfoNCE says nothing, scores change within few blocks,
+            seeds err more with depth, and layer 0 is like the others. Searches are not the better for it.
 
     Raises:
         DataError: If no score is finite.
@@ -178,36 +212,60 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING) -> Posterior:
     scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
     trend = infonce_trend(evidence)[layers]
     law = _Law.of(evidence, layers, scan, errors, told=infonce.slope_sd * trend)
-    grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=nothing if trend.any() else 1.0)
+    nothing = nothing if trend.any() and not claims else 1.0
+    grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=nothing, claims=claims)
     expected = infonce.slope * grid[:, 4, None] * trend
-    root = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + grid[:, 3, None, None] ** 2 * np.eye(m))
+    of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
+    roots = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + of_seeds[:, :m, None] * np.eye(m))
+    whiten = np.linalg.inv(roots)
     level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)
-    white = np.linalg.solve(root, (y - expected[:, :m] - level)[..., None])[..., 0]
-    log_weights = log_weights - (white**2).sum(1) / 2 - np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
-    weights = np.exp(log_weights - log_weights.max())
-    kept = weights > _NEGLIGIBLE
+    white = (whiten @ (y - expected[:, :m] - level)[..., None])[..., 0]
+    log_weights = log_weights - (white**2).sum(1) / 2 - np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(1)
+
+    # a change of each shape and size, of which a point of the grid leaves a normal law
+    shapes, log_priors = _changes(evidence.n_blocks, CHANGE if claims else 0.0)
+    steps = whiten @ shapes[:, layers[:m]].T
+    precision, pull = np.einsum("gmj,gmj->gj", steps, steps), np.einsum("gmj,gm->gj", steps, white)
+    variances = 1 / (1 / np.square(CHANGES) + precision[..., None])  # (points, shapes, sizes)
+    log_weights = log_weights[:, None, None] + log_priors + np.log(variances / np.square(CHANGES)) / 2
+    log_weights += variances * pull[..., None] ** 2 / 2
+    weights = np.exp(np.maximum(log_weights - log_weights.max(), _LEAST))  # of subnormal numbers all is slow
+    kept = weights.sum(axis=(1, 2)) > _NEGLIGIBLE * weights.sum(axis=(1, 2)).max()
     weights, grid = weights[kept] / weights[kept].sum(), grid[kept]
+    variances, sizes = variances[kept], variances[kept] * pull[kept][..., None]
+    points = weights.sum(axis=(1, 2))
 
     # f and what is expected given the scores, for each point of the grid and together
-    known = np.linalg.solve(root[kept], law.at(grid, slice(m), slice(m, None)))
+    known = whiten[kept] @ law.at(grid, slice(m), slice(m, None))
     means = (expected[:, m:] + level)[kept] + np.einsum("gmi,gm->gi", known, white[kept])
     covariances = law.at(grid, slice(m, m + n), slice(m, m + n)) - known[..., :n].transpose(0, 2, 1) @ known[..., :n]
-    mean = weights @ means
-    apart, told = (
-        np.sqrt(weights)[:, None] * (means - mean),
-        (np.sqrt(weights)[:, None, None] * known).reshape(-1, 4 * n),
-    )
-    covariance = law.mean(grid, weights)[m:, m:] - told.T @ told + apart.T @ apart
+    ahead, steps = shapes[:, layers[m:]], steps[kept]  # what a change of size 1 is, and (points, scores, shapes)
+    sized, squared = (weights * sizes).sum(axis=2), (weights * (variances + sizes**2)).sum(axis=2)
+    moved = sized @ ahead - np.einsum("gm,gmi->gi", np.einsum("gmj,gj->gm", steps, sized), known)
+    mean = points @ means + moved.sum(axis=0)
+
+    def summed(left: Array, right: Array) -> Array:
+        return left.reshape(-1, 4 * n).T @ right.reshape(-1, 4 * n)
+
+    apart, weighed = means - mean, steps * squared[:, None]
+    beside = summed(weighed @ ahead, known)
+    covariance = law.mean(grid, points)[m:, m:] - summed(points[:, None, None] * known, known)
+    covariance += (points[:, None] * apart).T @ apart + apart.T @ moved + moved.T @ apart
+    covariance += (ahead.T * squared.sum(axis=0)) @ ahead - beside - beside.T
+    covariance += summed(weighed @ steps.transpose(0, 2, 1) @ known, known)
+    draws = _draws(weights, sizes, variances)
     return Posterior(
         means=mean[:n],
         covariance=covariance[:n, :n],
-        draws=_mixture(weights, means[:, :n], covariances),
+        draws=_mixture(draws, means[:, :n], covariances, shapes, steps, known[..., :n]),
         run=_outlook(covariance, 1, n),
         scan=_outlook(covariance, 2, n),
         endless=_outlook(covariance, 3, n),
-        run_variance=np.full(n, own + float(weights @ grid[:, 3] ** 2)),
+        run_variance=own + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
         items=errors[-n:, -n:],
         choices=np.array(evidence.contenders),
+        tested=np.array([i for i in evidence.contenders if any(score.value is not None for score in evidence.runs_at(i))]),
+        starts=np.zeros(1, dtype=np.intp),
     )
 
 
@@ -242,6 +300,8 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
         run_variance=np.concatenate([each.run_variance for each in parts]),
         items=joined(lambda each: each.items),
         choices=np.concatenate([start + each.choices for start, each in zip(starts, parts, strict=True)]),
+        tested=np.concatenate([start + each.tested for start, each in zip(starts, parts, strict=True)]),
+        starts=starts,
     )
 
 
@@ -254,8 +314,9 @@ def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
     layers = np.array([score.layer for score in evidence.scores])
     n, everything = len(layers), slice(None)
     law = _Law.of(evidence, layers, np.zeros(n), np.zeros((n, n)), told=np.zeros(n))
-    grid, log_priors = _grid(seeing_scan=False, nothing=1.0)
-    return law.at(grid, everything, everything) + grid[:, 3, None, None] ** 2 * np.eye(n), log_priors
+    grid, log_priors = _grid(seeing_scan=False, nothing=1.0, claims=False)
+    of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
+    return law.at(grid, everything, everything) + of_seeds[:, :, None] * np.eye(n), log_priors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -263,7 +324,7 @@ class _Law:
     """The covariance of scores before they are known, but for what seeds add: a sum that points of the grid weigh."""
 
     parts: Array
-    """(parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, g."""
+    """(parts, scores, scores): what is the same everywhere, what InfoNCE tells, h of each length, g, layer 0."""
 
     @classmethod
     def of(
@@ -279,7 +340,7 @@ class _Law:
             told: (scores,) standard deviation of what InfoNCE is worth at each, with its sign.
         """
         same, depth = layers[:, None] == layers, layers / evidence.n_blocks
-        fixed = LEVEL_SD**2 + same * np.where(layers == 0, EMBEDDING_SD, OWN_SD) ** 2 + errors
+        fixed = LEVEL_SD**2 + same * OWN_SD**2 + errors
         fixed += np.outer(scan, scan) * (
             SCAN_LEVEL_SD**2
             + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
@@ -288,7 +349,7 @@ class _Law:
         place = _places(evidence)[layers]
         smooth = [_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS]
         bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
-        return cls(parts=np.stack([fixed, np.outer(told, told), *smooth, bias]))
+        return cls(parts=np.stack([fixed, np.outer(told, told), *smooth, bias, 1.0 * (same & (layers == 0))]))
 
     def at(self, grid: Array, rows: slice, columns: slice) -> Array:
         """Return (points, rows, columns) at points of the grid."""
@@ -303,7 +364,8 @@ class _Law:
 def _shares(grid: Array) -> Array:
     """Return (points, parts): what each part of the law counts."""
     of_length = grid[:, 1, None] == np.arange(len(LENGTHS))
-    return np.column_stack([np.ones(len(grid)), grid[:, 4], grid[:, 0, None] ** 2 * of_length, grid[:, 2] ** 2])
+    ones, h = np.ones(len(grid)), grid[:, 0, None] ** 2 * of_length
+    return np.column_stack([ones, grid[:, 4], h, grid[:, 2] ** 2, grid[:, 6] ** 2])
 
 
 def _outlook(covariance: Array, part: int, n: int) -> Outlook:
@@ -385,11 +447,12 @@ def _matern(distance: Array) -> Array:
     return correlation
 
 
-def _grid(*, seeing_scan: bool, nothing: float) -> tuple[Array, Array]:
-    """Return (points, 5) and their log priors.
+def _grid(*, seeing_scan: bool, nothing: float, claims: bool) -> tuple[Array, Array]:
+    """Return (points, 7) and their log priors.
 
-    The columns are the spread, the index of the length, the spread of the scan's bias, the deviation of seeds, and
-    whether InfoNCE says anything, which it does not with the chance `nothing`.
+    The columns are the spread, the index of the length, the spread of the scan's bias, the deviation of seeds at half
+    the depth, whether InfoNCE says anything, which it does not with the chance `nothing`, and how many times as large
+    the deviation of seeds is at the last layer as at layer 0.
     """
 
     def log_prior(values: Iterable[float], median: float, factor: float) -> list[tuple[float, float]]:
@@ -405,16 +468,66 @@ def _grid(*, seeing_scan: bool, nothing: float) -> tuple[Array, Array]:
         curves.append(((0.0, 0), np.log(FLAT)))
     scans = log_prior(SCAN_SPREADS if seeing_scan else SCAN_SPREADS[:1], *SCAN_SPREAD_PRIOR)
     told = [(told, np.log(chance)) for told, chance in ((0.0, nothing), (1.0, 1 - nothing)) if chance > 0]
-    points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), told))
-    grid = np.array([(*curve[0], scan[0], seed[0], reading[0]) for curve, scan, seed, reading in points])
+    growths = [(growth, -np.log(len(GROWTHS))) for growth in GROWTHS] if claims else [(1.0, 0.0)]
+    embeddings = [(EMBEDDING_SD, np.log(1 - LIKE_BLOCKS)), (ALIKE_SD, np.log(LIKE_BLOCKS))][: 1 + claims]
+    points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), told, growths, embeddings))
+    grid = np.array([(*curve[0], *(part[0] for part in parts)) for curve, *parts in points])
     return grid, np.array([sum(log for _, log in point) for point in points])
 
 
-def _mixture(weights: Array, means: Array, covariances: Array) -> Array:
-    """Draw from a mixture of Gaussians, from each in proportion to its weight."""
-    ends = np.rint(np.cumsum(weights) * DRAWS).astype(int)
-    counts = np.diff(ends, prepend=0)
-    drawn, n = counts > 0, means.shape[1]
-    noise = np.split(standard_normal(DRAWS, n), ends[drawn][:-1])
-    parts = zip(means[drawn], square_root(covariances[drawn]), noise, strict=True)
-    return np.concatenate([mean + part @ root for mean, root, part in parts])
+def _draws(weights: Array, sizes: Array, variances: Array) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+    """Draw points, shapes and sizes of a change from their (points, shapes, sizes) weights, in order of the points."""
+    drawn = np.searchsorted(np.cumsum(weights), (np.arange(DRAWS) + 0.5) / DRAWS).clip(max=weights.size - 1)
+    point, shape, _ = np.unravel_index(drawn, weights.shape)
+    noise = standard_normal(DRAWS, 1)[:, 0]
+    return point, shape, sizes.ravel()[drawn] + np.sqrt(variances.ravel()[drawn]) * noise
+
+
+def _mixture(
+    drawn: tuple[NDArray[np.intp], NDArray[np.intp], Array],
+    means: Array,
+    covariances: Array,
+    shapes: Array,
+    steps: Array,
+    known: Array,
+) -> Array:
+    """Draw f from a mixture of Gaussians: (draws, layers).
+
+    Args:
+        drawn: Points of the grid, shapes and sizes of the change.
+        means: (points, layers) without a change.
+        covariances: (points, layers, layers) without a change.
+        shapes: (shapes, layers).
+        steps: (points, scores, shapes) the same at the scores, made white.
+        known: (points, scores, layers) what white scores say of f.
+    """
+    point, shape, size = drawn
+    noise = standard_normal(DRAWS, means.shape[1])
+    numbers, first = np.unique(point, return_index=True)
+    roots = np.linalg.cholesky(covariances[numbers]).transpose(0, 2, 1)
+    parts = zip(numbers, roots, np.split(np.arange(DRAWS), first[1:]), strict=True)
+    f = np.empty_like(noise)
+    for number, root, rows in parts:
+        moves = shapes[shape[rows]] - steps[number].T[shape[rows]] @ known[number]
+        f[rows] = means[number] + size[rows, None] * moves + noise[rows] @ root
+    return f
+
+
+def _changes(n_blocks: int, chance: float) -> tuple[Array, Array]:
+    """Return (shapes, layers) from 0 to 1 and (shapes, sizes) log priors: no change, and one over some blocks.
+
+    A change over w blocks from block k on is 0 up to layer k - 1, and 1 from layer k + w - 1 on. The first block makes
+    none, as layer 0 has a level of its own.
+    """
+    layers, shapes, chances = np.arange(n_blocks + 1), [np.zeros(n_blocks + 1)], [1 - chance]
+    widths = {width for width in (*WIDTHS, round(n_blocks / 4)) if 0 < width < n_blocks} if chance else set()
+    for width in sorted(widths):
+        begins = range(2, n_blocks - width + 2)
+        shapes += [np.clip((layers - begin + 1) / width, 0.0, 1.0) for begin in begins]
+        chances += [chance / len(widths) / len(begins)] * len(begins)
+    return np.array(shapes), np.log(np.array(chances))[:, None] - np.log(len(CHANGES))
+
+
+def _seed_variances(grid: Array, depth: Array) -> Array:
+    """Return (points, scores) variances over seeds at depths from 0 to 1."""
+    return np.square(grid[:, 3, None] * grid[:, 5, None] ** (depth - 0.5))
