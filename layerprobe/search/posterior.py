@@ -65,9 +65,9 @@ CHANGE = 0.6
 """Chance of a change within few blocks."""
 CHANGES, WIDTHS = (3.0, 8.0, 25.0), (1, 2, 3)
 """Its standard deviation, about 0, and over how many blocks it goes, beside a quarter of them; all are as likely."""
-GROWTHS = (1.0, 6.0)
-"""How many times as large the deviation of s is at the last layer as at layer 0; all are as likely."""
-LIKE_BLOCKS, ALIKE_SD = 0.3, 1.0
+GROWTHS = ((1.0, 0.4), (3.0, 0.4), (16.0, 0.2))
+"""How many times as large the deviation of s is at the last layer as at layer 0, with their chances."""
+LIKE_BLOCKS, ALIKE_SD = 0.5, 1.0
 """Chance that a at layer 0 is small, and its standard deviation then."""
 WORSE_SHARE = 0.25
 """Of the error that a statement allows itself, for layers that it says are worse; the rest is for the best one."""
@@ -468,7 +468,7 @@ def _grid(*, seeing_scan: bool, nothing: float, claims: bool) -> tuple[Array, Ar
         curves.append(((0.0, 0), np.log(FLAT)))
     scans = log_prior(SCAN_SPREADS if seeing_scan else SCAN_SPREADS[:1], *SCAN_SPREAD_PRIOR)
     told = [(told, np.log(chance)) for told, chance in ((0.0, nothing), (1.0, 1 - nothing)) if chance > 0]
-    growths = [(growth, -np.log(len(GROWTHS))) for growth in GROWTHS] if claims else [(1.0, 0.0)]
+    growths = [(growth, np.log(chance)) for growth, chance in GROWTHS] if claims else [(1.0, 0.0)]
     embeddings = [(EMBEDDING_SD, np.log(1 - LIKE_BLOCKS)), (ALIKE_SD, np.log(LIKE_BLOCKS))][: 1 + claims]
     points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), told, growths, embeddings))
     grid = np.array([(*curve[0], *(part[0] for part in parts)) for curve, *parts in points])
