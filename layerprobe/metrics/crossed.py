@@ -58,6 +58,42 @@ def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:
     return raised
 
 
+POOLED_ITEMS = 200
+"""Items of a score with which its own error counts as much as that of all scores."""
+
+
+def pooled_covariance(covariance: ArrayLike, n_items: ArrayLike, units: float) -> Array:
+    """Return a covariance of scores over items that rests on all scores, the more so the fewer the items.
+
+    With the weight w = n / (n + 200) of n items, variances become w v_i + (1 - w) mean(v), and correlations of scores
+    on common items w r_ij + (1 - w) mean(r). The variance of a correlation or an accuracy shrinks as it rises, so that
+    of few items a score that is high by luck would count as the most certain; and of few items some contrast of many
+    scores seems to have no error at all. All is as much larger as Student's interval is than the normal one.
+
+    Args:
+        covariance: (scores, scores), in squared units of the score; scores with a variance of 0 are left alone.
+        n_items: (scores,) items of each score; scores with common items have the same number.
+        units: Independent items of all scores together.
+    """
+    from scipy import stats  # takes a second to load
+
+    errors = np.array(covariance, dtype=np.float64)
+    own = np.diagonal(errors)
+    measured = own > 0
+    if not measured.any():
+        return errors
+    weight = np.asarray(n_items, dtype=np.float64) / (np.asarray(n_items) + POOLED_ITEMS)
+    deviations = np.sqrt(np.where(measured, own, 1.0))
+    alike = errors / np.outer(deviations, deviations)
+    common = (alike != 0) & ~np.eye(len(own), dtype=bool)
+    if common.any():
+        alike = np.where(common, weight * alike + (1 - weight) * max(alike[common].mean(), 0.0), alike)
+    pooled = np.where(measured, weight * own + (1 - weight) * own[measured].mean(), 0.0)
+    wider = float(stats.t.ppf(0.975, max(units - 1, 1)) / stats.norm.ppf(0.975))
+    scaled: Array = alike * np.outer(wider * np.sqrt(pooled), wider * np.sqrt(pooled))
+    return scaled
+
+
 def item_units(n: int, links: Links | None) -> float:
     """Return how many independent items n items are worth; errors are those of `item_covariance`."""
     if links is not None and len(links) != n:

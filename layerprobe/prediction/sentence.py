@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from layerprobe.names import counted
+from layerprobe.names import counted, listed
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
 from layerprobe.readings.values import DIGITS
 
@@ -134,10 +134,12 @@ def _share(share: float) -> str:
 
 
 def layer_span(layers: Sequence[int]) -> str:
-    """Return consecutive layers in words.
+    """Return layers in words, by their ends where they are side by side.
 
     Examples:
-        >>> layer_span([8]), layer_span([2, 3, 4])
-        ('layer 8', 'layers 2 to 4')
+        >>> layer_span([8]), layer_span([2, 3, 4]), layer_span([9, 11])
+        ('layer 8', 'layers 2 to 4', 'layers 9 and 11')
     """
-    return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"
+    if len(layers) == 1:
+        return f"layer {layers[0]}"
+    return f"layers {layers[0]} to {layers[-1]}" if len(layers) > layers[-1] - layers[0] else f"layers {listed(layers)}"

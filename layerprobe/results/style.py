@@ -93,11 +93,11 @@ def shade_drop(figure: go.Figure, drop: Sequence[int], *, what: str = "drop") ->
     """Shade the drop layers of the curve that is drawn, and say where they begin."""
     if not drop:
         return
-    left, right = drop[0] - 0.5, drop[-1] + 0.5
-    figure.add_vrect(x0=left, x1=right, fillcolor=SHADE, line_width=0, layer="below")
+    for layer in drop:
+        figure.add_vrect(x0=layer - 0.5, x1=layer + 0.5, fillcolor=SHADE, line_width=0, layer="below")
     figure.add_annotation(
         text=f"{what} {'from' if len(drop) > 1 else 'at'} layer {drop[0]}",
-        x=right,
+        x=drop[-1] + 0.5,
         xanchor="right",
         y=1,
         yref="paper",

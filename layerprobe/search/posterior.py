@@ -264,7 +264,9 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
         run_variance=own + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
         items=errors[-n:, -n:],
         choices=np.array(evidence.contenders),
-        tested=np.array([i for i in evidence.contenders if any(score.value is not None for score in evidence.runs_at(i))]),
+        tested=np.array(
+            [i for i in evidence.contenders if any(score.value is not None for score in evidence.runs_at(i))]
+        ),
         starts=np.zeros(1, dtype=np.intp),
     )
 

@@ -268,19 +268,20 @@ class SearchAnswer:
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that could be chosen; those before it are left out."""
     worse: tuple[int, ...] | None = field(default=None, metadata=RARE)
-    """Layers worse than the best by more than the tolerance, ascending; at the level all of them are, and the best is a
-    candidate. None in what layerprobe 0.2 wrote."""
+    """Layers with a run that are worse than the best by more than the tolerance, ascending; at the level all of them
+    are, and the best is a candidate. None in what layerprobe 0.2 wrote."""
     spoilt: int = field(default=0, metadata=RARE)
     """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
 
     @property
     def drop_layers(self) -> tuple[int, ...]:
-        """The final run of layers that are worse than the best by more than the tolerance."""
+        """The layers with a run, from the last one back, that are worse than the best by more than the tolerance."""
         worse = () if self.spoilt else self.worse
-        if worse is None:
+        if worse is None:  # of layerprobe 0.2, which called layers without a run worse, too
             worse = tuple(known.layer for known in self.layers if known.chance_within <= 1 - self.settings.level)
-        falling = itertools.takewhile(lambda known: known.layer in worse, reversed(self.layers))
-        return tuple(sorted(known.layer for known in falling))
+        tested = [known.layer for known in self.layers if known.runs]
+        falling = itertools.takewhile(lambda layer: layer in worse, reversed(tested))
+        return tuple(sorted(falling))
 
     @property
     def share(self) -> float:

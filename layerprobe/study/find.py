@@ -37,7 +37,7 @@ from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Workers
 from layerprobe.jobs.processes import available_cores
-from layerprobe.metrics.crossed import crossed, item_covariance, least_variance
+from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.metrics.names import bounded
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
@@ -552,9 +552,10 @@ def _among_all(
 ) -> tuple[int, Shares, Shares, tuple[tuple[int, int], ...]]:
     """Return the model with the best layer, and chances by model and layer and candidates as `FoundModels` has them."""
     known = side_by_side([posterior(each.evidence) for each in searches])
+    claimed = side_by_side([posterior(each.evidence, claims=True) for each in searches])
     places = [(i, layer) for i, each in enumerate(searches) for layer in range(each.n_blocks + 1)]
-    shares, near = known.chances, known.chances_within(settings.tolerance)
-    likely, _ = known.statement(settings.tolerance, settings.level)
+    shares, near = claimed.chances, claimed.chances_within(settings.tolerance)
+    likely = tuple(sorted({*claimed.statement(settings.tolerance, settings.level)[0], known.best_layer}))
     if spoilt_items(searches[0].task):  # nothing is claimed
         likely = tuple(known.choices.tolist())
         shares, near = np.isin(np.arange(len(places)), likely) / len(likely), np.full(len(places), 0.5)
@@ -581,18 +582,19 @@ def _covariance(scored: Sequence[tuple[int, Array | None]], folds: Sequence[Task
     """Return (scores, scores): of the errors over items, from the fold and the influences of each score.
 
     Items of different folds have nothing in common; those of one do, whichever layer is scored. No score is known to
-    less than one item of its fold, see `least_variance`.
+    less than one item of its fold, see `least_variance`, and errors rest on all scores, see `pooled_covariance`.
     """
-    covariance = np.zeros((len(scored), len(scored)))
+    covariance, units = np.zeros((len(scored), len(scored))), 0.0
     for fold, task in enumerate(folds):
         here = {i: psi for i, (of, psi) in enumerate(scored) if of == fold and psi is not None}
         if here:
             rows = np.ix_(list(here), list(here))
             links = links_of(task.validation)
+            units += item_units(len(task.validation), links)
             covariance[rows] = item_covariance(np.stack(list(here.values())), links)
             for i in here:
                 covariance[i, i] = max(covariance[i, i], least_variance(len(task.validation), links))
-    return covariance
+    return pooled_covariance(covariance, [len(folds[fold].validation) for fold, _ in scored], units)
 
 
 def _at(outcome: Run | LayerProbeError, layer: int) -> FineTuningRun | None:

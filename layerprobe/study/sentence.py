@@ -3,7 +3,7 @@
 from layerprobe.errors import DataError
 from layerprobe.names import in_percent, told_apart
 from layerprobe.prediction.sentence import layer_span
-from layerprobe.search.sentence import keep_phrase, points, without_runs
+from layerprobe.search.sentence import keep_phrase, points
 from layerprobe.study.models import FoundModels
 from layerprobe.study.values import Finding, Study
 
@@ -49,8 +49,12 @@ def found_drop_sentence(finding: Finding) -> str:
     far, sure = points(settings.tolerance), f"{in_percent(settings.level)} sure"
     if layers:
         they_are = "it is" if len(layers) == 1 else "they are"
-        said = f"{sure} that {they_are} more than {far} below the best"
-        return f"On validation, scores drop at {layer_span(layers)}: {said}{without_runs(finding.answer, layers)}."
+        bare = [known.layer for known in finding.answer.layers[layers[0] :] if not known.runs]
+        rest = f"; {layer_span(bare)} had no run" if bare else ""
+        return (
+            f"On validation, scores drop at {layer_span(layers)}: {sure} that {they_are} more than {far} below the "
+            f"best{rest}."
+        )
     if _no_drop(finding):
         return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
     chance, level = 100 * finding.drop_chance, 100 * settings.level
@@ -73,7 +77,8 @@ def expectation_sentence(study: Study) -> str:
     flagged = f"a drop at {layer_span(prediction.drop_layers)}" if prediction.drops else "no drop"
     agreed = (
         prediction.recommended_layer in finding.answer.candidates,
-        prediction.drop_layers == finding.drop_layers and (prediction.drops or _no_drop(finding)),
+        _tested(finding, prediction.drop_layers) == finding.drop_layers
+        and (bool(finding.drop_layers) if prediction.drops else _no_drop(finding)),
     )
     if finding.answer.spoilt:
         return f"Predicted before training: layer {prediction.recommended_layer}, and {flagged}."
@@ -112,11 +117,16 @@ def _of_layer(finding: Finding, expected: int) -> str:
 
 
 def _of_drop(finding: Finding, flagged: tuple[int, ...]) -> str:
-    found = finding.drop_layers
+    found, flagged = finding.drop_layers, _tested(finding, flagged)
     if found:
         only = " only" if set(found) < set(flagged) else ""
         return "the drop is as expected" if found == flagged else f"a drop was found at {layer_span(found)}{only}"
     return "no drop was found" if _no_drop(finding) else "it is unclear whether the last layer drops"
+
+
+def _tested(finding: Finding, layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of some layers that were fine-tuned."""
+    return tuple(layer for layer in layers if finding.answer.layers[layer].runs)
 
 
 def _no_drop(finding: Finding) -> bool:
