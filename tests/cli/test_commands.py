@@ -474,7 +474,7 @@ def test_what_is_odd_about_data_is_said_before_the_work(
     done = layerprobe("predict", pair[0], "-t", path)
     assert done.err.count("cannot read these texts") == 1
     assert "Nothing can be predicted: electra cannot read these texts" in done.out
-    assert "On DropBench" not in done.out
+    assert "The rule " not in done.out
     checked = layerprobe("predict", pair[0], "-t", path, "--fail-on-drop")
     assert (checked.code, "failed: nothing can be predicted" in checked.err) == (3, True)
 
