@@ -70,7 +70,7 @@ def highest_and_last(read: Mapping[str, Sequence[float]], *, first: int = 0) -> 
 
 def _highest_and_last(name: str, values: Sequence[float], first: int) -> str:
     highest, last = max(range(first, len(values)), key=values.__getitem__), len(values) - 1
-    if highest == last:
+    if values[highest] == values[last]:
         return f"{name} is highest at the last layer, {last}, {values[last]:{DIGITS}}"
     fall, unit = f"{values[highest] - values[last]:{DIGITS}}", READINGS[name].unit if name in READINGS else ""
     return (
@@ -107,7 +107,8 @@ def _flags(record: Record | RecordPart) -> str:
 
 def _worth(record: Record) -> str:
     """Return that the flag says nothing, of a rule that flags all encoders of the sorts of which some drop."""
-    if any(part.caught + part.false_alarms < part.models for part in record.parts if part.drops):
+    dropping = [part for part in record.parts if part.drops]
+    if not dropping or any(part.caught + part.false_alarms < part.models for part in dropping):
         return ""
     return " It flags every small pretrained encoder, dropping or not: the flag says nothing there, its layer does."
 
