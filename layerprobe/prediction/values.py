@@ -189,9 +189,9 @@ class DropPrediction(Shown):
         return max(max(named) + 1, len(redrawn), *(len(values) for values in self.read.values()), 1)
 
     def flag(self, layer: int) -> str | None:
-        """Return what follows for a layer: drop or recommended; None for the others."""
+        """Return what follows for a layer: flagged or recommended; None for the others."""
         if layer in self.drop_layers:
-            return "drop"
+            return "flagged"
         return "recommended" if layer == self.recommended_layer else None
 
     @property
@@ -206,7 +206,7 @@ class DropPrediction(Shown):
         """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""
         layers, redrawn = range(n_layers), self.probability
         shares = [None] * n_layers if redrawn is None else from_layer(self.first_layer, redrawn.by_layer)
-        flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("drop", "recommended"))
+        flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("flagged", "recommended"))
         return (
             Column("drop_probability", shares, "flagged in", chance, meaning="Share of redrawn curves that flag it."),
             Column("drop", flagged, shown=False, meaning="Whether the prediction flags it."),
@@ -225,7 +225,7 @@ class DropPrediction(Shown):
                 *self.flag_columns(n_layers),
                 Column("flag", flags),
             ),
-            marks=tuple(flag and {"drop": "drop", "recommended": "chosen"}[flag] for flag in flags),
+            marks=tuple(flag and {"flagged": "drop", "recommended": "chosen"}[flag] for flag in flags),
         )
 
     @property
