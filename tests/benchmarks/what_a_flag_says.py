@@ -42,46 +42,46 @@ def main() -> None:
                 for random in False, True:
                     flagged(f"{budget}, floor {floor}: {name}", models, floor, random=random)
     pretrained = {
-        name: [known for known in known_drops(entries, "converged") if known.family != "random"]
+        name: [encoder for encoder in known_drops(entries, "converged") if encoder.family != "random"]
         for name, entries in ZOOS.items()
     }
     first = next(iter(pretrained))
     rows = {sort: list(map(statistics_of, models)) for sort, models in pretrained.items()}
-    drops = {sort: np.array([known.truth.drop for known in models]) for sort, models in pretrained.items()}
+    drops = {sort: np.array([encoder.truth.drop for encoder in models]) for sort, models in pretrained.items()}
     names = [name for name in rows[first][0] if all(name in row for row in rows[first])]
-    found = areas(names, rows[first], drops[first])
-    best, rng = names[int(found.argmax())], np.random.default_rng(0)
+    observed = areas(names, rows[first], drops[first])
+    best, rng = names[int(observed.argmax())], np.random.default_rng(0)
     shuffled = [areas(names, rows[first], rng.permutation(drops[first])).max() for _ in range(SHUFFLES)]
-    print(f"best of {len(names)} statistics on {first}: {best}, {found.max():.2f}")
-    print(f"with drops shuffled: {np.mean(shuffled):.2f}; as good in {np.mean(shuffled >= found.max()):.0%}")
+    print(f"best of {len(names)} statistics on {first}: {best}, {observed.max():.2f}")
+    print(f"with drops shuffled: {np.mean(shuffled):.2f}; as good in {np.mean(shuffled >= observed.max()):.0%}")
     for name in f"{INFONCE}, fall", f"{INFONCE}, fall as a share", best:
         print(name, {sort: round(float(areas([name], rows[sort], drops[sort])[0]), 2) for sort in rows})
 
 
 def flagged(title: str, models: list[KnownDrop], floor: float, *, random: bool) -> None:
     """Print what the default rule says of some models."""
-    chosen = [known for known in models if (known.family == "random") == random]
+    chosen = [encoder for encoder in models if (encoder.family == "random") == random]
     if not chosen:
         return
     rule = fall(INFONCE, replace(READINGS[INFONCE], floor=floor))
     predict = rule.fit.make(first=1, direction=1, threshold=0.03)  # type: ignore[attr-defined]
-    calls = [predict(known.model)[0] for known in chosen]
+    calls = [predict(encoder.model)[0] for encoder in chosen]
     drops, flags = (
-        np.array(each)
-        for each in zip(*((k.truth.drop, c.onset is not None) for k, c in zip(chosen, calls, strict=True)), strict=True)
+        np.array(mask)
+        for mask in zip(*((k.truth.drop, c.onset is not None) for k, c in zip(chosen, calls, strict=True)), strict=True)
     )
-    lost = np.mean([known.regrets[call.recommended_layer] for known, call in zip(chosen, calls, strict=True)])
-    last = np.mean([known.regrets[-1] for known in chosen])
+    lost = np.mean([encoder.regrets[call.recommended_layer] for encoder, call in zip(chosen, calls, strict=True)])
+    last = np.mean([encoder.regrets[-1] for encoder in chosen])
     print(
         f"{title}, {'random' if random else 'pretrained'}: flags {(flags & drops).sum()} of {drops.sum()} that drop, "
         f"{(flags & ~drops).sum()} of {(~drops).sum()} that do not; regret {lost:.2f}, last layer {last:.2f}"
     )
 
 
-def statistics_of(known: KnownDrop) -> dict[str, float]:
+def statistics_of(encoder: KnownDrop) -> dict[str, float]:
     """Return seven numbers of each reading of a model, of the blocks alone; more promises a drop."""
     numbers = {}
-    for name, curve in known.model.curves.items():
+    for name, curve in encoder.model.curves.items():
         if name.startswith(cka_with("")):
             continue
         for direction in READINGS[name].directions:
@@ -106,8 +106,8 @@ def areas(names: list[str], rows: list[dict[str, float]], drops: NDArray[np.bool
     """Return (statistics,) areas under the ROC curve."""
     columns = np.array([[row[name] for name in names] for row in rows])
     dropping, others = columns[drops], columns[~drops][:, None]
-    found: Array = ((dropping > others) + 0.5 * (dropping == others)).mean(axis=(0, 1))
-    return found
+    observed: Array = ((dropping > others) + 0.5 * (dropping == others)).mean(axis=(0, 1))
+    return observed
 
 
 if __name__ == "__main__":

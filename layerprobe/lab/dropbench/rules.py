@@ -65,12 +65,12 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
     read = {
         encoders: others
         for encoders, others in {OTHERS: _others(budget), REAL: _real()}.items()
-        if all(rule.reads(known.model) for known in others)
+        if all(rule.reads(encoder.model) for encoder in others)
     }
     judged = [*outcomes, *(outcome for others in read.values() for outcome in outcomes_of(as_tuned, others))]
     sorts = {
-        "pretrained encoders used to choose it": [known for known in models if known.family != RANDOM],
-        "encoders with random weights used to choose it": [known for known in models if known.family == RANDOM],
+        "pretrained encoders used to choose it": [encoder for encoder in models if encoder.family != RANDOM],
+        "encoders with random weights used to choose it": [encoder for encoder in models if encoder.family == RANDOM],
         **read,
     }
     record = Record(
@@ -84,9 +84,10 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
 
 
 def _part(encoders: str, models: Sequence[KnownDrop], judged: Sequence[RuleOutcome]) -> RecordPart:
-    names = {known.name for known in models}
-    last = float(np.mean([known.regrets[-1] for known in models]))
-    return RecordPart(encoders=encoders, last_regret=last, **_counts([each for each in judged if each.model in names]))
+    names = {encoder.name for encoder in models}
+    last = float(np.mean([encoder.regrets[-1] for encoder in models]))
+    counts = _counts([outcome for outcome in judged if outcome.model in names])
+    return RecordPart(encoders=encoders, last_regret=last, **counts)
 
 
 def _counts(outcomes: Sequence[RuleOutcome]) -> dict[str, Any]:
@@ -177,7 +178,7 @@ def _models(budget: str) -> list[KnownDrop]:
 def _others(budget: str) -> list[KnownDrop]:
     """Return the encoders that nothing was fitted to or chosen by."""
     models = known_drops(read_searched(unseen=True).entries, budget)
-    return [replace(known, model=_as_read(known.model)) for known in models]
+    return [replace(encoder, model=_as_read(encoder.model)) for encoder in models]
 
 
 @functools.cache
