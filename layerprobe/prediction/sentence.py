@@ -88,7 +88,7 @@ def record_sentence(rule: str, record: Record) -> str:
             f"{record.mean_regret:.1f} points below the best on average (median {record.median_regret:.1f})."
         )
     parts = "; ".join(map(_of_part, record.parts))
-    return f'The rule "{rule}" under {record.budget} fine-tuning: {parts}.{_worth(record)}'
+    return f'The rule "{rule}" on DropBench, under {record.budget} fine-tuning: {parts}.{_worth(record)}'
 
 
 def _of_part(part: RecordPart) -> str:

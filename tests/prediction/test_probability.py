@@ -214,7 +214,7 @@ def test_resampling_is_said_last_and_not_as_certainty() -> None:
     )
     assert trusted(predicted) == (predicted.sentence, resampled)
     recorded = dataclasses.replace(predicted, record=tuned_rule("plateau of CKA").record, n_texts=(128, 2552))
-    assert trusted(recorded)[1].startswith('The rule "plateau of CKA" under converged fine-tuning: ')
+    assert trusted(recorded)[1].startswith('The rule "plateau of CKA" on DropBench, under converged fine-tuning: ')
     assert trusted(recorded)[2] == f"Read 128 of 2,552 texts. {resampled}"
 
 

@@ -137,10 +137,10 @@ def test_a_record_says_what_it_is_of() -> None:
     parts = part("pretrained ones", 7, 5, 5, 2), part("random ones", 2, 0, 0, 0)
     record = Record(**RECORD, mean_regret=1.26, median_regret=0.5, parts=parts)
     assert record_sentence("r", record) == (
-        'The rule "r" under long fine-tuning: on 7 pretrained ones, it flags 5 of 5 that drop and 2 of 2 that do not, '
-        "and its layer is 0.7 points below the best (the last layer 3.0); on 2 random ones, none of which drops, it "
-        "flags none. It flags every small pretrained encoder, dropping or not: the flag says nothing there, its layer "
-        "does."
+        'The rule "r" on DropBench, under long fine-tuning: on 7 pretrained ones, it flags 5 of 5 that drop and 2 of 2 '
+        "that do not, and its layer is 0.7 points below the best (the last layer 3.0); on 2 random ones, none of which "
+        "drops, it flags none. It flags every small pretrained encoder, dropping or not: the flag says nothing there, "
+        "its layer does."
     )
     tells = replace(record, parts=(part("pretrained ones", 7, 5, 5, 1), part("random ones", 2, 0, 0, 1)))
     assert record_sentence("r", tells).endswith("on 2 random ones, none of which drops, it flags 1.")
