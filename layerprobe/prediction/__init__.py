@@ -1,4 +1,4 @@
-"""Numbers by layer -> which layers will drop, which layer to keep, and how certain that is.
+"""Numbers by layer -> where to look first for the layer to keep, and what that is worth.
 
 Knows numbers, no models and no files.
 """

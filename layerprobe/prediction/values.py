@@ -1,4 +1,4 @@
-"""Which layers are expected to drop, and why."""
+"""Where to look first for the layer to keep, and why."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -71,6 +71,29 @@ class DropProbability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPart:
+    """How a rule fares on encoders of one sort."""
+
+    encoders: str
+    """Which ones, in the plural."""
+    models: int
+    """All of them."""
+    drops: int
+    """Of these, how many drop."""
+    caught: int
+    """Of those that drop, how many it flags."""
+    false_alarms: int
+    """Of the others, how many it flags all the same."""
+    mean_regret: float
+    """Test score of the best layer less that of the recommended one, x 100."""
+    last_regret: float
+    """The same of the last layer."""
+
+    def __post_init__(self) -> None:
+        _check_counts(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """How a rule fares on the models of DropBench, each of a pretraining objective that the rule was not tuned on."""
 
@@ -90,22 +113,29 @@ class Record:
     """Test score of the best layer less that of the recommended one, x 100."""
     median_regret: float
     """x 100."""
+    parts: tuple[RecordPart, ...] = field(default=(), metadata=RARE)
+    """Pretrained and random ones of these, and others that no rule was chosen by; empty in files of before."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.caught <= self.drops <= self.models or not 0 <= self.false_alarms <= self.models - self.drops:
-            raise DataError(f"expected counts of {self.models} models, got {self}")
+        _check_counts(self)
+
+
+def _check_counts(record: Record | RecordPart) -> None:
+    others = record.models - record.drops
+    if not 0 <= record.caught <= record.drops <= record.models or not 0 <= record.false_alarms <= others:
+        raise DataError(f"expected counts of {record.models} models, got {record}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DropPrediction(Shown):
-    """Which layers are expected to score lower after fine-tuning than an earlier one."""
+    """Where to look first, and which layers are flagged: they may score lower after fine-tuning, or not."""
 
     drop_layers: tuple[int, ...]
     """The final run of flagged layers; empty where no drop is expected."""
     onset: int | None
-    """The first drop layer."""
+    """The first flagged layer."""
     recommended_layer: int
-    """Where to truncate."""
+    """Where to look first; without a flag the last layer."""
     rule: str
     """Name of the rule."""
     evidence: Evidence | None
@@ -159,9 +189,9 @@ class DropPrediction(Shown):
         return max(max(named) + 1, len(redrawn), *(len(values) for values in self.read.values()), 1)
 
     def flag(self, layer: int) -> str | None:
-        """Return what follows for a layer: drop or recommended; None for the others."""
+        """Return what follows for a layer: flagged or recommended; None for the others."""
         if layer in self.drop_layers:
-            return "drop"
+            return "flagged"
         return "recommended" if layer == self.recommended_layer else None
 
     @property
@@ -176,7 +206,7 @@ class DropPrediction(Shown):
         """Return what it says of so many layers: how often redraws flag each, and which ones it flags."""
         layers, redrawn = range(n_layers), self.probability
         shares = [None] * n_layers if redrawn is None else from_layer(self.first_layer, redrawn.by_layer)
-        flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("drop", "recommended"))
+        flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("flagged", "recommended"))
         return (
             Column("drop_probability", shares, "flagged in", chance, meaning="Share of redrawn curves that flag it."),
             Column("drop", flagged, shown=False, meaning="Whether the prediction flags it."),
@@ -195,7 +225,7 @@ class DropPrediction(Shown):
                 *self.flag_columns(n_layers),
                 Column("flag", flags),
             ),
-            marks=tuple(flag and {"drop": "drop", "recommended": "chosen"}[flag] for flag in flags),
+            marks=tuple(flag and {"flagged": "drop", "recommended": "chosen"}[flag] for flag in flags),
         )
 
     @property

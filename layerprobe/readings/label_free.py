@@ -77,6 +77,7 @@ INFONCE = Reading(
     description="what one copy of a text, which lacks some words, tells of another copy at least",
     unit="nats",
     direction=1,
+    floor=0.05,
     needs="two views",
     compute=_infonce,
     source="van den Oord et al. 2018 (arXiv 1807.03748)",

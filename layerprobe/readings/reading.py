@@ -42,6 +42,8 @@ class Reading:
     maximum: float | None = None
     """Of a share or a similarity, 1: rules take its falls as they are. None where they are parts of the curve's
     largest size."""
+    floor: float = 0.0
+    """How far it falls at least to mean anything, in its unit: with random weights it falls by less."""
     similarity: bool = False
     """Whether it is a similarity to something else: rules look for a plateau, not for its highest layer."""
     first: int = 0

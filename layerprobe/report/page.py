@@ -163,9 +163,9 @@ def _difference(proof: AgainstLast) -> tuple[str, str]:
 def _cards(study: Study) -> tuple[Card, ...]:
     prediction, model = study.prediction, study.comparison.model
     kept, whole = model.parameters[prediction.recommended_layer], model.parameters[-1]
-    drop = f"onset at layer {prediction.onset}" if prediction.drops else "no decline found"
-    if prediction.probability is not None:
-        drop += f"; a drop in {numbers.redrawn_share(prediction.probability.any_drop)} of bootstrap samples"
+    drop = f"from layer {prediction.onset} on" if prediction.drops else "no decline found"
+    if prediction.same is not None:
+        drop += f"; the same layer in {numbers.redrawn_share(prediction.same)} of bootstrap samples"
     effect, shown = _effect(study.confirmation) if study.confirmation else ("—", "nothing fine-tuned yet")
     return (
         Card("Recommended layer", f"{prediction.recommended_layer}", f"of {model.n_blocks}"),
@@ -175,7 +175,7 @@ def _cards(study: Study) -> tuple[Card, ...]:
             f"{numbers.millions(kept)} instead of {numbers.millions(whole)}",
         ),
         Card(f"Effect on {metric_title(study.metric)}\u00a0×\u00a0100", effect, shown),
-        Card("Drop layers", numbers.layer_range(prediction.drop_layers) or "none", drop),
+        Card("Flagged layers", numbers.layer_range(prediction.drop_layers) or "none", drop),
     )
 
 

@@ -25,7 +25,7 @@ def prediction_page(prediction: Prediction) -> Page:
     references = references_table(compared.references, prediction.drops)
     against = () if compared.alone else (" ", element("span", "compared with", class_="against"), " ")
     return Page(
-        title=f"{compared.model}: which layers will drop",
+        title=f"{compared.model}: where to look first",
         overline="layerprobe · prediction",
         heading=join(compared.model, *against, *(() if compared.alone else (" and ".join(compared.references),))),
         lead=(drop.sentence,),
@@ -58,9 +58,9 @@ def prediction_page(prediction: Prediction) -> Page:
 def drop_page(drop: DropPrediction) -> Page:
     """Return the page of a prediction alone, without the comparison that it rests on."""
     return Page(
-        title="Which layers will drop",
+        title="Where to look first",
         overline="layerprobe · prediction",
-        heading=f"Keep layer {drop.recommended_layer}",
+        heading=f"{'Look first at' if drop.drops else 'Keep'} layer {drop.recommended_layer}",
         lead=(drop.sentence,),
         remarks=trusted(drop)[1:],
         sections=(
@@ -111,12 +111,15 @@ def _flags(drop: DropPrediction) -> Section:
     figure.update_yaxes(title="Flagged, % of bootstrap samples" if redrawn else "Flagged, %", range=[0, 105])
     shade_drop(figure, drop.drop_layers, what=PREDICTED_DROP)
     said = numbers.counted_layers(drop.drop_layers) if drop.drops else "no layer"
-    finding = f"Flagged as dropping: {said}; layer {drop.recommended_layer} is recommended."
+    finding = f"Flagged: {said}; layer {drop.recommended_layer} is recommended."
     reading = ""
-    if redrawn is not None:
-        finding += f" {numbers.redrawn_share(redrawn.any_drop)} of {redrawn.draws:,} bootstrap samples flag a drop."
-        reading = "Bars are the share of bootstrap samples in which a layer is flagged."
-    return section("flags", "How certain", Figure("flags", styled(figure), finding, reading))
+    if redrawn is not None and drop.same is not None:
+        finding += f" {numbers.redrawn_share(drop.same)} of {redrawn.draws:,} bootstrap samples give the same layer."
+        reading = (
+            "Bars are the share of bootstrap samples in which a layer is flagged: what other texts like these would "
+            "flag, right or not."
+        )
+    return section("flags", "The same for other texts", Figure("flags", styled(figure), finding, reading))
 
 
 def _baselines(drop: DropPrediction, layers: Table) -> Section:

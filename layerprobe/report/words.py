@@ -7,7 +7,7 @@ from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import distinct_names, short_names
 from layerprobe.prediction.sentence import highest_and_last
-from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
+from layerprobe.prediction.values import DropPrediction, Evidence
 from layerprobe.report.charts import mean_and_std
 from layerprobe.results.numbers import (
     capitalised,
@@ -79,7 +79,7 @@ def cka_curve_finding(study: Study) -> str:
     if not study.prediction.by_plateau:
         threshold = f'; the prediction is by the rule "{study.prediction.rule}"'
     # where the rule read other numbers, its flags and bootstrap samples are of those
-    flagged = f" {_flagged(study.prediction)}{_redrawn(study.prediction.probability)}"
+    flagged = f" {_flagged(study.prediction)}{_redrawn(study.prediction)}"
     end = f"{number(values[-1], 3)} at the last layer, {len(values) - 1}"
     return (
         f"{measure(study.comparison.map)} with {names(study)[1]} goes from {plateau} to {end}: a decline of"
@@ -95,8 +95,8 @@ def least_like_before(comparison: Comparison) -> int:
 
 def read_finding(prediction: DropPrediction) -> str:
     """Return what the rule read besides CKA, and what it says."""
-    said = capitalised(highest_and_last(prediction.read, first=prediction.first_layer))
-    return f"{said}. {_flagged(prediction)}{_redrawn(prediction.probability)}"
+    said = capitalised(highest_and_last(prediction.read, first=max(prediction.first_layer, 1)))
+    return f"{said}. {_flagged(prediction)}{_redrawn(prediction)}"
 
 
 def decline(evidence: Evidence) -> str:
@@ -105,17 +105,16 @@ def decline(evidence: Evidence) -> str:
     return value if ends is None else f"{value} {interval(ends, 3)}"
 
 
-def _redrawn(probability: DropProbability | None) -> str:
-    if probability is None:
+def _redrawn(prediction: DropPrediction) -> str:
+    if prediction.same is None:
         return ""
-    share = redrawn_share(probability.any_drop)
-    return f" In {share} of bootstrap samples, a drop is flagged."
+    return f" {redrawn_share(prediction.same)} of bootstrap samples give the same layer, right or not."
 
 
 def _flagged(prediction: DropPrediction) -> str:
     flagged, before = "No layer is flagged", ""
     if drop := prediction.drop_layers:
-        flagged = f"{capitalised(counted_layers(drop))} {'is' if len(drop) == 1 else 'are'} flagged as dropping"
+        flagged = f"{capitalised(counted_layers(drop))} {'is' if len(drop) == 1 else 'are'} flagged"
         before = ", the last one before them," if prediction.recommended_layer == drop[0] - 1 else ""
     return f"{flagged}; layer {prediction.recommended_layer}{before} is recommended."
 

@@ -7,8 +7,8 @@ TERMS = {
     " scale, about 0 is unrelated.",
     "Debiased": "An estimator of CKA without the upward bias of few texts and many features; it can be slightly"
     " negative.",
-    "Drop layer": "A layer flagged as scoring lower after fine-tuning than the best earlier layer; the onset is the"
-    " first of the final run.",
+    "Drop layer": "A layer that scores lower after fine-tuning than the best earlier layer, or one that is flagged"
+    " beforehand because it may; the onset is the first of the final run.",
     "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
     "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
     "Interval, band": "Range of the value of a layer (interval), and of the whole curve at once (band), for"
@@ -16,7 +16,7 @@ TERMS = {
     "Interval of the mean": "Range of the mean for other test data and other seeds, by Student’s t; in studies of older"
     " versions, for other seeds only.",
     "Bootstrap": "The curve drawn again within its sampling errors (parametric bootstrap). The share of samples"
-    " that flag a layer says how certain the decline of the curve is, not how likely a drop after fine-tuning is.",
+    " that flag a layer says what other texts like these would flag, not how likely a drop after fine-tuning is.",
     "Pareto front": "The layers that no other beats in both cost and score.",
     "Letters": "Two layers, of one model or of two, share a letter if their paired difference over items is not"
     " significant; all pairs at once (compact letter display), so that layers may be chosen by the same scores.",

@@ -1,4 +1,4 @@
-"""A model, and a task or texts -> which layers will drop, and the reasons to doubt it. Nothing is trained.
+"""A model, and a task or texts -> where to look first, and the reasons to doubt it. Nothing is trained.
 
 `predict` is the one answer: the command line, `run`, the report and the notebooks have theirs from it.
 """
@@ -71,7 +71,9 @@ def predict(
     split: TextSplit = "all",
     n_texts: NumberOfTexts = None,
 ) -> Prediction:
-    """Say which layers will drop after fine-tuning, which one to keep, and how far to trust that.
+    """Say where to look first for the layer to keep, and how far to trust that.
+
+    Flagged layers may drop after fine-tuning: whether they do, only fine-tuning can say.
 
     Args:
         model: A name, a folder, or a `Model`.
@@ -248,18 +250,15 @@ def predict_drop(
         baselines[PLATEAU] = by_plateau.recommended_layer
     read = {name: known[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
-    probability = tuned.probability(seen)
     return DropPrediction(
         drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
         onset=call.onset,
         recommended_layer=call.recommended_layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=call_sentence(
-            model, values, onset=call.onset, n_blocks=n_blocks, probability=probability, first=first
-        ),
+        sentence=call_sentence(model, values, onset=call.onset, n_blocks=n_blocks, first=first),
         baselines=baselines,
-        probability=probability,
+        probability=tuned.probability(seen),
         record=record,
         read=values,
         read_uncertainty={name: curve.uncertainty for name, curve in read.items() if curve.uncertainty},

@@ -15,6 +15,8 @@ def headline(study: Study) -> str:
     n_blocks, confirmation = study.comparison.model.n_blocks, study.confirmation
     if confirmation is None:
         expected = keep_phrase(study.prediction.recommended_layer, n_blocks)
+        if study.prediction.drops:
+            return f"Before training: look first at layer {study.prediction.recommended_layer} of {n_blocks}"
         return f"Predicted before training: {expected[0].lower()}{expected[1:]}"
     earlier, last = confirmation.compared_layers
     if confirmation.verdict == "undecided":
@@ -74,18 +76,19 @@ def expectation_sentence(study: Study) -> str:
     finding, prediction = study.finding, study.prediction
     if finding is None:
         raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")
-    flagged = f"a drop at {layer_span(prediction.drop_layers)}" if prediction.drops else "no drop"
+    flagged = f" first, {layer_span(prediction.drop_layers)} flagged" if prediction.drops else ", and no drop"
+    predicted = f"Predicted before training: layer {prediction.recommended_layer}{flagged}."
     agreed = (
         prediction.recommended_layer in finding.answer.candidates,
         _tested(finding, prediction.drop_layers) == finding.drop_layers
         and (bool(finding.drop_layers) if prediction.drops else _no_drop(finding)),
     )
     if finding.answer.spoilt:
-        return f"Predicted before training: layer {prediction.recommended_layer}, and {flagged}."
+        return predicted
     verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else "disagrees"
     return (
-        f"Predicted before training: layer {prediction.recommended_layer}, and {flagged}. Training {verdict}: "
-        f"{_of_layer(finding, prediction.recommended_layer)}, and {_of_drop(finding, prediction.drop_layers)}."
+        f"{predicted} Training {verdict}: {_of_layer(finding, prediction.recommended_layer)}, and "
+        f"{_of_drop(finding, prediction.drop_layers)}."
     )
 
 

@@ -92,4 +92,4 @@ def test_other_commands_check_too(layerprobe: Layerprobe, pair: tuple[Path, Path
     given = ("predict", model, "-t", pairs_file)
     drops = layerprobe(*given, "--json").json[0]["prediction"]["drop_layers"]
     checked = layerprobe(*given, "--fail-on-drop")
-    assert (checked.code, "failed: a drop is predicted from layer" in checked.err) == (3, True) if drops else (0, False)
+    assert (checked.code, "failed: layers are flagged from layer" in checked.err) == (3, True) if drops else (0, False)

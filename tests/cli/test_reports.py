@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 HEADINGS = {
     "compare": "electra compared with bert",
-    "predict": "electra: which layers will drop",
+    "predict": "electra: where to look first",
     "find": "electra: keep layer",
     "confirm": "Layer ",
 }

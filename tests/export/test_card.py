@@ -187,7 +187,7 @@ def test_evidence_of_a_search_says_which_layer_it_keeps_and_what_was_expected() 
         "Layer 2 was asked for; the study keeps layer 1.",
         f"{study.finding.kept} {study.finding.certainty}",
         "Layer 1 was not compared with the last layer, 3, on the test split.",
-        "Predicted before training: layer 2, and a drop at layer 3. Training ",
+        "Predicted before training: layer 2 first, layer 3 flagged. Training ",
         "Similarity with org/reference on 50 texts",
         "| Layer | Expected Spearman | 95% interval | Chance to be best | debiased linear CKA |  |",
         "| 0.8800 | to keep |",

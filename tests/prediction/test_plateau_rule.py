@@ -222,16 +222,16 @@ def test_a_value_that_is_not_finite_is_refused(value: float) -> None:
 def test_the_sentence_names_layers_models_and_numbers() -> None:
     curve = curve_of([0.90, 0.91, 0.90, 0.89, 0.70, 0.55])
     assert plateau_rule(curve, model="electra", reference="bert").sentence == (
-        "A drop after fine-tuning is expected at layers 4 to 5 of electra: CKA with bert falls from 0.90 "
-        "(layers 1 to 3) to 0.55 at layer 5, where 0.05 counts as a drop; layer 3, the last one "
-        "before it, is recommended; confirm it by fine-tuning."
+        "Where to look first: layer 3 of electra. CKA with bert falls from 0.90 (layers 1 to 3) to 0.55 at layer 5, "
+        "where 0.05 counts as a fall. Layers 4 to 5 are flagged; whether they score lower after fine-tuning, only "
+        "fine-tuning can say."
     )
 
 
 def test_the_sentence_speaks_of_one_layer_in_the_singular() -> None:
     sentence = predicted([0.9, 0.9, 0.9, 0.9, 0.5]).sentence
-    assert sentence.startswith("A drop after fine-tuning is expected at layer 4 of the model: ")
-    assert "layer 3, the last one before it, is recommended" in sentence
+    assert sentence.startswith("Where to look first: layer 3 of the model. ")
+    assert sentence.endswith("Layer 4 is flagged; whether it scores lower after fine-tuning, only fine-tuning can say.")
 
 
 def test_the_sentence_says_so_where_no_drop_is_expected() -> None:

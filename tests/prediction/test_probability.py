@@ -16,6 +16,8 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.prediction.redraws import decline_interval, redraw
 from layerprobe.prediction.rules.plateau import plateau_rule
+from layerprobe.prediction.sentence import trusted
+from layerprobe.prediction.tuned import tuned_rule
 from layerprobe.prediction.values import DropPrediction, DropProbability
 from layerprobe.similarity.values import SimilarityCurve
 
@@ -199,22 +201,27 @@ def test_a_probability_that_cannot_be_is_refused(changed: dict[str, Any], messag
         dataclasses.replace(probability(uncertain(ELECTRA, equicorrelated(9, 0.01))), **changed)
 
 
-def test_the_sentence_says_how_sure_the_curve_is_and_not_more() -> None:
-    curve = uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5))
-    assert plateau_rule(curve, model="electra", reference="bert").sentence == (
-        "A drop after fine-tuning is expected at layer 8 of electra: CKA with bert falls from 0.38 (layers 5 to 7) to "
-        "0.22 at layer 8, by 0.16 [0.14, 0.18], where 0.06 counts as a drop; layer 7, the last one before it, is "
-        "recommended. In over 99% of bootstrap samples, a drop is flagged, and layer 7 is recommended in over 99%. "
-        "That accounts for sampling error only: confirm it by fine-tuning."
+def test_resampling_is_said_last_and_not_as_certainty() -> None:
+    predicted = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)), model="electra", reference="bert")
+    assert predicted.sentence == (
+        "Where to look first: layer 7 of electra. CKA with bert falls from 0.38 (layers 5 to 7) to 0.22 at layer 8, by "
+        "0.16 [0.14, 0.18], where 0.06 counts as a fall. Layer 8 is flagged; whether it scores lower after "
+        "fine-tuning, only fine-tuning can say."
     )
+    resampled = (
+        "Resampled, the texts give the same layer over 99% of the time: the same for other texts like these, which "
+        "does not make it right."
+    )
+    assert trusted(predicted) == (predicted.sentence, resampled)
+    recorded = dataclasses.replace(predicted, record=tuned_rule("plateau of CKA").record, n_texts=(128, 2552))
+    assert trusted(recorded)[1].startswith('The rule "plateau of CKA" on DropBench, under converged fine-tuning: ')
+    assert trusted(recorded)[2] == f"Read 128 of 2,552 texts. {resampled}"
 
 
-def test_the_sentence_says_how_near_no_drop_is_to_one() -> None:
-    flat = uncertain([0.9] * 13, equicorrelated(13, 0.001))
-    assert plateau_rule(flat).sentence.endswith(
-        "layer 12, the last one, is recommended. In under 1% of bootstrap samples, a drop is flagged, and "
-        "layer 12 is recommended in over 99%. That accounts for sampling error only: confirm it by fine-tuning."
-    )
+def test_no_drop_is_resampled_too() -> None:
+    flat = plateau_rule(uncertain([0.9] * 13, equicorrelated(13, 0.001)))
+    assert flat.sentence.endswith("layer 12, the last one, is recommended; confirm it by fine-tuning.")
+    assert "same layer over 99% of the time" in trusted(flat)[1]
 
 
 def test_the_sentence_names_the_measure() -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import CHECKSUM
+from layerprobe.files.serialisation import CHECKSUM, from_json, to_json
 from layerprobe.prediction import parameters
 from layerprobe.prediction.parameters import fitted_parameters
 from layerprobe.prediction.redraws import redraw
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.sentence import call_sentence, record_sentence
 from layerprobe.prediction.tuned import rule_curves, tuned_rule
-from layerprobe.prediction.values import Record
+from layerprobe.prediction.values import Record, RecordPart
+from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve
 from tests.prediction.curves import equicorrelated, matrix, uncertain
 
@@ -117,11 +119,63 @@ RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4,
 
 def test_sentences() -> None:
     said = record_sentence("r", Record(**RECORD, mean_regret=1.26, median_regret=0.5))
-    assert (
-        '9 small encoders of 2 pretraining objectives under long fine-tuning, the rule "r" detects 4 of 5 drops' in said
+    assert '9 small encoders of 2 pretraining objectives under long fine-tuning, the rule "r" flags 4 of 5 ' in said
+    assert "and 1 of 4 that do not; its layer is 1.3 points below the best on average (median 0.5)." in said
+    assert call_sentence("m", {}, onset=3, n_blocks=4) == (
+        "Where to look first: layer 2 of m. Layers 3 to 4 are flagged; whether they score lower after fine-tuning, "
+        "only fine-tuning can say."
     )
-    assert ", with 1 false alarm among 4 models without one; its layer is 1.3 points below the best on average" in said
-    assert "expected at layers 3 to 4 of m; layer 2" in call_sentence("m", {}, onset=3, n_blocks=4)
+    called = call_sentence("m", {"InfoNCE": (9.0, 2.0, 1.5, 0.5)}, onset=2, n_blocks=3)
+    assert ". InfoNCE falls by 1.5 nats, from 2 at layer 1 to 0.5 at layer 3. Layers 2 to 3 are flagged" in called
+
+
+def test_a_record_says_what_it_is_of() -> None:
+    def part(encoders: str, models: int, drops: int, caught: int, false_alarms: int) -> RecordPart:
+        counts = {"models": models, "drops": drops, "caught": caught, "false_alarms": false_alarms}
+        return RecordPart(encoders=encoders, **counts, mean_regret=0.74, last_regret=3.0)
+
+    parts = part("pretrained ones", 7, 5, 5, 2), part("random ones", 2, 0, 0, 0)
+    record = Record(**RECORD, mean_regret=1.26, median_regret=0.5, parts=parts)
+    assert record_sentence("r", record) == (
+        'The rule "r" on DropBench, under long fine-tuning: on 7 pretrained ones, it flags 5 of 5 that drop and 2 of 2 '
+        "that do not, and its layer is 0.7 points below the best (the last layer 3.0); on 2 random ones, none of which "
+        "drops, it flags none. It flags every small pretrained encoder, dropping or not: the flag says nothing there, "
+        "its layer does."
+    )
+    tells = replace(record, parts=(part("pretrained ones", 7, 5, 5, 1), part("random ones", 2, 0, 0, 1)))
+    assert record_sentence("r", tells).endswith("on 2 random ones, none of which drops, it flags 1.")
+    assert from_json(Record, to_json(record)) == record
+    assert '"parts"' not in to_json(replace(record, parts=()))
+
+
+def test_the_default_flags_every_pretrained_encoder_of_its_record() -> None:
+    chosen, random, others, real = tuned_rule("fall of InfoNCE").record.parts
+    assert (chosen.caught, chosen.drops, chosen.false_alarms, chosen.models) == (25, 25, 5, 30)
+    assert (random.false_alarms, random.drops, random.models) == (0, 0, 4)
+    assert (others.caught, others.drops, others.false_alarms, others.models) == (18, 18, 2, 20)
+    assert (real.false_alarms, real.drops, real.models, real.mean_regret) == (0, 0, 2, 0.0)
+    assert chosen.mean_regret < chosen.last_regret
+    assert others.mean_regret < others.last_regret
+
+
+@pytest.mark.parametrize("name", ["fall of InfoNCE", RANK, "plateau of CKA", "best layer by probe"])
+def test_the_parts_of_a_record_are_what_the_rule_was_chosen_by(name: str) -> None:
+    record = tuned_rule(name).record
+    chosen = [part for part in record.parts if part.encoders.endswith("used to choose it")]
+    for count in "models", "drops", "caught", "false_alarms":
+        assert sum(getattr(part, count) for part in chosen) == getattr(record, count)
+    regrets = [part.mean_regret * part.models for part in chosen]
+    assert sum(regrets) / record.models == pytest.approx(record.mean_regret)
+
+
+def test_a_fall_below_the_floor_is_none() -> None:
+    """Three percent of a number near 0.4 is nothing: models with random weights fall by as much."""
+    rule, floor = tuned_rule("fall of InfoNCE"), READINGS["InfoNCE"].floor
+    low = [0.44, 0.43, 0.44, 0.42, 0.41]
+    assert rule(seen(InfoNCE=[*low[:4], 0.44 - floor])).onset is None
+    assert rule(seen(InfoNCE=[*low[:4], 0.44 - floor - 0.001])).recommended_layer == 2
+    assert rule(seen(InfoNCE=[2.0, 2.0, 2.0, 2.0, 2.0 - floor - 0.001])).onset is None  # within 3 %
+    assert rule(seen(InfoNCE=[2.0, 2.0, 2.0, 2.0, 1.9])).onset == 4
 
 
 @pytest.mark.parametrize("wrong", [{"caught": 6}, {"drops": 10}, {"false_alarms": 5}, {"caught": -1}])

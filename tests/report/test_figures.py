@@ -34,7 +34,7 @@ def test_cka_curve_shades_the_drop_layers_and_names_the_onset(plain: Study) -> N
     figure = cka_curve(plain)
     (shade,) = figure.layout.shapes
     assert (shade.x0, shade.x1) == (9.5, 12.5)
-    assert [annotation.text for annotation in figure.layout.annotations] == ["drop predicted from layer 10"]
+    assert [annotation.text for annotation in figure.layout.annotations] == ["flagged from layer 10"]
     assert list(figure.data[0].marker.symbol) == ["circle"] * 10 + ["diamond"] * 3
 
 

@@ -168,9 +168,9 @@ def test_the_verdict_stands_first(whole: Study) -> None:
 # ---- intervals, diagnostics, further references --------------------------------------------------------
 
 
-def test_the_verdict_says_how_often_redraws_flag_a_drop(measured: Study) -> None:
+def test_the_verdict_says_how_often_redraws_say_the_same(measured: Study) -> None:
     text = Page(rendered(measured)).text
-    assert "onset at layer 8; a drop in >99\u00a0% of bootstrap samples" in text
+    assert "from layer 8 on; the same layer in >99\u00a0% of bootstrap samples" in text
     assert "a decline of 0.160 [0.140, 0.178]" in text
     assert "not how likely a drop after fine-tuning is" in text
 

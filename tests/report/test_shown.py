@@ -448,7 +448,8 @@ def test_the_first_layer_of_a_model_alone_has_none_before_it() -> None:
     (said,) = (figure.finding for figure in make_page(alone).figures if figure.name == "curve")
     values = curve.values
     highest = max(range(1, len(values)), key=values.__getitem__)
-    assert said.startswith(f"CKA with the layer before is highest at layer {highest}, ")
+    assert said.startswith("CKA with the layer before falls by ")
+    assert f" at layer {highest} to " in said
 
 
 def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> None:

@@ -88,7 +88,7 @@ def test_without_a_test_score_the_expected_one_is_said_with_its_interval() -> No
 
 def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
     plain = study()
-    assert headline(plain) == "Predicted before training: keep layer 9 of 12"
+    assert headline(plain) == "Before training: look first at layer 9 of 12"
     assert summary(plain) == plain.prediction.sentence
     assert headline(study(drop=(), recommended=12)) == "Predicted before training: keep all 12 layers"
     tested = confirmed(plain)
@@ -202,8 +202,10 @@ def test_one_layer_drops() -> None:
 )
 def test_where_training_disagrees_is_said(searched: Study, recommended: int, drop: tuple[int, ...], said: str) -> None:
     sentence = expectation_sentence(expecting(searched, recommended, drop))
-    flagged = f"a drop at layers {drop[0]} to 12" if len(drop) > 1 else "a drop at layer 12" if drop else "no drop"
-    expected = f"Predicted before training: layer {recommended}, and {flagged}. "
+    flagged = f"layers {drop[0]} to 12" if len(drop) > 1 else "layer 12"
+    expected = (
+        f"Predicted before training: layer {recommended}{f' first, {flagged} flagged' if drop else ', and no drop'}. "
+    )
     assert sentence == f"{expected}Training {said}"
 
 

@@ -143,7 +143,7 @@ def test_without_a_search_its_cells_are_empty_and_the_recommended_layer_is_kept(
 @pytest.mark.parametrize(
     ("kind", "flags"),
     [
-        ("plain", {9: "recommended", 10: "drop", 12: "drop"}),
+        ("plain", {9: "recommended", 10: "flagged", 12: "flagged"}),
         ("found", {3: "predicted", 8: "may be best", 9: "keep", 12: "drop"}),
         ("found as expected", {9: "keep, predicted"}),
     ],

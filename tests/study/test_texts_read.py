@@ -57,10 +57,10 @@ def test_few_texts_are_enough_where_they_settle_it(
     assert drop.same is not None
     assert drop.same >= 0.99
     assert embedded["texts"] <= 3 * 64
-    assert trusted(drop)[1].startswith(f"Read 64 of {len(TEXTS)} texts: the prediction is the same in ")
+    assert trusted(drop)[-1].startswith(f"Read 64 of {len(TEXTS)} texts. Resampled, the texts give the same layer ")
     everything = lp.predict(model, TEXTS, n_texts="all").drop
     assert everything.n_texts == (len(TEXTS), len(TEXTS))
-    assert trusted(everything)[1].startswith(f"Read all {len(TEXTS)} texts: the prediction is the same in ")
+    assert trusted(everything)[-1].startswith(f"Read all {len(TEXTS)} texts. Resampled, the texts give the same layer ")
     assert everything.recommended_layer == drop.recommended_layer
     # the number is of as many competing texts
     np.testing.assert_allclose(drop.read["InfoNCE"][:2], everything.read["InfoNCE"][:2], atol=0.3)
@@ -108,7 +108,9 @@ def test_what_is_in_the_store_is_opened_once_for_all_new_shards(
 def test_a_number_is_what_was_requested(model: lp.Model) -> None:
     prediction = lp.predict(model, TEXTS, n_texts=50)
     assert prediction.drop.n_texts == (50, len(TEXTS))
-    assert trusted(prediction.drop)[1].startswith(f"Read 50 of {len(TEXTS)} texts: the prediction is the same in ")
+    assert trusted(prediction.drop)[-1].startswith(
+        f"Read 50 of {len(TEXTS)} texts. Resampled, the texts give the same layer "
+    )
     assert prediction.comparison.map.n_samples == 50
 
 
@@ -141,7 +143,7 @@ def test_the_command_line_fixes_the_number(layerprobe: Layerprobe, tmp_path: Pat
     file.write_text("\n".join(letters))
     model = save_tiny("bert", tmp_path / "bert")
     ran = layerprobe("predict", model, "--texts", file, "--n-texts", 40)
-    assert "Read 40 of 192 texts: the prediction is the same in" in ran.out
+    assert "Read 40 of 192 texts. Resampled, the texts give the same layer " in ran.out
     every = layerprobe("predict", model, "--texts", file, "--n-texts", "all", "--json").json
     assert every[0]["prediction"]["n_texts"] == [192, 192]
     wrong = layerprobe("predict", model, "--texts", file, "--n-texts", "some")

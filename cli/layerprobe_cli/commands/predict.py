@@ -39,12 +39,13 @@ def predict(
     n_texts: NumberOfTexts = None,
     level: IntervalLevel = LEVEL,
     fail_on_drop: Annotated[
-        bool, typer.Option("--fail-on-drop", help="Exit with code 3 if a layer is predicted to drop.")
+        bool, typer.Option("--fail-on-drop", help="Exit with code 3 if a layer is flagged.")
     ] = False,
 ) -> None:
-    """Say which layers will drop after fine-tuning.
+    """Say where to look first for the layer to keep.
 
-    It also names the one to keep, and needs no labels and no training: 128 texts, or more where these do not settle it.
+    It flags layers that may drop after fine-tuning, and needs no labels and no training: 128 texts, or more where these
+    do not settle it.
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
@@ -78,7 +79,7 @@ def predict(
     if fail_on_drop and unreadable(prediction):
         fail_check("nothing can be predicted of a model that cannot read the texts")
     if fail_on_drop and prediction.drop.drops:
-        fail_check(f"a drop is predicted from layer {prediction.drop.onset} on")
+        fail_check(f"layers are flagged from layer {prediction.drop.onset} on")
 
 
 def _parts(prediction: Prediction) -> Iterator[Table | str]:

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,20 +19,36 @@ from layerprobe.files.atomic import sha256_of, write_whole
 from layerprobe.files.serialisation import sealed
 from layerprobe.lab.dropbench.bench import known_drops, outcomes_of, readings_in
 from layerprobe.lab.dropbench.infonce import worth_of_infonce
-from layerprobe.lab.dropbench.values import OTHER_SEED, ZooEntry
-from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, read_zoo
+from layerprobe.lab.dropbench.values import OTHER_SEED, RuleOutcome, ZooEntry
+from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, read_searched, read_zoo
 from layerprobe.prediction.parameters import FILE, FittedParameters, FittedRule, FittedTo
 from layerprobe.prediction.registry import rules_for
 from layerprobe.prediction.rule import Fit, HasCurves, KnownDrop, ModelCurves, Rule, fitted, obstacle
 from layerprobe.prediction.rules import depth
 from layerprobe.prediction.tuned import TunedRule
-from layerprobe.prediction.values import Record
-from layerprobe.readings.registry import CKA, cka_with
+from layerprobe.prediction.values import Record, RecordPart, Truth
+from layerprobe.readings.registry import CKA, INFONCE, cka_with
+from layerprobe.readings.values import LayerCurve
 
 REFERENCE = cka_with(OTHER_SEED)
 """What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
 BUDGET = "converged"
 """Of the fine-tuning that rules are tuned to predict; it is nearer to the paper's than the gentle one."""
+RANDOM = "random"
+"""The family of encoders that were not pretrained."""
+OTHERS = "other pretrained encoders"
+REAL = "sentence encoders of the Hub (all-MiniLM-L6-v2 and all-mpnet-base-v2)"
+REAL_ENCODERS = {
+    "all-MiniLM-L6-v2": (
+        (3.99, 2.76, 2.73, 3.02, 3.07, 3.06, 5.34),
+        (56.4, 58.9, 58.6, 67.9, 69.0, 75.6, 84.9),
+    ),
+    "all-mpnet-base-v2": (
+        (5.29, 4.44, 4.21, 4.13, 4.06, 3.91, 3.69, 3.63, 3.84, 3.89, 4.18, 4.40, 5.26),
+        (66.7, 67.0, 67.3, 69.7, 70.4, 72.0, 74.6, 75.2, 79.3, 80.7, 82.5, 84.5, 86.2),
+    ),
+}
+"""InfoNCE and the test score of TMFT on STSB by layer, x 100: docs/results/dropbench.md. Their last layer is best."""
 
 
 def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
@@ -43,19 +60,44 @@ def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
     models = _models(budget)
     if reason := obstacle(rule, models):
         raise DataError(f"the rule {rule.name!r} cannot be fitted to the models of DropBench: {reason}")
-    outcomes = outcomes_of(rule, models)
-    regrets = [outcome.regret for outcome in outcomes]
+    outcomes, predict = outcomes_of(rule, models), fitted(rule, models)
+    as_tuned = replace(rule, fit=lambda _: predict, parameters=0)
+    read = {
+        encoders: others
+        for encoders, others in {OTHERS: _others(budget), REAL: _real()}.items()
+        if all(rule.reads(encoder.model) for encoder in others)
+    }
+    judged = [*outcomes, *(outcome for others in read.values() for outcome in outcomes_of(as_tuned, others))]
+    sorts = {
+        "pretrained encoders used to choose it": [encoder for encoder in models if encoder.family != RANDOM],
+        "encoders with random weights used to choose it": [encoder for encoder in models if encoder.family == RANDOM],
+        **read,
+    }
     record = Record(
         budget=budget,
         families=len({outcome.family for outcome in outcomes}),
-        models=len(outcomes),
-        drops=sum(outcome.drop for outcome in outcomes),
-        caught=sum(outcome.drop and outcome.called > 0 for outcome in outcomes),
-        false_alarms=sum(not outcome.drop and outcome.called > 0 for outcome in outcomes),
-        mean_regret=float(np.mean(regrets)),
-        median_regret=float(np.median(regrets)),
+        median_regret=float(np.median([outcome.regret for outcome in outcomes])),
+        parts=tuple(_part(encoders, sort, judged) for encoders, sort in sorts.items() if sort),
+        **_counts(outcomes),
     )
-    return TunedRule(rule=rule, predict=fitted(rule, models), record=record)
+    return TunedRule(rule=rule, predict=predict, record=record)
+
+
+def _part(encoders: str, models: Sequence[KnownDrop], judged: Sequence[RuleOutcome]) -> RecordPart:
+    names = {encoder.name for encoder in models}
+    last = float(np.mean([encoder.regrets[-1] for encoder in models]))
+    counts = _counts([outcome for outcome in judged if outcome.model in names])
+    return RecordPart(encoders=encoders, last_regret=last, **counts)
+
+
+def _counts(outcomes: Sequence[RuleOutcome]) -> dict[str, Any]:
+    return {
+        "models": len(outcomes),
+        "drops": sum(outcome.drop for outcome in outcomes),
+        "caught": sum(outcome.drop and outcome.called > 0 for outcome in outcomes),
+        "false_alarms": sum(not outcome.drop and outcome.called > 0 for outcome in outcomes),
+        "mean_regret": float(np.mean([outcome.regret for outcome in outcomes])),
+    }
 
 
 def tuned_rules() -> list[Rule]:
@@ -130,6 +172,30 @@ def _models(budget: str) -> list[KnownDrop]:
         names = dict.fromkeys(name for entry in entries for name in entry.budgets)
         raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
     return [replace(known, model=_as_read(known.model)) for known in models]
+
+
+@functools.cache
+def _others(budget: str) -> list[KnownDrop]:
+    """Return the encoders that nothing was fitted to or chosen by."""
+    models = known_drops(read_searched(unseen=True).entries, budget)
+    return [replace(encoder, model=_as_read(encoder.model)) for encoder in models]
+
+
+@functools.cache
+def _real() -> list[KnownDrop]:
+    """Return encoders of the Hub, of which no more than this is recorded."""
+    return [
+        KnownDrop(
+            name=name,
+            family="contrastive",
+            model=ModelCurves(n_blocks=len(scores) - 1, curves={INFONCE: LayerCurve(values=infonce)}),
+            truth=Truth(
+                drop=False, effect=0.0, threshold=0.5, standard_error=None, best_layer=len(scores) - 1, onset=None
+            ),
+            regrets=max(scores) - np.array(scores),
+        )
+        for name, (infonce, scores) in REAL_ENCODERS.items()
+    ]
 
 
 def _as_read(model: HasCurves) -> ModelCurves:

@@ -149,7 +149,6 @@ def plateau_rule(
             reference=reference,
             measure=measure,
             onset=onset,
-            probability=probability,
         ),
         baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
         probability=probability,

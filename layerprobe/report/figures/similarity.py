@@ -37,7 +37,7 @@ from layerprobe.results.style import (
 from layerprobe.similarity.values import CurveUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Study
 
-PREDICTED_DROP = "drop predicted"
+PREDICTED_DROP = "flagged"
 Marks = Callable[[Sequence[float]], list[go.Scatter]]
 """What is drawn on top of a curve of some values."""
 

@@ -66,7 +66,7 @@ def _reading(study: Study) -> str:
 
 def diamonds(prediction: DropPrediction) -> tuple[str, ...]:
     """Return what the diamonds of a curve are, where it has any."""
-    return ("Diamonds on a shaded background: layers that are predicted to drop.",) if prediction.drops else ()
+    return ("Diamonds on a shaded background: layers that are flagged.",) if prediction.drops else ()
 
 
 def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]
             Column("drop_layers", [numbers.layer_range(each.drop_layers) or "none" for each in predictions]),
             Column("recommended", [each.recommended_layer for each in predictions]),
             Column("decline", [each and words.decline(each) for each in evidence], title="decline at the last layer"),
-            Column("any_drop", [each and each.any_drop for each in redrawn], "a drop in bootstrap samples", chance),
+            Column("any_drop", [each and each.any_drop for each in redrawn], "flagged in bootstrap samples", chance),
         ),
         title="What each reference alone would predict",
     )
