@@ -55,17 +55,16 @@ def _pooled(layer: LayerProfile, alike: Sequence[LayerProfile]) -> LayerProfile:
     costs = []
     for cost, *same in zip(layer.costs, *(one.costs for one in alike), strict=True):
         rounds = tuple(chain.from_iterable(one.by_round for one in same))
-        times = {} if len(same) == 1 else {"seconds": median(rounds or [one.seconds for one in same])}
-        costs.append(
-            replace(
+        if len(same) > 1 and all(one.by_round for one in same):
+            cost = replace(
                 cost,
-                **times,
+                seconds=median(rounds),
                 seconds_low=min(one.seconds_low for one in same),
                 seconds_high=max(one.seconds_high for one in same),
                 by_round=rounds,
                 repeats=sum(one.repeats for one in same),
             )
-        )
+        costs.append(cost)
     return replace(layer, costs=tuple(costs))
 
 
