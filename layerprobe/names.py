@@ -57,6 +57,28 @@ def told_apart(value: float, other: float, digits: int) -> str:
     return written
 
 
+MANY_TIMES = 40.0
+"""Times as fast above which nothing but that is said: the faster one is then lost in what every call takes."""
+
+
+def times_as_fast(speed: tuple[float, float, float]) -> str:
+    """Return how many times as fast something is, the median and its range, to the digits that are known.
+
+    Examples:
+        >>> times_as_fast((1.93, 1.86, 1.95)), times_as_fast((2.4, 1.1, 3.9)), times_as_fast((1.1, 0.9, 1.3))
+        ('1.93 times as fast [1.86 to 1.95]', '2 times as fast [1 to 4]', 'about as fast [0.9 to 1.3 times]')
+        >>> times_as_fast((281.7, 23.5, 300.0)), times_as_fast((90.0, 60.0, 95.0))
+        ('more than 23 times as fast', 'more than 40 times as fast')
+    """
+    value, low, high = speed
+    digits = 0 if high - low >= 2 else 1 if high - low >= 0.1 else 2
+    if value > MANY_TIMES:
+        least = min(low, MANY_TIMES)
+        return f"more than {math.floor(10**digits * least) / 10**digits:.{digits}f} times as fast"
+    ends = f"{low:.{digits}f} to {'more than ' if high > MANY_TIMES else ''}{min(high, MANY_TIMES):.{digits}f}"
+    return f"about as fast [{ends} times]" if low <= 1 <= high else f"{value:.{digits}f} times as fast [{ends}]"
+
+
 def some(names: Sequence[object], most: int = 5, *, between: str = ", ") -> str:
     """Return the first of some names, with dots where there are more.
 

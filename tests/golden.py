@@ -29,11 +29,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 
 VOLATILE = re.compile(
-    r"seconds|created|peak_memory|^speed$|speedup|tokens_per_second|texts_per_second|^versions$|hardware|bytes|modified"
+    r"seconds|rounds_by_layer|by_round|created|peak_memory|^speed|tokens_per_second|texts_per_second|^versions$|hardware"
+    r"|bytes|modified"
 )
 """Names of what is left out: keys of JSON and, in lower case, columns of pages."""
 VOLATILE_WORDS = re.compile(
-    r"[\d.]+(?= [KMGT]iB are free)|[\d.]+(?= times as fast)|\d+ (?:s|min|h)(?= on cpu)|(?<=, and )\d+ (?:s|min|h)\b"
+    r"[\d.]+(?= [KMGT]iB are free)|[\d.]+(?= times as fast)"
+    r"|(?<=as fast )\[[^\]]*\]|\d+ (?:s|min|h)(?= on cpu)|(?<=, and )\d+ (?:s|min|h)\b"
     r"|(?<=, about )\d+ (?:s|min|h)\b"
 )
 """What a sentence measures."""

@@ -1,8 +1,9 @@
 """Texts -> token ids -> padded batches. Knows tokenizers and lengths; runs no model."""
 
+import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
@@ -57,6 +58,14 @@ class TokenizedTexts:
         """Return the tokens of one text."""
         return int(self.ends[row + 1] - self.ends[row])
 
+    @property
+    def digests(self) -> NDArray[np.bytes_]:
+        """(text,): 16 bytes of a hash, the same for two texts only where the model reads the same tokens of both."""
+        read = (self.ids,) if self.types is None else (self.ids, self.types)
+        spans = (slice(start, end) for start, end in itertools.pairwise(self.ends.tolist()))
+        texts = (b"".join(numbers[span].tobytes() for numbers in read) for span in spans)
+        return as_digests(hashlib.blake2b(text, digest_size=16).digest() for text in texts)
+
 
 Prepared = Union[TokenizedTexts, "PreparedImages"]
 """What batches are made of."""
@@ -107,6 +116,21 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
         padding_side=tokenizer.padding_side,
         n_truncated=n_truncated,
     )
+
+
+def as_digests(digests: Iterable[bytes]) -> NDArray[np.bytes_]:
+    """Return digests of 16 bytes as an array."""
+    return np.frombuffer(b"".join(digests), dtype="S16")
+
+
+def copies(texts: Prepared) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the texts of which the model reads the same as of an earlier one, and the first such of each, (n,) both.
+
+    What is computed of them in other batches differs by rounding, and would tell equal inputs apart.
+    """
+    _, first, number = np.unique(texts.digests, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[number] != np.arange(len(number)))
+    return again, first[number[again]]
 
 
 def _flat(lists: Sequence[Sequence[int]], dtype: type[T]) -> NDArray[T]:

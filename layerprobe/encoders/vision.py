@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.encoders.batching import EXTRA, TOKEN, Batch, on_device
+from layerprobe.encoders.batching import EXTRA, TOKEN, Batch, as_digests, on_device
 from layerprobe.encoders.failures import first_sentence, model_errors
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.images import ImageItem, pillow
@@ -97,6 +98,11 @@ class PreparedImages:
     def length(self, row: int) -> int:
         """Return the tokens of one image."""
         return self.reader.n_tokens
+
+    @property
+    def digests(self) -> NDArray[np.bytes_]:
+        """(image,): 16 bytes of a hash of its file, whatever its caption."""
+        return as_digests(bytes.fromhex(image.sha256)[:16] for image in self.images)
 
     def collate(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
         """Return the pixels of images, (image, channel, row, column), and the mask of their tokens.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.context import report
-from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
+from layerprobe.encoders.batching import Batch, Prepared, collate, copies, token_batches
 from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
@@ -67,7 +67,7 @@ def embedded_block_by_block(
     ):
         reserve(pooled, BYTES * math.prod(shape))
         layers = np.memmap(pooled, dtype=np.float32, mode="w+", shape=shape)
-        states = _States(kept)
+        states, (again, first) = _States(kept), copies(texts)
         for layer in range(encoder.n_layers):
             with blocks.at_work(layer):
                 for number, rows in enumerate(batches):
@@ -78,6 +78,7 @@ def embedded_block_by_block(
                     layers[layer, rows] = embeddings.cpu().numpy()
                     done += len(rows)
                     report(task, done, total)
+            layers[layer, again] = layers[layer, first]
             check_finite(encoder, layer, layers[layer])
         yield layers
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from layerprobe.context import report
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, token_batches
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, copies, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.pooling import pool
@@ -54,7 +54,7 @@ def embed_layers(
     """Return the pooled embedding of every text at every layer.
 
     Texts are sorted by token length and cut into batches by a token budget; the result is in the order of
-    `texts` and does not depend on the batches beyond float rounding.
+    `texts` and does not depend on the batches beyond float rounding. Texts of the same tokens have the same embedding.
 
     Args:
         encoder: A loaded encoder.
@@ -135,6 +135,8 @@ def _embedded(
         report(f"embedding with {short_name(encoder.description.name)}", done, total)
     if behind is not None:
         result[:, behind[0]] = behind[1].result()
+    again, first = copies(texts)
+    result[:, again] = result[:, first]
     # all but the curvature, which short texts do not have
     for layer, values in enumerate(result[..., : n_features + 1]):
         check_finite(encoder, layer, values)

@@ -17,7 +17,7 @@ from layerprobe.context import part
 from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Prepared
+from layerprobe.encoders.batching import Prepared, as_digests
 from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse
@@ -496,13 +496,20 @@ def _embed_and_store(
     graph: Graph | None = None,
     known: Sequence[tuple[Sequence[StoredLayer], _RowOf]] = (),
 ) -> StoredEmbeddings:
-    """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
+    """Embed shard by shard; the next shard is tokenised and the last one written meanwhile.
+
+    Texts of the same tokens have the embedding of the first of them, whichever shard that is in.
+    """
     with _writer(store, key, encoder, texts, options, graph) as writer, ThreadPoolExecutor(1) as background:
-        pending, done = writer.pending, 0
+        pending, done, seen = writer.pending, 0, _Seen()
         n_pending = sum(stop - start for _, start, stop in pending)
-        shards = _tokenized(encoder, texts, pending, options, background)
+        missing = {index for index, *_ in pending}
+        shards = writer.shards[: max(missing, default=-1) + 1]
         writes: list[Future[None]] = []
-        for (index, start, stop), tokens in zip(pending, shards, strict=True):
+        for shard, tokens in zip(shards, _tokenized(encoder, texts, shards, options, background), strict=True):
+            (index, start, stop), first = shard, seen.first(tokens.digests)
+            if index not in missing:
+                continue
             how: Any = {"pooling": options.pooling, "batch_tokens": options.batch_tokens}
             with part(start=done, share=stop - start, whole=n_pending):
                 if known:
@@ -518,11 +525,32 @@ def _embed_and_store(
                     measured(slice(start, stop), measures)
             for write in writes:
                 write.result()
+            inside = np.flatnonzero((first >= start) & (first < np.arange(start, stop)))
+            layers[:, inside] = layers[:, first[inside] - start]
+            layers[:, first < start] = writer.written(first[first < start])
             writes = [background.submit(writer.write, index, layers, n_cut=tokens.n_truncated)]
             done += stop - start
         for write in writes:
             write.result()
         return writer.finish()
+
+
+class _Seen:
+    """The digests of tokens of texts that were gone through: 24 bytes for each that is no copy."""
+
+    def __init__(self) -> None:
+        self._digests, self._rows, self._n = as_digests([]), np.zeros(0, dtype=np.intp), 0
+
+    def first(self, digests: NDArray[np.bytes_]) -> NDArray[np.intp]:
+        """Return the row of the first text with each of the next digests, which may be its own."""
+        new, at, number = np.unique(digests, return_index=True, return_inverse=True)
+        rows, places = self._n + at, np.searchsorted(self._digests, new)
+        again = np.append(self._digests, b"")[places] == new
+        rows[again] = self._rows[places[again]]
+        self._digests = np.insert(self._digests, places[~again], new[~again])
+        self._rows = np.insert(self._rows, places[~again], rows[~again])
+        self._n += len(digests)
+        return rows[number]
 
 
 def _other_texts(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerprobe.context import report, settings
-from layerprobe.encoders.batching import Batch, Prepared, collate, padded_groups, token_batches
+from layerprobe.encoders.batching import Batch, Prepared, collate, copies, padded_groups, token_batches
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import float64_device
@@ -557,6 +557,9 @@ def evaluate(
             read = read_layers(encoder, model, items.texts, rows, readers, protocol.pooling)
             for i, layer in enumerate(read):
                 kept[i] = _keep(kept[i], layer.float().cpu().numpy(), rows, lengths)
+        for again, first in zip(*copies(items.texts), strict=True):
+            for of_layer in kept:
+                of_layer[again] = of_layer[first]
         return kept
 
     kept = limit.run(work, "while embeddings were scored")

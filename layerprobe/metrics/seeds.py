@@ -10,6 +10,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.metrics.names import bounded
 
 T = TypeVar("T")
+Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,25 @@ def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable
         if not front or equal or score(item) > score(front[-1]):
             front.append(item)
     return tuple(front)
+
+
+def front_beyond_noise(items: Iterable[T], cost: Callable[[T], Ends], score: Callable[[T], float]) -> tuple[T, ...]:
+    """Return the items that no other is shown to beat where costs are ranges, by ascending lower end.
+
+    An item is beaten by one with a higher score whose range of costs is below its own, or the very same, or by one with
+    no lower score whose range is below.
+
+    Examples:
+        >>> front_beyond_noise([(3, 4, 70), (5, 9, 69), (3, 6, 69), (8, 9, 75)], lambda x: x[:2], lambda x: x[2])
+        ((3, 4, 70), (3, 6, 69), (8, 9, 75))
+    """
+    listed = sorted(items, key=lambda item: (cost(item), -score(item)))
+
+    def beats(other: T, item: T) -> bool:
+        (low, high), more = cost(item), score(other) - score(item)
+        return (cost(other)[1] < low and more >= 0) or (cost(other) == (low, high) and more > 0)
+
+    return tuple(item for item in listed if not any(beats(other, item) for other in listed))
 
 
 def best_of(scores: Sequence[float]) -> int:

@@ -13,6 +13,8 @@ from layerprobe.results.style import COLOURS, DASHES, SYMBOLS, layer_axis, style
 
 Scores = Sequence[Mapping[int, LayerOutcome]]
 """What fine-tuning showed, by layer, for each profile."""
+Ranged = tuple[float, float, float]
+"""A value with the ends of its range."""
 
 
 def latency(shown: Profiles) -> go.Figure:
@@ -32,19 +34,25 @@ def throughput(shown: Profiles) -> go.Figure:
 
 
 def score_for_cost(
-    labels: Sequence[str], costs: Sequence[Mapping[int, float]], scores: Scores, *, metric: str, axis: str, unit: str
+    labels: Sequence[str], costs: Sequence[Mapping[int, Ranged]], scores: Scores, *, metric: str, axis: str, unit: str
 ) -> go.Figure:
-    """Return test scores after fine-tuning against a cost by layer, with the Pareto front of all models' layers."""
+    """Return test scores after fine-tuning against a cost by layer, with the Pareto front of all models' layers.
+
+    Costs that have ranges have bars in its place: a line would go through their noise.
+    """
     points: list[tuple[float, float]] = []
     traces = []
     for index, (label, cost, scored) in enumerate(zip(labels, costs, scores, strict=True)):
         layers = [layer for layer in cost if layer in scored]
-        points += [(cost[layer], scored[layer].mean) for layer in layers]
-        marker = {"size": 9, "color": COLOURS[index % len(COLOURS)], "symbol": SYMBOLS[index % len(SYMBOLS)]}
+        points += [(cost[layer][0], scored[layer].mean) for layer in layers]
+        colour = COLOURS[index % len(COLOURS)]
+        marker = {"size": 9, "color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)]}
         outcomes = [scored[layer] for layer in layers]
         if layers:
-            traces.append(cost_points(label, [cost[layer] for layer in layers], outcomes, marker, unit=unit))
-    figure = go.Figure([front_line(points), *traces])
+            trace = cost_points(label, [cost[layer][0] for layer in layers], outcomes, marker, unit=unit)
+            traces.append(trace.update(error_x=bars([cost[layer] for layer in layers], colour)))
+    exact = all(low == high for cost in costs for _, low, high in cost.values())
+    figure = go.Figure([front_line(points), *traces] if exact else traces)
     figure.update_xaxes(title=axis, rangemode="tozero")
     figure.update_yaxes(title=f"Test {metric_title(metric)} × 100")
     return styled(figure)

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import median_low
+from statistics import median, median_low
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.timing import LEAST_ROUNDS, turns
 from layerprobe.encoders.values import Pooling
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.values import Protocol
@@ -34,7 +35,8 @@ QUANTILES = (0.05, 0.5, 0.95)
 class LayerRecord:
     """What has been measured of one layer so far."""
 
-    seconds: dict[Shape, list[float]] = field(default_factory=dict)
+    seconds: dict[Shape, list[list[float]]] = field(default_factory=dict)
+    """By round."""
     memory: dict[Shape, list[int | None]] = field(default_factory=dict)
     training_memory: dict[Shape, list[int | None]] = field(default_factory=dict)
     flops: dict[int, int] = field(default_factory=dict)
@@ -42,9 +44,14 @@ class LayerRecord:
 
 
 def profile_layers(
-    encoder: Encoder, layers: Sequence[int], settings: ProfileSettings, *, pooling: Pooling = "mean"
+    encoder: Encoder,
+    layers: Sequence[int],
+    settings: ProfileSettings,
+    *,
+    pooling: Pooling = "mean",
+    only: int | None = None,
 ) -> tuple[LayerProfile, ...]:
-    """Return what the encoder truncated at each layer costs.
+    """Return what the encoder truncated at each layer costs, over all rounds, or in `only` one of them.
 
     Every round gives each layer one turn, back and forth, so that a machine that warms up or is shared treats all
     layers alike. In its turn a layer is a model of its own, the only truncated one in memory. A pass is the forward
@@ -62,15 +69,15 @@ def profile_layers(
     }
     _warm_up(encoder, batches)
     records = {layer: LayerRecord() for layer in sorted(set(layers))}
-    turns = ([*records, *reversed(records)] * settings.rounds)[: settings.rounds * len(records)]
+    order = [layer for number, layer in turns(list(records), settings.rounds) if only in (None, number)]
     # the embeddings cost a turn, too
-    done, total = 0, sum(layer + 1 for layer in turns)
+    done, total = 0, sum(layer + 1 for layer in order)
     gc.collect()  # what is garbage now would stay until the end
     frozen = gc.get_freeze_count()  # by the caller: that stays as it is
     if not frozen:
         gc.freeze()  # to look through all that is there before takes longer than the turn of a small model
     try:
-        for layer in turns:
+        for layer in order:
             _take_turn(encoder, layer, batches, settings, pooling, records[layer])
             done += layer + 1
             report(f"profiling {short_name(encoder.description.name)}", done, total)
@@ -103,11 +110,12 @@ def _take_turn(
     gauge = gauge_for(encoder.device)
     model = TruncatedEncoder(encoder, layer)
     passes = functools.partial(_passes, encoder, model, pooling=pooling, max_seconds=settings.max_seconds)
+    least = -(-LEAST_ROUNDS // settings.rounds)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     for shape, batch in batches.items():
         gauge.restart()
         list(passes(batch, count=settings.warmup))
-        record.seconds.setdefault(shape, []).extend(passes(batch, count=settings.repeats))
+        record.seconds.setdefault(shape, []).append(list(passes(batch, count=settings.repeats, least=least)))
         peak = gauge.peak()
         # less than the weights: memory that was in use before was used again, so the rise says nothing
         record.memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
@@ -141,12 +149,19 @@ def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protoco
 
 
 def _passes(
-    encoder: Encoder, model: TruncatedEncoder, batch: Batch, *, pooling: Pooling, count: int, max_seconds: float
+    encoder: Encoder,
+    model: TruncatedEncoder,
+    batch: Batch,
+    *,
+    pooling: Pooling,
+    count: int,
+    max_seconds: float,
+    least: int = 1,
 ) -> Iterator[float]:
-    """Yield the seconds of up to `count` passes, the last of which begins before they sum to `max_seconds`."""
+    """Yield the seconds of passes: `least`, and up to `count`, the last of which begins before they sum to the most."""
     total = 0.0
-    for number in range(count):
-        if number and total >= max_seconds:
+    for number in range(max(count, least) if count else 0):
+        if number >= least and total >= max_seconds:
             return
         total += (seconds := _timed_pass(encoder, model, batch, pooling))
         yield seconds
@@ -178,7 +193,8 @@ def _summary(encoder: Encoder, layer: int, record: LayerRecord) -> LayerProfile:
 
 
 def _cost(shape: Shape, record: LayerRecord) -> Cost:
-    low, middle, high = np.quantile(record.seconds[shape], QUANTILES).tolist()
+    seconds = list(itertools.chain.from_iterable(record.seconds[shape]))
+    low, middle, high = np.quantile(seconds, QUANTILES).tolist()
     peaks, training = (
         [peak for peak in each if peak is not None]
         for each in (record.memory[shape], record.training_memory.get(shape, []))
@@ -190,7 +206,8 @@ def _cost(shape: Shape, record: LayerRecord) -> Cost:
         seconds=middle,
         seconds_low=low,
         seconds_high=high,
-        repeats=len(record.seconds[shape]),
+        repeats=len(seconds),
+        by_round=tuple(map(median, record.seconds[shape])),
         peak_memory=median_low(peaks) if peaks else None,
         training_memory=median_low(training) if training else None,
     )

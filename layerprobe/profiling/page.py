@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from layerprobe.metrics.seeds import pareto_front
-from layerprobe.profiling.figures import latency, score_for_cost, throughput
+from layerprobe.metrics.seeds import front_beyond_noise
+from layerprobe.names import times_as_fast
+from layerprobe.profiling.figures import Ranged, latency, score_for_cost, throughput
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, megabytes
 from layerprobe.results import numbers
 from layerprobe.results.numbers import significant
@@ -54,7 +55,7 @@ def _sentence(shown: Profiles, index: int) -> str:
     part = _cost(shown, middle)
     return (
         f"{sentence} and {milliseconds(part.seconds)} truncated at layer {middle.layer}, "
-        f"{significant(whole.seconds / part.seconds)} times as fast."
+        f"{times_as_fast(part.faster_than(whole))}."
     )
 
 
@@ -88,30 +89,30 @@ def _pareto(shown: Profiles) -> Iterator[Figure]:
     metric = shown.metric
     if metric is None:
         return
-    times = [{each.layer: 1e3 * _cost(shown, each).seconds for each in profile.layers} for profile in shown.profiles]
-    sizes = [{each.layer: each.parameters / 1e6 for each in profile.layers} for profile in shown.profiles]
-    for name, costs, axis, hover, unit, limited in (
-        ("score-latency", times, f"Latency of {_batch(shown)} (ms)", "%{x:.3~g}", "ms", "time"),
-        ("score-size", sizes, "Parameters (millions)", "%{x:.4~g}", "M parameters", "memory for weights"),
+    times = [{each.layer: _milliseconds(_cost(shown, each)) for each in profile.layers} for profile in shown.profiles]
+    sizes = [{each.layer: (each.parameters / 1e6,) * 3 for each in profile.layers} for profile in shown.profiles]
+    for name, costs, axis, hover, unit, reading in (
+        ("score-latency", times, f"Latency of {_batch(shown)} (ms)", "%{x:.3~g}", "ms", "bars the ranges of times"),
+        ("score-size", sizes, "Parameters (millions)", "%{x:.4~g}", "M parameters", "the line is the Pareto front"),
     ):
         yield Figure(
             name,
             score_for_cost(shown.labels, costs, shown.by_layer, metric=metric, axis=axis, unit=f"{hover} {unit}"),
             _front_words(shown, costs, unit),
-            f"Labels are layers, the line is the Pareto front: the best score for at most that much {limited}.",
+            f"Labels are layers, {reading}. Costs whose ranges overlap count as equal.",
         )
 
 
-def _front_words(shown: Profiles, costs: Sequence[Mapping[int, float]], unit: str) -> str:
+def _front_words(shown: Profiles, costs: Sequence[Mapping[int, Ranged]], unit: str) -> str:
     points = [
         (cost[layer], scored[layer].mean, f"{label} at layer {layer}")
         for label, cost, scored in zip(shown.labels, costs, shown.by_layer, strict=True)
         for layer in cost
         if layer in scored
     ]
-    front = pareto_front(points, cost=lambda point: point[0], score=lambda point: point[1])
-    best = (f"{name} ({significant(cost)} {unit}, {numbers.number(score)})" for cost, score, name in front)
-    return f"Nothing else is both cheaper and better than {', '.join(best)}."
+    front = front_beyond_noise(points, cost=lambda point: point[0][1:], score=lambda point: point[1])
+    best = (f"{name} ({significant(cost[0])} {unit}, {numbers.number(score)})" for cost, score, name in front)
+    return f"Nothing else is shown to be both cheaper and better than {', '.join(best)}."
 
 
 def _latency(shown: Profiles) -> Figure:
@@ -155,6 +156,10 @@ def _facts(profile: Profile) -> dict[str, str]:
 def milliseconds(seconds: float) -> str:
     """Return seconds in milliseconds, with a space that does not break."""
     return f"{significant(1e3 * seconds)}\u00a0ms"
+
+
+def _milliseconds(cost: Cost) -> Ranged:
+    return 1e3 * cost.seconds, 1e3 * cost.seconds_low, 1e3 * cost.seconds_high
 
 
 def _cost(shown: Profiles, each: LayerProfile) -> Cost:

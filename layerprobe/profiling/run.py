@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import numpy as np
 import torch
 
 from layerprobe.checks import as_layers
-from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import load, processor
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import dtype_name, load, processor
+from layerprobe.encoders.timing import ROUNDS, median_range, turns
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import gauge_for
@@ -21,7 +24,7 @@ from layerprobe.versions import versions
 DEFAULT_SETTINGS = ProfileSettings()
 ONE_TEXT = 64
 """Tokens of the text whose milliseconds are measured."""
-ALONE = ProfileSettings(batch_sizes=(1,))
+ALONE = ProfileSettings(batch_sizes=(1,), rounds=ROUNDS, max_seconds=0.5)
 
 
 def profile(model: ModelLike, *, layers: object = None, settings: ProfileSettings = DEFAULT_SETTINGS) -> Profile:
@@ -63,21 +66,43 @@ def profile(model: ModelLike, *, layers: object = None, settings: ProfileSetting
     )
 
 
-def milliseconds(model: ModelLike) -> tuple[float, ...]:
+def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, float]]]:
     """Measure how long one text of `ONE_TEXT` tokens, or fewer where the model reads no more, or one image takes.
 
+    Models are measured in turn, in every second round in reverse; those of one architecture and size share what is
+    measured of the first of them, since times depend on shapes and not on weights.
+
     Returns:
-        Milliseconds of the model truncated at each layer: the median over `ALONE`, as `profile` measures it.
+        By model, of it truncated at each layer: milliseconds, the median over rounds, and the ends of their range.
 
     Raises:
-        ModelError: If the model cannot be loaded or truncated.
+        ModelError: If a model cannot be loaded or truncated.
     """
-    encoder = load(checkpoint := resolve_checkpoint(model))
-    lengths = None if encoder.reader is not None else (min(ONE_TEXT, encoder.max_length or ONE_TEXT),)
-    measured = profile_layers(
-        encoder, range(encoder.n_layers), replace(ALONE, lengths=lengths), pooling=checkpoint.settled.pooling
-    )
-    return tuple(1e3 * each.costs[0].seconds for each in measured)
+    shapes = [_shape(resolve_checkpoint(model)) for model in models]
+    first = {shape: resolve_checkpoint(model) for shape, model in zip(shapes[::-1], models[::-1], strict=True)}
+    rounds: dict[str, list[tuple[LayerProfile, ...]]] = {shape: [] for shape in first}
+    for number, shape in turns(list(first), ROUNDS):
+        encoder = load(first[shape])
+        lengths = None if encoder.reader is not None else (min(ONE_TEXT, encoder.max_length or ONE_TEXT),)
+        settings, pooling = replace(ALONE, lengths=lengths), first[shape].settled.pooling
+        layers = range(encoder.n_layers)
+        rounds[shape].append(profile_layers(encoder, layers, settings, pooling=pooling, only=number))
+    by_layer = {shape: zip(*measured, strict=True) for shape, measured in rounds.items()}
+    times = {
+        shape: [median_range([1e3 * layer.costs[0].seconds for layer in same]) for same in layers]
+        for shape, layers in by_layer.items()
+    }
+    return [times[shape] for shape in shapes]
+
+
+def _shape(checkpoint: Checkpoint) -> str:
+    """Return what the time of a pass depends on: architecture, sizes of the blocks, and how the model is run."""
+    config, options = checkpoint.config, checkpoint.settled
+    sizes = np.diff(count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])).tolist()
+    widths = [getattr(config, name, None) for name in ("model_type", "hidden_size", "num_attention_heads")]
+    limit = getattr(config, "max_position_embeddings", None)
+    how = [options.pooling, str(options.attn), dtype_name(options), str(options.device), options.norm]
+    return digest([*widths, sizes, limit, checkpoint.blocks, *how])
 
 
 def hardware(device: torch.device) -> str:

@@ -1,13 +1,17 @@
 """What studies say of models that are profiled: the scores of their layers. Knows studies, no page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from statistics import median
 
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.profiling.values import Profile, Profiles
+from layerprobe.profiling.values import LayerProfile, Profile, Profiles
 from layerprobe.study.values import Study
 
 Identified = ModelDescription | Checkpoint
@@ -21,11 +25,47 @@ def side_by_side(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> 
         DataError: If the profiles are of different shapes, or a study is of other models.
     """
     shown = Profiles(
-        profiles=tuple(profiles),
+        profiles=pooled(profiles),
         scores=tuple(tuple(scores_of(studies, profile.model).values()) for profile in profiles),
     )
     check_studies(studies, [profile.model for profile in profiles])
     return shown
+
+
+def pooled(profiles: Sequence[Profile]) -> tuple[Profile, ...]:
+    """Return profiles of which those of one architecture, size and machine have the times of all of them together."""
+    alike: dict[str, list[Profile]] = {}
+    for profile in profiles:
+        alike.setdefault(_shape(profile), []).append(profile)
+    return tuple(
+        replace(profile, layers=tuple(map(_pooled, profile.layers, zip(*(one.layers for one in same), strict=True))))
+        for profile in profiles
+        for same in [alike[_shape(profile)]]
+    )
+
+
+def _shape(profile: Profile) -> str:
+    model, layers = profile.model, [layer.layer for layer in profile.layers]
+    costs = [(cost.shape, cost.flops) for layer in profile.layers for cost in layer.costs]
+    how = [profile.device, profile.hardware, profile.threads, profile.attn, profile.pooling, model.dtype, model.norm]
+    return digest([model.architecture, model.hidden_size, layers, costs, *how])
+
+
+def _pooled(layer: LayerProfile, alike: Sequence[LayerProfile]) -> LayerProfile:
+    costs = []
+    for cost, *same in zip(layer.costs, *(one.costs for one in alike), strict=True):
+        rounds = tuple(chain.from_iterable(one.by_round for one in same))
+        if len(same) > 1 and all(one.by_round for one in same):
+            cost = replace(
+                cost,
+                seconds=median(rounds),
+                seconds_low=min(one.seconds_low for one in same),
+                seconds_high=max(one.seconds_high for one in same),
+                by_round=rounds,
+                repeats=sum(one.repeats for one in same),
+            )
+        costs.append(cost)
+    return replace(layer, costs=tuple(costs))
 
 
 def scores_of(studies: Sequence[Study], model: Identified) -> dict[int, LayerOutcome]:

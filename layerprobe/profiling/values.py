@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from layerprobe.checks import check_fields
+from layerprobe.encoders.timing import LEAST_ROUNDS, Speedup, speedup
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
@@ -34,7 +35,7 @@ class ProfileSettings:
     rounds: int = 5
     """Turns of every layer."""
     repeats: int = 5
-    """Timed passes a turn and shape, at most."""
+    """Timed passes a turn and shape, at most; of all turns together there are five at least."""
     warmup: int = 2
     """Passes before them that do not count, at most."""
     max_seconds: float = 1.0
@@ -78,6 +79,8 @@ class Cost:
     peak_memory: int | None
     """Bytes at the peak that were not in use before the truncated model was made: its weights and what a pass adds.
     None where that is not known."""
+    by_round: tuple[float, ...] = field(default=(), metadata=RARE)
+    """Seconds of each round, the median of its passes."""
     training_memory: int | None = field(default=None, metadata=RARE)
     """The same of a step of fine-tuning: weights, what the forward pass keeps, gradients and AdamW's moments.
     None where that is not known, or was not measured."""
@@ -105,6 +108,13 @@ class Cost:
     def quantiles(self) -> tuple[float, float]:
         """The 5 and 95 % quantiles of the seconds."""
         return self.seconds_low, self.seconds_high
+
+    def faster_than(self, whole: "Cost") -> Speedup:
+        """Return how many times as fast as another it is: paired by round, or where there are few, of both ranges."""
+        if len(self.by_round) == len(whole.by_round) >= LEAST_ROUNDS:
+            return speedup(whole.by_round, self.by_round)
+        low, high = whole.seconds_low / self.seconds_high, whole.seconds_high / self.seconds_low
+        return whole.seconds / self.seconds, low, high
 
     @property
     def texts_per_second(self) -> float:

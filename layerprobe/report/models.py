@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, plural
-from layerprobe.report.charts import front_line, layer_points, line
+from layerprobe.report.charts import bars, front_line, layer_points, line
 from layerprobe.report.scores import METHODS
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.results import numbers
@@ -164,14 +164,20 @@ def _costs(result: ScoresOfModels | FoundModels, names: list[str]) -> Iterator[F
         cost = {each: scale * (getattr(each, name) or 0) for each in result.layers}
         if not (front := result.front(name)):
             continue
-        figure = go.Figure([front_line((cost[each], each.score) for each in result.layers)])
+        timed = name == "milliseconds"
+        figure = go.Figure([] if timed else [front_line((cost[each], each.score) for each in result.layers)])
         for i, label in enumerate(names):
             own, said = result.of_model(i), _texts(result, i)
             points = [(each.layer, each.score, words) for each, words in zip(own, said, strict=True)]
             figure.add_trace(
                 layer_points(label, [cost[e] for e in own], points, _marker(i), unit=f"%{{x:.3~g}} {unit}")
             )
+            if timed:
+                ends = [(cost[e], *(e.milliseconds_range or (cost[e],) * 2)) for e in own]
+                figure.data[-1].update(error_x=bars(ends, LOOKS[i % len(LOOKS)][0]))
         figure.update_xaxes(title=axis, rangemode="tozero").update_yaxes(title=_score_axis(result))
         best = (f"{result.name(each)} ({numbers.significant(cost[each])} {unit})" for each in front)
-        finding = f"Nothing else is both cheaper and better than {', '.join(best)}."
-        yield Figure(f"score-{name}", styled(figure), finding, "Labels are layers, the line is the Pareto front.")
+        finding = f"Nothing else is {'shown to be ' * timed}both cheaper and better than {', '.join(best)}."
+        reading = "bars the range of times over rounds; times whose ranges overlap count as equal"
+        reading = f"Labels are layers, {reading if timed else 'the line is the Pareto front'}."
+        yield Figure(f"score-{name}", styled(figure), finding, reading)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import listed
+from layerprobe.names import listed, times_as_fast
 from layerprobe.prediction.sentence import trusted
 from layerprobe.report import words
 from layerprobe.report.sections.diagnostics import diagnostics
@@ -135,7 +135,8 @@ def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
     if best == model.n_blocks:
         return sure
     kept, whole, speed = model.parameters[best], model.parameters[-1], finding.speed(best)
-    timed = "not measured" if speed is None else f"as fast as all {model.n_blocks} blocks, on the same texts"
+    fast = "—" if speed is None else times_as_fast(speed).replace(" times as fast", "")
+    timed = "not measured" if speed is None else f"as all {model.n_blocks} blocks, on the same texts"
     effect, shown = ("—", "not tested") if finding.against_last is None else _difference(finding.against_last)
     return (
         Card(f"Compared with layer {model.n_blocks}", effect, shown),
@@ -144,7 +145,7 @@ def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
             numbers.percent(round(finding.saved(best), 2)),
             f"{numbers.millions(kept)} instead of {numbers.millions(whole)}",
         ),
-        Card("Speed", "—" if speed is None else f"{speed:.1f}\u00a0×", timed),
+        Card("Times as fast", fast, timed),
         *sure,
     )
 

@@ -16,8 +16,8 @@ from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Task, TextSplit
 
-Timing = Callable[[Checkpoint], Sequence[float]]
-"""A model -> milliseconds of one text at each layer, such as `layerprobe.profiling.run.milliseconds`."""
+Timing = Callable[[Sequence[Checkpoint]], Sequence[Sequence[tuple[float, float, float]]]]
+"""Models -> by model and layer, milliseconds of one text with their range: `layerprobe.profiling.run.milliseconds`."""
 
 
 def score_models(
@@ -42,12 +42,13 @@ def score_models(
     check_different(checkpoints)
     scored = [score_by_item(checkpoint, task, split=split) for checkpoint in checkpoints]
     rows = [(i, layer) for i, (each, _) in enumerate(scored) for layer in range(each.first_layer, len(each.scores))]
-    times = [None if timing is None else timing(checkpoint) for checkpoint in checkpoints]
+    times = None if timing is None else timing(checkpoints)
     values = [scored[i][0].scores[layer] for i, layer in rows]
     influences, links = [scored[i][0].influences[layer] for i, layer in rows], links_of(task.split(split))
     letters, layers = compact_letters(differing(values, influences, links=links, level=level), values), []
     for (i, layer), value, psi, own in zip(rows, values, influences, letters, strict=True):
-        error, time = crossed([value], [psi], links=links, level=level, metric=task.primary, difference=False), times[i]
+        error = crossed([value], [psi], links=links, level=level, metric=task.primary, difference=False)
+        time, *ends = times[i][layer] if times else (None,)
         assert error is not None
         layers.append(
             LayerOfModel(
@@ -57,7 +58,8 @@ def score_models(
                 interval=error.interval,
                 letters=own,
                 parameters=scored[i][1].model.parameters[layer],
-                milliseconds=None if time is None else time[layer],
+                milliseconds=time,
+                milliseconds_range=(ends[0], ends[1]) if ends else None,
             )
         )
     return ScoresOfModels(

@@ -10,7 +10,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
-from layerprobe.metrics.seeds import best_of, pareto_front
+from layerprobe.metrics.seeds import best_of, front_beyond_noise, pareto_front
 from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import counted, distinct_names, in_percent, short_name
 from layerprobe.results import numbers
@@ -330,7 +330,9 @@ class LayerOfModel:
     parameters: int
     """Of the truncated model, without the pooler."""
     milliseconds: float | None = None
-    """What one text or image takes; None where it was not measured."""
+    """What one text or image takes, the median over rounds; None where it was not measured."""
+    milliseconds_range: tuple[float, float] | None = field(default=None, metadata=RARE)
+    """Of the rounds."""
 
     @property
     def groups(self) -> frozenset[str]:
@@ -384,9 +386,15 @@ class ScoresOfModels(Shown):
         return tuple(sorted((each for each in self.layers if groups & each.groups), key=attrgetter("parameters")))
 
     def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
-        """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown."""
-        known = all(getattr(each, cost) is not None for each in self.layers)
-        return pareto_front(self.layers, attrgetter(cost), attrgetter("score")) if known else ()
+        """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown.
+
+        Of times, only by as much as their ranges show.
+        """
+        if cost == "parameters":
+            return pareto_front(self.layers, attrgetter(cost), attrgetter("score"))
+        ranges = {each: each.milliseconds_range for each in self.layers if each.milliseconds_range}
+        measured = len(ranges) == len(self.layers)
+        return front_beyond_noise(self.layers, ranges.__getitem__, attrgetter("score")) if measured else ()
 
     def name(self, each: LayerOfModel) -> str:
         """Return what a layer is called in a sentence."""
@@ -417,6 +425,7 @@ class ScoresOfModels(Shown):
                 own("letters", meaning="Layers that share a letter are statistically tied, over all pairs at once."),
                 parameters,
                 own("milliseconds", **time),
+                own("milliseconds_range", **time | {"title": "range", "meaning": "Of the rounds.", "interval": True}),
                 Column("front", tuple(on_front), meaning="No other is both cheaper and better."),
                 Column("flag", tuple(flags)),
             ),

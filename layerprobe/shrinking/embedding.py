@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
+from layerprobe.encoders.batching import Batch, Prepared, collate, copies, token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
@@ -31,6 +31,8 @@ def embedded(
     for rows in token_batches(texts.lengths, budget=budget, same_length=same_length):
         batch = collate(texts, rows, encoder.device)
         kept[rows] = in_halves(lambda batch: torch.from_numpy(one(batch))[None], batch)[0].numpy()
+    again, first = copies(texts)
+    kept[again] = kept[first]
     return kept
 
 

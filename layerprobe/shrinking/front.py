@@ -4,11 +4,12 @@ import logging
 from collections.abc import Iterator
 
 from layerprobe.encoders.backends.backend import TORCH, engines
-from layerprobe.encoders.backends.choice import median_interval, timed_rounds
+from layerprobe.encoders.backends.choice import timed_rounds
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.backends.int8 import int8_graphs
 from layerprobe.encoders.backends.kept import open_graph
 from layerprobe.encoders.options import dtype_name, load
+from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError
 from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
@@ -30,7 +31,7 @@ def served(
     lengths, seconds = timed_rounds(encoder, graphs, model.options, held_out.texts)
     texts = tokenized(model, held_out.texts)
     for name in (TORCH, *graphs):
-        milliseconds, low, high = median_interval([1e3 * each / len(lengths) for each in seconds[name]])
+        milliseconds, low, high = median_range([1e3 * each / len(lengths) for each in seconds[name]])
         for weight in (None, dense)[: 1 + (dense is not None)]:
             embed = embedder(model, graph=graphs.get(name), dense=weight)
             yield Served(

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import in_percent, short_name, told_apart
-from layerprobe.report.charts import bars, front_line, line
+from layerprobe.report.charts import bars, line
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
 from layerprobe.results.parts import section, table_of
@@ -24,8 +24,8 @@ def shrunk_page(result: Shrunk) -> Page:
         Card("Blocks", f"{len(small.blocks)} of {result.model.n_blocks}", ", ".join(map(str, small.blocks))),
         Card("Parameters", numbers.millions(small.parameters), f"of {numbers.millions(result.model.parameters[-1])}"),
     ]
-    if small.speed is not None:
-        cards.append(Card("Times as fast", f"{small.speed:.1f}", "32 texts of 32 tokens, or as many as it reads"))
+    if fast := small.faster.replace(" times as fast", ""):
+        cards.append(Card("Times as fast", fast, "32 texts of 32 tokens, or as many as it reads"))
     if loss is not None:
         end = told_apart(loss.most, loss.margin, 2)
         most = "" if loss.error is None else f"95 %: at most {end}, allowed {loss.margin:g}"
@@ -140,7 +140,7 @@ def _losses(result: Shrunk) -> list[Figure]:
         known = [(len(each.blocks), loss) for each, loss in zip(tried, losses, strict=True) if loss is not None]
         if not known:
             continue
-        ends = [(loss.value, *(loss.error.interval if loss.error else (loss.value,) * 2)) for _, loss in known]
+        ends = [(loss.value, *(loss.interval or (loss.value,) * 2)) for _, loss in known]
         figure.add_trace(
             go.Scatter(
                 x=[left + 0.05 * aside for left, _ in known],
@@ -165,7 +165,7 @@ def _losses(result: Shrunk) -> list[Figure]:
 
 def _front(result: Shrunk) -> list[Figure]:
     """Return the score, or without a task the agreement, by milliseconds a text, with intervals of both."""
-    figure = go.Figure([front_line([(each.milliseconds, each.quality) for each in result.front])])
+    figure = go.Figure()
     groups = dict.fromkeys((each.blocks, each.dimensions) for each in result.front)
     for number, (blocks, dimensions) in enumerate(groups):
         ways = [each for each in result.front if (each.blocks, each.dimensions) == (blocks, dimensions)]
@@ -193,8 +193,8 @@ def _front(result: Shrunk) -> list[Figure]:
 
 def _ends(way: Served) -> tuple[float, float]:
     """Return the ends of the interval of a way's score, where the whole model's is what it is."""
-    if way.loss is None or way.loss.error is None:
+    if way.loss is None or way.loss.interval is None:
         return way.quality, way.quality
-    low, high = way.loss.error.interval
+    low, high = way.loss.interval
     whole = way.quality + way.loss.value
     return whole - high, whole - low

@@ -16,6 +16,7 @@ from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.timing import ROUNDS, Speedup
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
@@ -30,6 +31,7 @@ from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import HERE
 from layerprobe.metrics.names import Split
+from layerprobe.names import times_as_fast
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.shrinking.dimensions import fewer, write_dense
@@ -40,7 +42,6 @@ from layerprobe.shrinking.points_lost import Compared, has_untrained_outputs
 from layerprobe.shrinking.teacher import TEACHER, Taught, agreement
 from layerprobe.shrinking.values import (
     TRAINING,
-    Loss,
     Removal,
     Served,
     ShrinkingPlan,
@@ -71,7 +72,7 @@ NO_TEACHER = 5.0
 """A correlation x 100 of the whole model's untrained cosines up to which its embeddings teach nothing of the task."""
 TOKENS = 32
 """Of texts whose speed is measured, or fewer where the model reads no more."""
-TIMED = ProfileSettings(batch_sizes=(32,), rounds=3, max_seconds=0.5)
+TIMED = ProfileSettings(batch_sizes=(32,), rounds=ROUNDS, repeats=3, max_seconds=0.5)
 
 
 def shrink(
@@ -368,7 +369,7 @@ class _Work:
             held_out = self.taught.test
             vectors = [embed(tokenized(model, held_out.texts)).astype(np.float64) for model, embed in ways]
             alike = [evaluate_outputs(TEACHER.name, each, held_out.gold).metrics for each in vectors]
-        losses: dict[str, Loss | None] = {}
+        losses: dict[str, Any] = {}
         if self.compared is not None:
             as_it_is, tuned = self.compared.losses(ways, seeds, split)
             losses = {"as_it_is": as_it_is, "tuned": tuned}
@@ -394,7 +395,8 @@ class _Work:
             texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.whole, None))
             on_task = 100 * agreement(*(embedder(each, dense=w)(tokenized(each, texts)) for each, w in ways))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None
-        small = replace(small, speed=self.speeds([k])[k], on_task=on_task, chosen_by=chosen_by)
+        speed, low, high = self.speeds([k])[k]
+        small = replace(small, speed=speed, speed_range=(low, high), on_task=on_task, chosen_by=chosen_by)
         if not front:
             return small, ()
         known, every = (self.compared, cast(Taught, self.taught.test)), tuple(range(1, self.n_blocks + 1))
@@ -404,13 +406,13 @@ class _Work:
             *served(self.whole, every, *known, of_whole),
         )
 
-    def speeds(self, sizes: Sequence[int]) -> dict[int, float]:
+    def speeds(self, sizes: Sequence[int]) -> dict[int, Speedup]:
         """Return how many times as fast as the whole model those of so many blocks are, whichever these are."""
         encoder, pooling = self.whole.encoder, self.protocol.pooling
         lengths = None if encoder.reader is not None else (encoder.limit(TOKENS),)
         settings = replace(TIMED, lengths=lengths)
         *fast, slow = profile_layers(encoder, (*sizes, self.n_blocks), settings, pooling=pooling)
-        return {each.layer: slow.costs[0].seconds / each.costs[0].seconds for each in fast}
+        return {layer.layer: layer.costs[0].faster_than(slow.costs[0]) for layer in fast}
 
     def warnings(self, small: Smaller) -> list[str]:
         """Return what a reader should know."""
@@ -436,8 +438,8 @@ def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
             reached = f"a model of one block has {share[1] / share[-1]:.1%} of the parameters"
         case (float(least), "x"):
             speeds = work.speeds(range(1, n_blocks))
-            fits = [k for k, speed in speeds.items() if speed >= least]
-            reached = f"a model of one block is {speeds[1]:.1f} times as fast"
+            fits = [k for k, (_, lower, _) in speeds.items() if lower >= least]
+            reached = f"a model of one block is {times_as_fast(speeds[1])}"
         case tuple():
             check_blocks(work.checkpoint.config, asked, name=name)
             if len(asked) == n_blocks:

@@ -5,18 +5,19 @@ import math
 import operator
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from statistics import fmean
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.seeds import pareto_front
+from layerprobe.metrics.names import bounded, metric_title
+from layerprobe.metrics.seeds import front_beyond_noise
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import counted, plural, short_name, told_apart
+from layerprobe.names import counted, plural, short_name, times_as_fast, told_apart
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, millions
@@ -115,10 +116,11 @@ class Loss:
     small: tuple[float, ...]
     """Scores of the smaller model by seed of its training."""
     error: CrossedInterval | None
-    """Of whole less small, x 100, at a level of 0.95; None where items have no error. Its upper end is what the loss is
-    at most: by theory that is passed in 2.5 %, on ugly data in up to 6 % (tests/shrinking/test_coverage.py)."""
+    """Of whole less small, x 100, at a level of 0.95; None where items have no error."""
     margin: float
     """What it may be at most."""
+    failure: float = field(default=0.0, metadata=RARE)
+    """Points that one more item takes which fails as few or none of these do, see `failing`."""
 
     @property
     def value(self) -> float:
@@ -127,8 +129,23 @@ class Loss:
 
     @property
     def most(self) -> float:
-        """What it is at most, with 95 %; infinity where that is not known."""
-        return math.inf if self.error is None else self.error.interval[1]
+        """What it is at most, with 95 %; infinity where that is not known.
+
+        With h what one more failing item takes, value + t^2 h / 2 + t sqrt(error^2 + t^2 h^2 / 4): the upper end of the
+        interval, and of Wilson's of a number of failures of which the sample may have none. By simulation that is
+        passed in at most 5 % where up to 6 % of the items fail (tests/shrinking/test_coverage.py).
+
+        Source: Wilson 1927 (Journal of the American Statistical Association 22).
+        """
+        if self.error is None or not self.failure:
+            return math.inf if self.error is None else self.error.interval[1]
+        reach = _reach(self.error, 1.0, self.error.seeds_error or 0.0, self.failure)
+        return bounded(self.metric, (self.value, self.value + reach), difference=True)[1]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """From what it is at least to what it is at most; None where items have no error."""
+        return None if self.error is None else (self.error.interval[0], self.most)
 
     @property
     def verdict(self) -> Literal["within", "not shown", "worse"]:
@@ -155,10 +172,10 @@ class Loss:
         if self.verdict != "not shown" or error is None or not error.n_items or room <= 0:
             return ""
         seeds = error.seeds_error or 0.0
-        room *= _reach(error, 1.0, seeds=seeds) / (self.most - self.value)
+        room *= _reach(error, 1.0, seeds, self.failure) / (self.most - self.value)
         # with these seeds, or with seeds without end
-        enough = _times(error, room, seeds=seeds)
-        times = enough or _times(error, room, seeds=0.0)
+        enough = _times(error, room, seeds, self.failure)
+        times = enough or _times(error, room, 0.0, self.failure)
         if not times:
             return ""
         wanted = []
@@ -169,24 +186,28 @@ class Loss:
         return f"{' and '.join(wanted)} would show it if the loss is what it seems"
 
 
-def _times(error: CrossedInterval, room: float, *, seeds: float) -> float:
+def _times(error: CrossedInterval, room: float, seeds: float, failure: float) -> float:
     """Return with how many times the items an interval reaches no further than `room`; 0 where with none."""
     times = 1.0
-    while _reach(error, times, seeds=seeds) > room:
+    while _reach(error, times, seeds, failure) > room:
         times *= 1.002
         if times > MANY_TIMES:
             return 0.0
     return times
 
 
-def _reach(error: CrossedInterval, times: float, *, seeds: float) -> float:
-    """Return how far an interval of so many times the items reaches where seeds have such an error, see `crossed`."""
+def _reach(error: CrossedInterval, times: float, seeds: float, failure: float) -> float:
+    """Return how far above a loss its upper end is with so many times the items, where seeds have such an error.
+
+    See `crossed` and `Loss.most`.
+    """
     from scipy.special import stdtrit  # takes a while to load
 
-    of_seeds, of_items = seeds**2, (error.items_error or 0.0) ** 2 / times
+    of_seeds, of_items, one = seeds**2, (error.items_error or 0.0) ** 2 / times, failure / times
     share = of_seeds / (of_seeds + of_items)
     freedom = 1 / (share / max(error.n_seeds - 1, 1) + (1 - share) / ((error.n_items or 2) * times - 1))
-    return float(stdtrit(freedom, (1 + error.level) / 2)) * math.sqrt(of_seeds + of_items)
+    t = float(stdtrit(freedom, (1 + error.level) / 2))
+    return t * t / 2 * one + math.hypot(t * math.sqrt(of_seeds + of_items), t * t * one / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +220,8 @@ class Smaller:
     """Without the pooler."""
     speed: float | None
     """Times as fast as the whole model, 32 texts of 32 tokens or as many as it reads; None where not measured."""
+    speed_range: tuple[float, float] | None = field(default=None, metadata=RARE)
+    """Of the rounds, of which that is the median."""
     folders: tuple[str, ...]
     """Of the runs, by seed: `export_model` takes such a directory."""
     agreement: tuple[float, ...]
@@ -213,6 +236,11 @@ class Smaller:
     """On the test split, without fine-tuning; None where it was not measured, or the kind needs fine-tuning."""
     tuned: Loss | None = None
     """On the test split, both fine-tuned."""
+
+    @property
+    def faster(self) -> str:
+        """How many times as fast as the whole model, in words; empty where that was not measured, or with no range."""
+        return times_as_fast((self.speed, *self.speed_range)) if self.speed and self.speed_range else ""
 
     @property
     def loss(self) -> Loss | None:
@@ -308,7 +336,7 @@ class Shrunk(Shown):
         """Which blocks are kept and what that saves, in words."""
         small = self.smaller
         fewer = 1 - small.parameters / self.model.parameters[-1]
-        fast = "" if small.speed is None else f", {small.speed:.1f} times as fast"
+        fast = f", {small.faster}" if small.faster else ""
         which = ", ".join(map(str, small.blocks))
         features = "" if self.dimensions is None else f", {self.dimensions} of {self.model.hidden_size} dimensions"
         kept = f"{len(small.blocks)} of {self.model.n_blocks} blocks ({which}){features}"
@@ -352,7 +380,7 @@ class Shrunk(Shown):
             rows = [getattr(each, name) for each in self.tried]
             known = [each for each in rows if each is not None]
             of_whole = fmean(known[0].whole) if known else None
-            ends = [None if each is None or each.error is None else each.error.interval for each in rows]
+            ends = [each and each.interval for each in rows]
             return (
                 Column(name, [*(each and fmean(each.small) for each in rows), of_whole], title, ".2f"),
                 Column(f"{name}_loss", [*(each and each.value for each in rows), None], "loss", ".2f"),
@@ -369,7 +397,8 @@ class Shrunk(Shown):
             columns=(
                 Column("blocks", [*(each.blocks for each in self.tried), tuple(range(1, whole.n_blocks + 1))]),
                 Column("parameters", [*(e.parameters for e in self.tried), whole.parameters[-1]], form=millions),
-                column("speed", form=".2f", meaning="Times as fast as the whole model."),
+                column("speed", form=".1f", meaning="Times as fast as the whole model, the median over rounds."),
+                column("speed_range", title="range", form=".1f", interval=True),
                 Column("untrained", [*map(self._before, self.tried), None], "agreement before", ".1f"),
                 column("agreement", lambda each: fmean(each.agreement), form=".1f"),
                 column("neighbours", lambda each: fmean(each.neighbours), title="shared neighbours", form=".1f"),
@@ -407,8 +436,8 @@ class Shrunk(Shown):
         """A row for each way to run the models, the fastest first."""
         rows = sorted(self.front, key=lambda each: (each.milliseconds, each.dimensions))
         column, losses = columns_of(rows), [each.loss for each in rows]
-        ends = [None if each is None or each.error is None else each.error.interval for each in losses]
-        best = pareto_front(rows, cost=lambda each: each.milliseconds, score=lambda each: each.quality)
+        ends = [each and each.interval for each in losses]
+        best = front_beyond_noise(rows, cost=lambda each: each.interval, score=lambda each: each.quality)
         return Table(
             columns=(
                 column("blocks"),
@@ -421,7 +450,7 @@ class Shrunk(Shown):
                 Column("loss_interval", ends, "95 %", ".2f", interval=True),
             ),
             title="Ways to run them",
-            notes=("Losses are points below the whole model in torch. Marked: none is as fast and scores higher.",),
+            notes=("Losses are points below the whole model in torch. Marked: none is surely faster and no worse.",),
             marks=tuple("chosen" if each in best else None for each in rows),
         )
 

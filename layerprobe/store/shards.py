@@ -178,14 +178,36 @@ class ShardWriter:
         self._manifest = manifest
 
     @property
+    def shards(self) -> list[tuple[int, int, int]]:
+        """Index, first row and row after the last of every shard."""
+        return [(index, *self._manifest.shard_rows(index)) for index in range(self._manifest.n_shards)]
+
+    @property
     def pending(self) -> list[tuple[int, int, int]]:
-        """Index, first row and row after the last of every shard that is missing or damaged."""
-        return [(index, *self._manifest.shard_rows(index)) for index in self._manifest.pending]
+        """The same of every shard that is missing or damaged."""
+        return [self.shards[index] for index in self._manifest.pending]
 
     @property
     def place(self) -> tuple[Path, Manifest]:
         """What `write_shard` takes, in other processes, too."""
         return self._directory, self._manifest
+
+    def written(self, rows: NDArray[np.intp]) -> NDArray[np.floating]:
+        """Return (n_layers, n, width) of n rows of shards that are not pending, as they are stored."""
+        manifest, (_, dtype) = self._manifest, _STORED[self._manifest.key.store_dtype]
+        embeddings = np.empty((manifest.n_layers, len(rows), manifest.width), dtype=dtype)
+        shards = rows // manifest.rows_per_shard
+        for index in np.unique(shards).tolist():
+            (start, stop), path, here = (
+                manifest.shard_rows(index),
+                self._directory / manifest.shard_name(index),
+                shards == index,
+            )
+            shape = (stop - start, manifest.width)
+            for layer, offset in enumerate(_tensor_offsets(path, manifest.n_layers, shape, manifest.key.store_dtype)):
+                part = _Part(path=path, dtype=dtype, offset=offset, shape=shape)
+                embeddings[layer, here] = part.mapped()[rows[here] - start]
+        return embeddings
 
     def write(self, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0) -> None:
         """Write the rows of one pending shard, as `write_shard`, and note it in the manifest.

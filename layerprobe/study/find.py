@@ -5,7 +5,7 @@ made, or read where they are there, and scored.
 """
 
 import contextlib
-import time
+import functools
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -23,6 +23,7 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
+from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
@@ -76,7 +77,7 @@ MOST_JOBS = 4
 """Runs at a time where it is not said how many."""
 LOOKED_AT = 512  # examples of each split, whose texts are embedded before anything is trained
 SCAN_WEIGHTING: Weighting = "falling"
-SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 7, 2048
+SPEED_TEXTS, SPEED_BATCH_TOKENS = 128, 2048
 
 
 class RareSettings(TypedDict, total=False):
@@ -436,6 +437,7 @@ class _Search:
         smallest = answered.smallest_sufficient
         kept = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
         encoder = self.model.encoder
+        seconds = _seconds(encoder, kept, self.folds[0], self.protocol)
         tested = [made.run for made in self.runs if not made.scan]
         return Finding(
             answer=answered,
@@ -447,7 +449,8 @@ class _Search:
             outcomes=outcomes(tested, self._items, level=settings.level),
             against_last=proof,
             proof_cost=answered.spent - searched.spent,
-            seconds_by_layer=_seconds(encoder, kept, self.folds[0], self.protocol),
+            seconds_by_layer=tuple(median(rounds) if rounds else None for rounds in seconds),
+            rounds_by_layer=seconds,
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
             lost=tuple(self.lost),
@@ -604,20 +607,20 @@ def _at(outcome: Run | LayerProbeError, layer: int) -> FineTuningRun | None:
 
 
 @torch.inference_mode()
-def _seconds(encoder: Encoder, layers: Collection[int], task: Task, protocol: Protocol) -> tuple[float | None, ...]:
-    """Return, by layer, the seconds that models truncated at these layers take for the same texts, one after another.
+def _seconds(
+    encoder: Encoder, layers: Collection[int], task: Task, protocol: Protocol
+) -> tuple[tuple[float, ...], ...]:
+    """Return, by layer and round, the seconds that models truncated at these layers take for the same texts, in turn.
 
-    The median of some rounds; None at the other layers.
+    None of the other layers.
     """
     texts = encoder.tokenize(task.test.texts[:SPEED_TEXTS], max_length=protocol.max_length)
     batches = list(token_batches(texts.lengths, budget=SPEED_BATCH_TOKENS, same_length=not encoder.padding_invariant))
+
+    def through(model: TruncatedEncoder) -> None:
+        for rows in batches:
+            embed(encoder, model, texts, rows, protocol)[0].cpu()
+
     models = {layer: TruncatedEncoder(encoder, layer).eval() for layer in layers}
-    taken: dict[int, list[float]] = {layer: [] for layer in layers}
-    for turn in range(SPEED_ROUNDS + 1):
-        for layer, model in models.items():
-            start = time.perf_counter()
-            for rows in batches:
-                embed(encoder, model, texts, rows, protocol)[0].cpu()
-            if turn:  # the first one warms up
-                taken[layer].append(time.perf_counter() - start)
-    return tuple(median(taken[layer]) if layer in taken else None for layer in range(encoder.n_layers))
+    seconds = timed({layer: functools.partial(through, model) for layer, model in models.items()})
+    return tuple(tuple(seconds.get(layer, ())) for layer in range(encoder.n_layers))

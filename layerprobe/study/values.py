@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
+from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
-from layerprobe.names import in_percent, short_name
+from layerprobe.names import in_percent, short_name, times_as_fast
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
@@ -216,6 +217,8 @@ class Finding(Shown):
     seconds_by_layer: tuple[float | None, ...]
     """What the model truncated there takes for the same texts; None but at the best, the smallest sufficient and the
     last layer."""
+    rounds_by_layer: tuple[tuple[float, ...], ...] = field(default=(), metadata=RARE)
+    """Of these seconds by round, of which they are the median."""
     outcomes: tuple[LayerOutcome, ...] = ()
     """The runs of truncated models put together by layer, ascending."""
     against_last: AgainstLast | None = None
@@ -317,17 +320,17 @@ class Finding(Shown):
     def gains(self, layer: int) -> str:
         """Return what truncating at a layer saves, in plain words; nothing for the last one.
 
-        Example: `two fifths smaller, 1.5 times as fast`.
+        Example: `two fifths smaller, 1.5 times as fast [1.4 to 1.6]`.
         """
         if layer == len(self.parameters) - 1:
             return ""
         speed, smaller = self.speed(layer), f"{part(self.saved(layer))} smaller"
-        return smaller if speed is None else f"{smaller}, {speed:.1f} times as fast"
+        return smaller if speed is None else f"{smaller}, {times_as_fast(speed)}"
 
-    def speed(self, layer: int) -> float | None:
+    def speed(self, layer: int) -> Speedup | None:
         """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""
-        own, whole = self.seconds_by_layer[layer], self.seconds_by_layer[-1]
-        return None if own is None or whole is None else whole / own
+        rounds = self.rounds_by_layer
+        return speedup(rounds[-1], rounds[layer]) if rounds and rounds[-1] and rounds[layer] else None
 
     @property
     def drop_chance(self) -> float:

@@ -32,7 +32,8 @@ from layerprobe.profiling.inputs import random_batch
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import gauge_for, resident_peak_works
 from layerprobe.profiling.page import profile_page
-from layerprobe.profiling.run import profile
+from layerprobe.profiling.run import milliseconds, profile
+from layerprobe.profiling.scores import side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from tests.images import save_vision
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny, tiny_tokenizer
@@ -73,7 +74,8 @@ def test_times_are_positive_and_throughput_follows(profiled: Profile) -> None:
     for each in profiled.layers:
         for cost in each.costs:
             assert 0 < cost.seconds_low <= cost.seconds <= cost.seconds_high
-            assert cost.repeats == 4
+            assert cost.repeats == 6  # of two rounds with two passes; five are the least
+            assert len(cost.by_round) == 2
             np.testing.assert_allclose(cost.texts_per_second * cost.seconds, cost.batch_size)
             np.testing.assert_allclose(cost.tokens_per_second, cost.texts_per_second * cost.length)
 
@@ -188,9 +190,68 @@ def test_warm_up_does_not_count_and_long_passes_are_not_repeated(
     (found,) = profile_layers(tiny("bert"), (1,), settings)
     # passes 1, 2 and 6, 7 warm up; 3, 4, 5 and 8, 9, 10 count
     assert (found.costs[0].seconds, found.costs[0].repeats) == (6.5, 6)
-    clock = iter([50.0, 7.0, 60.0, 9.0])
+    # a warm-up, and then as many as make five at least
+    clock = iter([50.0, 7.0, 8.0, 9.0, 60.0, 10.0, 99.0, 12.0])
     (found,) = profile_layers(tiny("bert"), (1,), dataclasses.replace(settings, max_seconds=0))
-    assert (found.costs[0].seconds, found.costs[0].repeats) == (8.0, 2)
+    assert (found.costs[0].seconds, found.costs[0].repeats, found.costs[0].by_round) == (9.5, 6, (8.0, 12.0))
+
+
+def test_how_much_faster_is_said_with_its_range() -> None:
+    def cost(*rounds: float) -> Cost:
+        seconds, ends = float(np.median(rounds)), (min(rounds), max(rounds))
+        how = {"flops": 1, "repeats": 5, "peak_memory": None, "by_round": rounds, "seconds_high": ends[1]}
+        return Cost(length=4, batch_size=1, seconds=seconds, seconds_low=ends[0], **how)  # type: ignore[arg-type]
+
+    # a slow machine slows both, and one slow pass is not what is said
+    whole, part = cost(2.0, 4.0, 2.2, 2.0, 60.0), cost(1.0, 2.0, 1.0, 1.0, 1.0)
+    assert part.faster_than(whole) == (2.0, 2.0, 60.0)
+    # of fewer than five rounds, from the ends of both
+    assert cost(1.0, 1.25).faster_than(cost(2.0, 2.5)) == pytest.approx((2.0, 1.6, 2.5))
+
+
+def test_models_of_one_architecture_share_a_measurement(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    other = save_tiny("bert", tmp_path)
+    loads: list[str] = []
+
+    def counted(checkpoint: Any) -> Encoder:
+        loads.append(checkpoint.label)
+        return load(checkpoint)
+
+    from layerprobe.encoders.options import load
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layerprobe.profiling.run.load", counted)
+        patch.setattr(
+            "layerprobe.profiling.run.ALONE", ProfileSettings(batch_sizes=(1,), rounds=7, repeats=1, warmup=0)
+        )
+        models = [given(str(each), Options(device="cpu")) for each in (folder("bert"), other, folder("electra"))]
+        first, second, third = milliseconds(models)
+    assert first == second != third
+    assert len(first) == N_BLOCKS + 1
+    assert all(low <= value <= high for value, low, high in first)
+    assert [loads.count(label) for label in dict.fromkeys(loads)] == [7, 7]
+    assert loads[:4] == [loads[0], loads[1], loads[1], loads[0]]
+
+
+def test_profiles_of_one_architecture_pool_their_times(profiled: Profile) -> None:
+    slower = tuple(
+        dataclasses.replace(each, costs=tuple(_slowed(cost) for cost in each.costs)) for each in profiled.layers
+    )
+    other = dataclasses.replace(profiled, model=dataclasses.replace(profiled.model, name="other"), layers=slower)
+    first, second = side_by_side([profiled, other]).profiles
+    assert first.layers == second.layers
+    cost, before = first.layers[1].costs[0], profiled.layers[1].costs[0]
+    assert cost.repeats == 2 * before.repeats
+    assert cost.by_round == (*before.by_round, *(3 * seconds for seconds in before.by_round))
+    assert (cost.seconds_low, cost.seconds_high) == (before.seconds_low, 3 * before.seconds_high)
+    apart = dataclasses.replace(other, threads=profiled.threads + 1)
+    assert side_by_side([profiled, apart]).profiles == (profiled, apart)
+
+
+def _slowed(cost: Cost) -> Cost:
+    names = ("seconds", "seconds_low", "seconds_high")
+    times = {name: 3 * getattr(cost, name) for name in names}
+    return dataclasses.replace(cost, by_round=tuple(3 * each for each in cost.by_round), **times)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not resident_peak_works(), reason="the kernel resets no high-water mark")

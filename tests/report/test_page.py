@@ -304,7 +304,7 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
         "Cost: 14.9% of a full sweep (every layer with 5 seeds), 38% of it to compare with the last layer",
         "Compared with layer 12+7.50Spearman\u00a0×\u00a0100 on test; 95\u00a0% [5.40, 9.60]",
         "Parameters saved20\u00a0%",
-        "Speed1.5\u00a0×",
+        "Times as fast1.5 [1.4 to 1.6]",
         "Expected score82.0",
         "95\u00a0% sure: 7–9",
         "How confident is this choice?",

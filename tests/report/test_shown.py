@@ -153,6 +153,7 @@ def models(hostile: str = "google/electra-base-discriminator") -> ScoresOfModels
                 letters="ab" if layer == 3 else "a" if layer > 3 else "b",
                 parameters=described[i].parameters[layer],
                 milliseconds=None if hostile == HOSTILE else 1.0 + layer,
+                milliseconds_range=None if hostile == HOSTILE else (0.9 + layer, 1.3 + layer),
             )
             for (i, layer), score in zip(rows, scores, strict=True)
         ),

@@ -92,6 +92,8 @@ def test_the_python_face(models: list[Model]) -> None:
     result = lp.score(models, task, split="validation", timing=milliseconds)
     assert (result.split, len(result.models)) == ("validation", 2)
     assert all(each.milliseconds is not None and each.milliseconds > 0 for each in result.layers)
+    ranges = [(each.milliseconds_range, each.milliseconds) for each in result.layers]
+    assert all(ends is not None and ends[0] <= (time or 0) <= ends[1] for ends, time in ranges)
     assert result.front("milliseconds")
     assert lp.from_json(ScoresOfModels, result.to_json()) == result
     assert isinstance(lp.score(models[0], task), LayerScores)
@@ -220,6 +222,7 @@ def result_of(*rows: tuple[int, int, float, str, int, float | None]) -> ScoresOf
                 letters=letters,
                 parameters=parameters,
                 milliseconds=time,
+                milliseconds_range=None if time is None else (0.9 * time, 1.2 * time),
             )
             for model, layer, score, letters, parameters, time in rows
         ),
@@ -253,6 +256,9 @@ def test_the_fronts_are_of_size_and_of_time() -> None:
     assert MADE.table.data["front"] == ("size, time", "size, time", "time", "size, time")
     assert [MADE.table.data["parameters"][i] for i in (0, 3)] == [10, 40]
     assert MADE.table.data["flag"] == (None, "best of its model", None, "best")
+    # what the ranges do not tell apart beats nothing, but for the same model size measured once
+    near = result_of((0, 1, 60.0, "c", 10, 2.0), (0, 2, 79.0, "ab", 20, 2.0), (1, 2, 70.0, "b", 30, 2.1))
+    assert [(each.model, each.layer) for each in near.front("milliseconds")] == [(0, 2), (1, 2)]
     unmeasured = result_of((0, 2, 50.0, "b", 20, None), (1, 3, 80.0, "a", 40, None))
     assert unmeasured.front("milliseconds") == ()
     assert "milliseconds" not in [column.name for column in unmeasured.table.shown]

@@ -265,7 +265,7 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
         small, *model = at(work, k, split, seeds)
         if split == "validation":
             error = dataclasses.replace(small.chosen_by.error, interval=(0.0, 3.0 if k < 3 else 0.5))
-            small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, error=error))
+            small = dataclasses.replace(small, chosen_by=dataclasses.replace(small.chosen_by, error=error, failure=0.0))
         return small, *model
 
     monkeypatch.setattr(shrinking._Work, "at", known)
@@ -280,7 +280,7 @@ def test_the_fewest_blocks_within_the_margin_are_sought(folder: str, monkeypatch
 def test_a_size_leads_to_the_most_blocks_that_fit(
     folder: str, monkeypatch: pytest.MonkeyPatch, size: str, blocks: int
 ) -> None:
-    monkeypatch.setattr(shrinking._Work, "speeds", lambda work, sizes: {k: work.n_blocks / k for k in sizes})
+    monkeypatch.setattr(shrinking._Work, "speeds", lambda work, sizes: {k: (work.n_blocks / k,) * 3 for k in sizes})
     result = shrunk(folder, size=size)
     assert len(result.smaller.blocks) == blocks
     if size == "80%":
@@ -290,9 +290,11 @@ def test_a_size_leads_to_the_most_blocks_that_fit(
 @pytest.mark.slow
 def test_a_model_that_reads_few_tokens_is_timed_on_as_many(tmp_path: Path) -> None:
     short = save_tiny("bert", tmp_path, max_position_embeddings=20)
-    speed = shrunk(short, size=[1]).smaller.speed
-    assert speed is not None
-    assert speed > 0
+    smaller = shrunk(short, size=[1]).smaller
+    assert smaller.speed is not None
+    assert smaller.speed_range is not None
+    assert 0 < smaller.speed_range[0] <= smaller.speed <= smaller.speed_range[1]
+    assert smaller.faster
 
 
 @pytest.mark.slow
@@ -365,7 +367,7 @@ def test_a_teacher_that_is_no_good(folder: str, monkeypatch: pytest.MonkeyPatch)
         ({"size": "1.5%"}, r"reached: a model of one block has \d\d\.\d% of the parameters, got 1\.5%$"),
         pytest.param(
             {"size": "1000x"},
-            r"reached: a model of one block is \d+\.\d times as fast, got 1000x$",
+            r"reached: a model of one block is (about as fast|[\w .]*times as fast).*, got 1000x$",
             marks=pytest.mark.slow,  # measures how fast they are
         ),
         ({"within": 0.0}, "expected points above 0"),

@@ -66,7 +66,9 @@ def finding(six: Path, cache: Path) -> Finding:
 def numbers(finding: Finding) -> Finding:
     """A finding without what differs from time to time."""
     still = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in finding.runs]
-    return dataclasses.replace(finding, runs=tuple(still), seconds_by_layer=(None,) * 7, weights=None)
+    return dataclasses.replace(
+        finding, runs=tuple(still), seconds_by_layer=(None,) * 7, rounds_by_layer=(), weights=None
+    )
 
 
 @pytest.fixture
@@ -102,10 +104,11 @@ def test_a_scan_comes_first_and_the_budget_holds(finding: Finding) -> None:
     )
     assert set(finding.answer.candidates) >= {finding.best_layer}
     assert finding.best_layer in {run.layer for run in finding.fine_tuned}
-    assert finding.speed(6) == 1
+    assert finding.speed(6) == (1, 1, 1)
+    assert {len(rounds) for rounds in finding.rounds_by_layer} == {0, 7}
     fast = finding.speed(finding.best_layer)
     assert fast is not None
-    assert fast > 0
+    assert 0 < fast[1] <= fast[0] <= fast[2]
     assert len(finding.parameters) == 7
 
 

@@ -58,7 +58,9 @@ def numbers(result: FoundModels) -> FoundModels:
     still = []
     for each in result.findings:
         made = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in each.runs]
-        still.append(dataclasses.replace(each, runs=tuple(made), seconds_by_layer=(None,), weights=None))
+        still.append(
+            dataclasses.replace(each, runs=tuple(made), seconds_by_layer=(None,), rounds_by_layer=(), weights=None)
+        )
     return dataclasses.replace(result, findings=tuple(still))
 
 

@@ -47,14 +47,14 @@ def test_the_answer_says_what_is_saved(searched: Study) -> None:
     finding = finding_of(searched)
     parameters = searched.comparison.model.parameters
     assert finding.saved(9) == 1 - parameters[9] / parameters[12]
-    assert finding.speed(9) == 0.9 / 0.6
+    assert finding.speed(9) == pytest.approx((0.9 / 0.6, 1.4, 1.6))
     assert finding.kept == (
         "Keep layer 9 of 12: 78.1 (Spearman x 100 on test), 7.5 points above the full model (95% interval 5.4 to "
-        "9.6), a fifth smaller, 1.5 times as fast."
+        "9.6), a fifth smaller, 1.5 times as fast [1.4 to 1.6]."
     )
     assert (finding.sentence, finding.doubt) == (" ".join((finding.kept, finding.certainty, finding.spent)), "")
-    unmeasured = dataclasses.replace(finding, seconds_by_layer=(None,) * 13)
-    assert unmeasured.kept.endswith(", a fifth smaller.")
+    for unmeasured in ((), ((),) * 13):
+        assert dataclasses.replace(finding, rounds_by_layer=unmeasured).kept.endswith(", a fifth smaller.")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,8 @@ def test_a_level_is_not_rounded(searched: Study, level: float, percent: str) -> 
 def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:
     finding = finding_of(found(study(), tolerance=1.0, scans=2, n_folds=1))
     assert finding.answer.smallest_sufficient == 8
-    assert "within 1 point of the best, 95% sure: 8 (a quarter smaller, 1.8 times as fast)." in finding.certainty
+    gains = "8 (a quarter smaller, 1.8 times as fast [1.7 to 1.9])."
+    assert f"within 1 point of the best, 95% sure: {gains}" in finding.certainty
     itself = dataclasses.replace(finding.answer, smallest_sufficient=9)
     certainty = dataclasses.replace(finding, answer=itself).certainty
     assert "No smaller layer is 95% sure to be within 1 point of it." in certainty

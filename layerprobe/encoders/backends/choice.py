@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 import transformers
-from scipy.stats import binom
 
 from layerprobe.encoders.backends.backend import AUTO, BACKENDS, TORCH, Engine, engines
 from layerprobe.encoders.backends.graph import Graph, PooledLayers
 from layerprobe.encoders.backends.kept import open_graph
-from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey, Speedup
+from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.batching import CPU_BATCH_TOKENS, collate, token_batches
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.model import Settled
 from layerprobe.encoders.options import dtype_name
+from layerprobe.encoders.timing import speedup, timed
 from layerprobe.errors import ModelError
 from layerprobe.files.serialisation import digest
 from layerprobe.store.store import Store
@@ -85,7 +85,7 @@ def survey(
                 problem=problems.get(name),
                 differences=found.get(name),
                 tokens_per_second=sum(lengths) / statistics.median(seconds[name]) if name in seconds else None,
-                speedup=_speedup(seconds[TORCH], seconds[name]) if name in graphs else None,
+                speedup=speedup(seconds[TORCH], seconds[name]) if name in graphs else None,
             )
             for name in BACKENDS
         ),
@@ -154,25 +154,5 @@ def timed_rounds(
 
     runs = {name: lambda graph=graph: [graph.run(batch) for batch in batches] for name, graph in graphs.items()}
     ways: dict[str, Callable[[], object]] = {TORCH: by_torch, **runs}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    began, (least, most) = time.perf_counter(), ROUNDS
-    for number in range(1 + most):
-        if number > least and time.perf_counter() - began > SECONDS:
-            break
-        for name in list(ways)[:: -1 if number % 2 else 1]:
-            start = clock()
-            ways[name]()
-            seconds[name].append(clock() - start)
-    return lengths, {name: taken[1:] for name, taken in seconds.items()}  # the first round warmed up
-
-
-def _speedup(torch_seconds: Sequence[float], seconds: Sequence[float]) -> Speedup:
-    """Return the median over rounds of how many times as fast as torch, with its interval."""
-    return median_interval([slow / fast for slow, fast in zip(torch_seconds, seconds, strict=True)])
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the median of seven values or more, and the ends of its 95 % interval, of order statistics."""
-    ordered, cut = sorted(values), int(binom.ppf(0.025, len(values), 0.5)) - 1
-    return statistics.median(ordered), ordered[cut], ordered[-1 - cut]
+    return lengths, timed(ways, rounds=ROUNDS[0], most=ROUNDS[1], max_seconds=SECONDS, clock=clock)

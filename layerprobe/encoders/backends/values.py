@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 from layerprobe.encoders.backends.backend import TORCH
+from layerprobe.encoders.timing import Speedup
 from layerprobe.errors import DataError
 from layerprobe.names import counted
 from layerprobe.results.table import Column, Table
-
-Speedup = tuple[float, float, float]
-"""How many times as fast as torch, and the ends of its 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

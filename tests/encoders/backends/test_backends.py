@@ -20,11 +20,12 @@ from layerprobe.encoders.backends import choice, kept
 from layerprobe.encoders.backends.backend import BACKENDS, engines
 from layerprobe.encoders.backends.choice import graph_of, survey
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
-from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey, Speedup
+from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options, Settled
+from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embed import embed_layers
@@ -353,11 +354,11 @@ def test_speeds_are_measured_in_turns_on_the_texts_that_are_given(
 
 
 def test_a_speed_has_the_interval_of_its_median() -> None:
-    assert choice._speedup([2.0] * 7, [1.0, 1.0, 2.0, 1.0, 4.0, 1.0, 0.5]) == (2.0, 0.5, 4.0)
+    assert speedup([2.0] * 7, [1.0, 1.0, 2.0, 1.0, 4.0, 1.0, 0.5]) == (2.0, 0.5, 4.0)
     rng = np.random.default_rng(0)
     held = []
     for n in [7] * 300 + [12] * 300:
-        _, low, high = choice._speedup(np.exp(rng.standard_normal(n)).tolist(), [1.0] * n)
+        _, low, high = speedup(np.exp(rng.standard_normal(n)).tolist(), [1.0] * n)
         held.append(low <= 1 <= high)
     assert 0.94 < np.mean(held) < 1
 
