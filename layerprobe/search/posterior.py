@@ -217,14 +217,13 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     expected = infonce.slope * grid[:, 4, None] * trend
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
     roots = np.linalg.cholesky(law.at(grid, slice(m), slice(m)) + of_seeds[:, :m, None] * np.eye(m))
-    whiten = np.linalg.inv(roots)
     level = y.mean() - expected[:, :m].mean(axis=1, keepdims=True)
-    white = (whiten @ (y - expected[:, :m] - level)[..., None])[..., 0]
+    white = np.linalg.solve(roots, (y - expected[:, :m] - level)[..., None])[..., 0]
     log_weights = log_weights - (white**2).sum(1) / 2 - np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(1)
 
     # a change of each shape and size, of which a point of the grid leaves a normal law
     shapes, log_priors = _changes(evidence.n_blocks, CHANGE if claims else 0.0)
-    steps = whiten @ shapes[:, layers[:m]].T
+    steps = np.linalg.solve(roots, np.broadcast_to(shapes[:, layers[:m]].T, (len(grid), m, len(shapes))))
     precision, pull = np.einsum("gmj,gmj->gj", steps, steps), np.einsum("gmj,gm->gj", steps, white)
     variances = 1 / (1 / np.square(CHANGES) + precision[..., None])  # (points, shapes, sizes)
     log_weights = log_weights[:, None, None] + log_priors + np.log(variances / np.square(CHANGES)) / 2
@@ -236,7 +235,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     points = weights.sum(axis=(1, 2))
 
     # f and what is expected given the scores, for each point of the grid and together
-    known = whiten[kept] @ law.at(grid, slice(m), slice(m, None))
+    known = np.linalg.solve(roots[kept], law.at(grid, slice(m), slice(m, None)))
     means = (expected[:, m:] + level)[kept] + np.einsum("gmi,gm->gi", known, white[kept])
     covariances = law.at(grid, slice(m, m + n), slice(m, m + n)) - known[..., :n].transpose(0, 2, 1) @ known[..., :n]
     ahead, steps = shapes[:, layers[m:]], steps[kept]  # what a change of size 1 is, and (points, scores, shapes)
@@ -342,7 +341,7 @@ class _Law:
             told: (scores,) standard deviation of what InfoNCE is worth at each, with its sign.
         """
         same, depth = layers[:, None] == layers, layers / evidence.n_blocks
-        fixed = LEVEL_SD**2 + same * OWN_SD**2 + errors
+        fixed = LEVEL_SD**2 + (same & (layers > 0)) * OWN_SD**2 + errors
         fixed += np.outer(scan, scan) * (
             SCAN_LEVEL_SD**2
             + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
