@@ -69,7 +69,8 @@ def run_items(
         for split in SCORED if outputs is not None else ():
             assert outputs is not None
             gold = task.split(split).gold
-            found = item_influences(task.kind, outputs.of(run.layer, split), gold, threshold=run.threshold)
-            influences[split][run.layer, run.seed] = found
+            influences[split][run.layer, run.seed] = item_influences(
+                task.kind, outputs.of(run.layer, split), gold, metric=run.primary, threshold=run.threshold
+            )
     links = {split: links_of(task.split(split), documents) for split in SCORED}
     return RunItems(unit=KINDS[task.kind].unit, influences=influences, links=links)

@@ -75,6 +75,7 @@ class RunFolder:
         another dropout is drawn, and the attention implementation: others round, and draw, in ways of their own.
         """
         given = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
+        given += task.unusual_primary  # by which epochs are chosen
         key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *given]
         return cls(path=inside(root, root / "runs" / digest(key)[:32]), origin=origin)
 

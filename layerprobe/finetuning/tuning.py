@@ -22,6 +22,7 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, R
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.store.store import Store
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Task
 
@@ -113,7 +114,10 @@ def _result(
     """Put runs together with what they, and their directories, say of each layer."""
     level = current().level
     by_layer = outcomes([run for run, _ in of_layers], run_items(task, of_layers), level=level)
-    return TuningResult(model=checkpoint.label, task=task.name, level=level, runs=tuple(runs), outcomes=by_layer)
+    floor = KINDS[task.kind].floors(task.test).get(task.primary)
+    return TuningResult(
+        model=checkpoint.label, task=task.name, level=level, runs=tuple(runs), outcomes=by_layer, floor=floor
+    )
 
 
 def run_set(

@@ -2,7 +2,7 @@
 
 import statistics
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -13,9 +13,10 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import SeedScores
-from layerprobe.metrics.values import CrossedInterval, over_all
+from layerprobe.metrics.values import CrossedInterval, Floor, over_all, with_interval
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, layer_columns
+from layerprobe.scoring.values import floor_columns
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -341,6 +342,11 @@ class LayerOutcome:
         return self.test[self.primary]
 
     @property
+    def validated(self) -> float:
+        """Mean over seeds of the primary metric on the validation split, x 100: what layers are chosen by."""
+        return statistics.fmean(self.validation[self.primary])
+
+    @property
     def tested(self) -> SeedScores:
         """The primary metric on the test split over seeds."""
         return SeedScores(values=self.scores, mean=self.mean, std=self.std, interval=self.interval)
@@ -377,14 +383,39 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str) -> tu
         column("seeds", lambda each: len(each.seeds), 0, form=lambda count: str(count or ""), meaning="Runs."),
         column("seed_numbers", lambda each: each.seeds, (), shown=False),
         column("by_seed", lambda each: each.scores, (), form=".2f", meaning="On the test split."),
-        column("validation", lambda each: statistics.fmean(validation(each)), form=".2f", meaning="Mean over seeds."),
+        column("validation", lambda each: each.validated, form=".2f", meaning="Mean over seeds."),
         column("validation_by_seed", validation, (), form=".2f", shown=False),
         column("best_seed", lambda each: each.best_seed, meaning="By validation; its score is not the layer's."),
     )
 
 
-def outcomes_table(outcomes: Sequence[LayerOutcome]) -> Table:
-    """Return what fine-tuning at some layers showed, at least one, a row a layer."""
+def best_by_validation(outcomes: Iterable[LayerOutcome]) -> LayerOutcome:
+    """Return that of the layer with the highest mean on the validation split, the earlier one of equals.
+
+    Never by test: that is what its score is of.
+    """
+    return max(outcomes, key=lambda each: each.validated)
+
+
+def best_sentence(outcomes: Sequence[LayerOutcome], floor: Floor | None, *, level: float) -> str:
+    """Return which layer is best by validation with what it scores on test, or that none is above the floor."""
+    best, last = best_by_validation(outcomes), outcomes[-1]
+    score, title = with_interval(best.mean, best.interval, level), metric_title(best.primary)
+    if on_floor(outcomes, floor) and floor is not None:
+        return floor.no_layer(best.primary, f"layer {best.layer}, the best by validation,", f"{score} on test")
+    ahead = best.mean - last.mean
+    compared = "" if best is last else f", {abs(ahead):.2f} {'above' if ahead >= 0 else 'below'} layer {last.layer}"
+    beside = "" if floor is None else f" {floor.sentence}"
+    return f"Layer {best.layer} is best by validation: test {title} {score}{compared}.{beside}"
+
+
+def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
+    """Return whether the layer that is best by validation is not above the floor: then none is recommended."""
+    return floor is not None and floor.unbeaten(best_by_validation(outcomes).interval)
+
+
+def outcomes_table(outcomes: Sequence[LayerOutcome], floor: Floor | None = None) -> Table:
+    """Return what fine-tuning at some layers showed, at least one, a row a layer, with the floor of the test split."""
     title, notes = metric_title(outcomes[0].primary), []
     if any(len(each.seeds) > 1 for each in outcomes):
         seeds = ", ".join(map(str, dict.fromkeys(seed for each in outcomes for seed in each.seeds)))
@@ -395,6 +426,7 @@ def outcomes_table(outcomes: Sequence[LayerOutcome]) -> Table:
         columns=(
             *layer_columns((each.layer for each in outcomes), [each.parameters for each in outcomes]),
             *outcome_columns(outcomes, outcomes[0].primary),
+            *floor_columns([floor] * len(outcomes)),
         ),
         title="After fine-tuning",
         notes=tuple(notes),
@@ -418,6 +450,8 @@ class TuningResult(Shown, Sequence[R]):
     """Of truncated models, or of scans; also `result[0]`, `len(result)`, and what iterating over it gives."""
     outcomes: tuple[LayerOutcome, ...]
     """By layer, ascending; layers that failed in a scan are left out there."""
+    floor: Floor | None = field(default=None, metadata=RARE)
+    """What a trivial answer scores on the test split by the primary metric; None where there is none."""
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -445,19 +479,24 @@ class TuningResult(Shown, Sequence[R]):
     @property
     def best_layer(self) -> int:
         """The layer with the highest primary metric on the validation split, the earlier one of equals."""
-        return max(self.outcomes, key=lambda each: statistics.fmean(each.validation[each.primary])).layer
+        return best_by_validation(self.outcomes).layer
+
+    @property
+    def sentence(self) -> str:
+        """Which layer is best by validation, with what it scores on test; or that none is above the floor."""
+        return best_sentence(self.outcomes, self.floor, level=self.level)
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
         by_layer = ", ".join(f"layer {each.layer} {each.mean:.2f}" for each in self.outcomes)
         about = f"{self.what} of {self.model} on {self.task}: test {metric_title(self.outcomes[0].primary)} x 100"
-        return f"{about} {by_layer}; layer {self.best_layer} is best by validation"
+        return f"{about} {by_layer}. {self.sentence}"
 
     @property
     def table(self) -> Table:
         """A row a layer: what fine-tuning it showed."""
-        return outcomes_table(self.outcomes)
+        return outcomes_table(self.outcomes, self.floor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

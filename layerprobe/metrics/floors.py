@@ -1,23 +1,23 @@
 """What a metric gives to whoever reads nothing: the floor that a score stands beside. Knows numbers only."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from layerprobe.metrics.values import Floor as Floor
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
-    """The score of a trivial answer on the same items."""
-
-    value: float
-    """x 100."""
-    by: str
-    """The answer, as in "always naming the largest class"."""
+CUTOFF = 10
+"""Documents of a ranking that count."""
 
 
 LARGEST_CLASS = "always naming the largest class"
+ALWAYS_ONE = "always answering 1"
+RANDOM_ORDER = "a random order"
+NAMING_THE_MEAN = "naming the mean for all"
+NO_ENTITY = "naming no entity"
+NO_ANSWER = "never giving an answer"
 
 
 def class_floors(gold: ArrayLike) -> dict[str, Floor]:
@@ -36,3 +36,80 @@ def class_floors(gold: ArrayLike) -> dict[str, Floor]:
     share = float(counts.max() / counts.sum())
     values: Sequence[tuple[str, float]] = (("accuracy", share), ("macro f1", 2 * share / (1 + share) / len(counts)))
     return {name: Floor(value=100 * value, by=LARGEST_CLASS) for name, value in values}
+
+
+def decision_floors(gold: ArrayLike) -> dict[str, Floor]:
+    """Return the floors of a decision between 1 and 0: F1, average precision and accuracy.
+
+    With a share p of ones, F1 of always answering 1 is 2p / (1 + p), and average precision p.
+
+    Examples:
+        >>> {name: round(floor.value, 1) for name, floor in decision_floors([0, 0, 0, 1]).items()}
+        {'f1': 40.0, 'average precision': 25.0, 'accuracy': 75.0}
+    """
+    share = float(np.mean(np.asarray(gold) == 1))
+    return {
+        "f1": Floor(value=200 * share / (1 + share), by=ALWAYS_ONE),
+        "average precision": Floor(value=100 * share, by=ALWAYS_ONE),
+        "accuracy": class_floors(gold)["accuracy"],
+    }
+
+
+def zero_floors(*metrics: str, by: str) -> dict[str, Floor]:
+    """Return a floor of 0 for each metric: correlations of a random order, entities of whoever names none."""
+    return {metric: Floor(value=0.0, by=by) for metric in metrics}
+
+
+def ranking_floors(gains: Iterable[Sequence[float]], documents: Sequence[int]) -> dict[str, Floor]:
+    """Return what a random order of the documents scores in expectation, the mean over queries.
+
+    Of N documents, R of them relevant with gains g and k = min(10, N): recall@10 is k / N, nDCG@10
+
+        (sum g / N) sum_(i <= k) 1 / log2(i + 1) / (the same sum of the highest gains, each with its own place),
+
+    and MRR sum_i P(i) / i over all places, MRR@10 over the first k, of the place i of the first relevant document,
+
+        P(i) = R / (N - i + 1) prod_(j < i) (N - R - j + 1) / (N - j + 1).
+
+    Args:
+        gains: By query, those of its relevant documents, above 0.
+        documents: By query, how many are ranked.
+
+    Examples:
+        >>> {name: round(floor.value, 2) for name, floor in ranking_floors([[1.0]], [100]).items()}
+        {'ndcg@10': 4.54, 'mrr': 5.19, 'mrr@10': 2.93, 'recall@10': 10.0}
+    """
+    by_query = [
+        (_ndcg(tuple(sorted(gain, reverse=True)), n), *_first_relevant(len(gain), n), min(CUTOFF, n) / n)
+        for gain, n in zip(gains, documents, strict=True)
+    ]
+    means = np.mean(by_query, axis=0)
+    names = ("ndcg@10", "mrr", "mrr@10", "recall@10")
+    return {name: Floor(value=100 * float(mean), by=RANDOM_ORDER) for name, mean in zip(names, means, strict=True)}
+
+
+@functools.lru_cache(maxsize=4096)
+def _ndcg(gains: tuple[float, ...], n: int) -> float:
+    discounts = 1 / np.log2(np.arange(2.0, CUTOFF + 2))
+    ideal = np.array(gains[:CUTOFF])
+    return float(sum(gains) / n * discounts[: min(CUTOFF, n)].sum() / (ideal @ discounts[: len(ideal)]))
+
+
+@functools.lru_cache(maxsize=4096)
+def _first_relevant(relevant: int, n: int) -> tuple[float, float]:
+    """Return the expected 1 / rank of the first of some relevant documents, and that among the first 10."""
+    place = np.arange(1, n - relevant + 2)
+    later = np.cumprod(np.append(1.0, (n - relevant - place[:-1] + 1) / (n - place[:-1] + 1)))
+    parts: NDArray[np.float64] = later * relevant / (n - place + 1) / place
+    return float(parts.sum()), float(parts[:CUTOFF].sum())
+
+
+def has_rare_class(counts: Iterable[int]) -> bool:
+    """Return whether a class has less than a fifth of the items of the largest: accuracy then says little of it.
+
+    Examples:
+        >>> has_rare_class([90, 10]), has_rare_class([30, 20, 10])
+        (True, False)
+    """
+    sizes = sorted(counts)
+    return len(sizes) > 1 and 5 * sizes[0] < sizes[-1]

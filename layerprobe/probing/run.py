@@ -15,6 +15,7 @@ from layerprobe.checks import settings_or_default
 from layerprobe.context import current, report
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.metrics.best import Statement, state
 from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.links import Links
@@ -22,7 +23,6 @@ from layerprobe.metrics.values import CrossedInterval
 from layerprobe.probing.arrays import Layer, as_layers
 from layerprobe.probing.combinations import Combinations
 from layerprobe.probing.probes import UNITS, Fitted, Problem
-from layerprobe.probing.statement import Statement, state
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, ProbedLayer, ProbeSettings, Probing, TargetKind
 

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, plural
-from layerprobe.report.charts import bars, front_line, layer_points, line
+from layerprobe.report.charts import bars, floor_line, front_line, layer_points, line
 from layerprobe.report.scores import METHODS
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.results import numbers
@@ -44,12 +44,13 @@ def models_page(result: ScoresOfModels) -> Page:
     )
     course = "; ".join(f"{result.name(each)}: {numbers.number(each.score)}" for each in result.best_of_each)
     level = numbers.confidence(result.level)
-    tied = ", ".join(result.name(each) for each in result.tied if each != result.best_of_each[0])
     shade = f"The shade is the {level} interval of each layer by itself, over {items}."
-    letters = (
-        f"Layers that share a letter are statistically tied: all pairs at once at {level}, by paired differences over "
-        f"{items}, so that layers may be chosen by the same scores. Tied with the best: {tied or 'no other layer'}."
+    reading = (
+        f"At most behind: points that the best is ahead at most, all layers at once at {level}, by paired differences "
+        f"over {items}."
     )
+    if any(each.letters for each in result.layers):
+        reading += f" Layers that share a letter do not differ significantly, all pairs at once at {level}."
     return Page(
         title=f"{counted(len(names), 'model')} on {result.task}",
         overline=f"layerprobe · models by layers without fine-tuning · {result.task}",
@@ -64,13 +65,13 @@ def models_page(result: ScoresOfModels) -> Page:
                 METHODS[result.method],
             ),
             section("cost", "Score versus cost", *_costs(result, names), kind="pair"),
-            section("layers", "Table of models and layers", letters, table_of(result.table), kind="dense"),
+            section("layers", "Table of models and layers", reading, table_of(result.table), kind="dense"),
         ),
         provenance=(
             facts_table("Models", names, [model_facts(model) for model in result.models]),
             definitions({"Task": f"{result.task} ({result.kind}, sha256 {result.task_digest})"}),
         ),
-        terms=("Layer", "Zero-shot", "Letters", "Pareto front"),
+        terms=("Layer", "Zero-shot", *(("Letters",) if result.layers[0].letters else ()), "Pareto front"),
         result=result,
         stem="layerprobe-models",
     )
@@ -123,6 +124,8 @@ def _by_depth(result: ScoresOfModels | FoundModels, names: list[str]) -> go.Figu
             band = line([*high, *reversed(low)], name=name, colour=TRANSPARENT, x=[*x, *reversed(x)], width=0)
             figure.add_trace(band.update(fill="toself", fillcolor=shade, showlegend=False))
         figure.add_trace(line([each.score for each in layers], name=name, colour=colour, x=x, **look))
+    if isinstance(result, ScoresOfModels) and result.compared is not None:
+        figure.add_traces(floor_line(result.compared.floor, 1 if relative else depths[0]))
     layer_axis(figure, depths[0] + 1)
     if relative:
         axis: dict[str, Any] = {"tickformat": ".0%", "range": [-0.03, 1.03], "dtick": 0.25}

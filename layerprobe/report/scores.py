@@ -1,6 +1,7 @@
 """Numbers by layer of one model as a page: scores before fine-tuning, retrieval, readings."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import plotly.graph_objects as go
@@ -8,13 +9,14 @@ import plotly.graph_objects as go
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.kinds.summaries.values import SummaryScores
-from layerprobe.metrics.names import metric_title, split_title
+from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import Floor
 from layerprobe.names import counted, distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, curves_table
 from layerprobe.readings.values import DIGITS, LayerCurve
-from layerprobe.report.charts import Look, area, line
+from layerprobe.report.charts import Look, area, floor_line, line
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.results import numbers
@@ -40,16 +42,20 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
     shown = scores.table if model is None else scores.table.with_columns(model.parameters_column, after="layer")
     course = _course(scores.scores, scores.first_layer)
     title = f"{name}{f' on {task}' if task else ''} before fine-tuning"
-    figure = go.Figure([zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)])
+    reading = METHODS[scores.method]
+    if scores.compared is not None:
+        reading += f" Bars are {numbers.confidence(scores.compared.level)} intervals over new items."
+    own = zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)
+    figure = go.Figure([own, *floor_line(scores.floor, len(scores.scores) - 1)])
     layer_axis(figure, len(scores.scores))
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(scores.primary))} × 100")
     return Page(
         title=title,
         overline=" · ".join(("layerprobe", "scores before fine-tuning", *filter(None, [task]))),
         heading=title,
-        lead=(_best(scores),),
+        lead=(scores.sentence,),
         sections=(
-            section("scores", "Scores by layer", Figure("scores", styled(figure), course, METHODS[scores.method])),
+            section("scores", "Scores by layer", Figure("scores", styled(figure), course, reading)),
             section("layers", "Table of layers", table_of(shown)),
         ),
         provenance=_model(model),
@@ -73,18 +79,6 @@ def _course(scores: Sequence[float], first: int = 0) -> str:
     named[last] = named.get(last, "last")
     said = (f"{numbers.number(scores[layer])} at layer {layer} ({named[layer]})" for layer in sorted(named))
     return f"By layer: {', '.join(said)}."
-
-
-def _best(scores: LayerScores) -> str:
-    best, last, title = scores.best_layer, len(scores.scores) - 1, metric_title(scores.primary)
-    said = f"on {split_title(scores.split)} without fine-tuning"
-    if best == last:
-        return f"The last layer, {last}, scores best {said}: {title} {numbers.number(scores.scores[last])}."
-    ahead = numbers.number(scores.scores[best] - scores.scores[last])
-    return (
-        f"Layer {best} scores best {said}: {title} {numbers.number(scores.scores[best])}, {ahead} above the last layer,"
-        f" {last}."
-    )
 
 
 def _model(model: ModelDescription | None) -> tuple[Part, ...]:
@@ -238,6 +232,10 @@ def _across_figure(result: AcrossTasks, tasks: Sequence[str]) -> go.Figure:
     marker = {"size": 8, "color": MODEL}
     own = from_layer(result.first_layer, means)
     figure.add_trace(line(own, name="mean over tasks", colour=MODEL, width=3, marker=marker, texts=texts))
+    floors = [task.scores.floor for task in result.tasks if task.scores.floor is not None]
+    if len(floors) == len(result.tasks):
+        mean = Floor(value=fmean(floor.value for floor in floors), by="trivial answers, mean over tasks")
+        figure.add_traces(floor_line(mean, len(layers) - 1))
     layer_axis(figure, len(layers))
     figure.update_yaxes(title="Score × 100")
     return styled(figure)
@@ -307,7 +305,9 @@ def _retrieval_figure(scores: Sequence[RetrievalScores], labels: Sequence[str]) 
         look: dict[str, Any] = {"colour": colour, "dash": dash, "marker": marker, "width": 2.5, "legendgroup": label}
         own = from_layer(each.first_layer, each.scores)
         figure.add_trace(line(own, name=label, texts=texts, showlegend=True, **look))
-    layer_axis(figure, max(each.model.n_layers for each in scores))
+    n_layers, compared = max(each.model.n_layers for each in scores), scores[0].compared
+    figure.add_traces(floor_line(None if compared is None else compared.floor, n_layers - 1))
+    layer_axis(figure, n_layers)
     figure.update_yaxes(title=f"{metric_title(scores[0].primary)} × 100")
     return styled(figure)
 

@@ -11,12 +11,14 @@ from layerprobe.finetuning.values import (
     JointRun,
     LayerOutcome,
     TuningResult,
+    best_by_validation,
     outcomes_table,
 )
 from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import Floor
 from layerprobe.names import short_name
 from layerprobe.report import words
-from layerprobe.report.charts import Look, line, mean_and_std, seeds_and_mean, seeds_reading
+from layerprobe.report.charts import Look, floor_line, line, mean_and_std, seeds_and_mean, seeds_reading
 from layerprobe.report.figures.search import of_finding
 from layerprobe.report.page import BADGES
 from layerprobe.report.sections.search import search_terms
@@ -90,34 +92,31 @@ def confirmation_page(confirmation: Confirmation) -> Page:
 def result_page(result: TuningResult[Any]) -> Page:
     """Return the page of fine-tuned layers."""
     outcomes, what = result.outcomes, result.what
-    best, last = max(outcomes, key=lambda outcome: outcome.mean), outcomes[-1]
-    title, name = metric_title(best.primary), short_name(result.model)
-    lead = f"Layer {best.layer} scores best: test {title} {mean_and_std(best.tested)}"
-    if best.layer != last.layer:
-        lead += f", {numbers.number(best.mean - last.mean)} above layer {last.layer}"
+    name = short_name(result.model)
     return Page(
         title=f"{name} on {result.task}: {what} by layer",
         overline=f"layerprobe · {what} · {result.task}",
         heading=name,
-        lead=(f"{lead}.",),
+        lead=(result.sentence,),
         warnings=result.warnings,
-        sections=(_outcomes(outcomes, result.level),),
+        sections=(_outcomes(outcomes, result.level, result.floor),),
         terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
         result=result,
         stem=f"layerprobe-{what.lower()}",
     )
 
 
-def _outcomes(outcomes: Sequence[LayerOutcome], level: float) -> Section:
+def _outcomes(outcomes: Sequence[LayerOutcome], level: float, floor: Floor | None = None) -> Section:
     """Return the scores after fine-tuning: every seed, and the mean with its interval."""
     title = metric_title(outcomes[0].primary)
     figure = go.Figure(seeds_and_mean("fine-tuned", outcomes, Look(colour=MODEL, dash="dot"), what=f"test {title}"))
+    figure.add_traces(floor_line(floor, outcomes[-1].layer, first=outcomes[0].layer))
     layer_axis(figure, outcomes[-1].layer + 1)
     figure.update_yaxes(title=f"Test {title} × 100")
-    best = max(outcomes, key=lambda outcome: outcome.mean)
-    finding = f"Fine-tuned, layer {best.layer} scores highest: {mean_and_std(best.tested)}."
+    best = best_by_validation(outcomes)
+    finding = f"Fine-tuned, layer {best.layer} is best by validation; it scores {mean_and_std(best.tested)} on test."
     shown = Figure("outcomes", styled(figure), finding, seeds_reading(outcomes, level))
-    return section("outcomes", "After fine-tuning", shown, table_of(outcomes_table(outcomes)))
+    return section("outcomes", "After fine-tuning", shown, table_of(outcomes_table(outcomes, floor)))
 
 
 # ---- one run --------------------------------------------------------------------------------------------

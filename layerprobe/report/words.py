@@ -3,6 +3,7 @@
 import re
 
 from layerprobe.comparison.values import Comparison
+from layerprobe.finetuning.values import best_by_validation
 from layerprobe.metrics.names import metric_title, split_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import distinct_names, short_names
@@ -222,10 +223,9 @@ def _best_and_last(name: str, scores: LayerScores) -> str:
 
 def tmft_finding(study: Study) -> str:
     """Return what fine-tuning shows: of the layer that a search chose, or else of the best one."""
-    best = max(study.outcomes, key=lambda outcome: outcome.mean)
-    said = (
-        f"Fine-tuned, {labels(study)[0]} scores best when truncated at layer {best.layer}: {mean_and_std(best.tested)}."
-    )
+    best = best_by_validation(study.outcomes)
+    said = f"Fine-tuned, {labels(study)[0]} is best by validation when truncated at layer {best.layer}: "
+    said += f"{mean_and_std(best.tested)} on test."
     kept = [outcome for outcome in study.outcomes if outcome.layer == study.kept_layer]
     if study.finding is not None and kept:
         best = kept[0]

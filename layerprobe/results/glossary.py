@@ -28,8 +28,8 @@ TERMS = {
     " tells of another copy at least. Where it falls before the last layer, later layers are expected to serve worse.",
     "False alarm": "A model for which a rule predicts a drop, and which does not drop when it is fine-tuned.",
     "Tolerance": "Score loss that is accepted for a smaller model, in points of the metric.",
-    "May be the best": "Layers that are statistically tied with the best one: the smallest set that contains it with"
-    " the requested confidence.",
+    "May be the best": "Layers of which one is the best, with the requested confidence. One that is left out may be as"
+    " good where several are.",
     "Block-step": "What it costs to train one block, or the embeddings, in one run: a run truncated at layer l costs"
     " l + 1, a scan as much as a run of the whole model. A full sweep is every layer with every seed.",
     "Ensemble": "A weighted average of what several fine-tuned models, or several layers of one, output for an item;"

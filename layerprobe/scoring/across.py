@@ -12,10 +12,11 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import METRICS, Split, bounded
 from layerprobe.metrics.seeds import best_of, mean_interval
+from layerprobe.metrics.values import TOLERANCE
 from layerprobe.names import distinct_names
 from layerprobe.scoring.models import Timing, score_models
 from layerprobe.scoring.values import AcrossTasks, LayerAcross, LayerScores, ScoresOfModels, TaskScores
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.zero_shot import score_compared
 from layerprobe.tasks.values import Task, TextSplit
 
 
@@ -69,7 +70,7 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
     checkpoint = resolve_checkpoint(model)
     done, description, warnings = [], None, []
     for task, name in zip(tasks, distinct_names([task.name for task in tasks]), strict=True):
-        scores, embeddings = score_split(checkpoint, task, split=split)
+        scores, embeddings = score_compared(checkpoint, task, split=split)
         description = embeddings.model
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
         warnings += [f"{name}: {said}" for said in (*embeddings.warnings, *scores.warnings)]
@@ -86,12 +87,20 @@ def _not_its_own(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 @overload
-def score(model: ModelLike, task: Task, *, split: TextSplit | None = None) -> LayerScores: ...
+def score(
+    model: ModelLike, task: Task, *, split: TextSplit | None = None, tolerance: float = TOLERANCE
+) -> LayerScores: ...
 @overload
 def score(model: ModelLike, task: Sequence[Task], *, split: TextSplit | None = None) -> AcrossTasks: ...
 @overload
 def score(
-    model: list[Any], task: Task, *, split: TextSplit | None = None, timing: Timing | None = None
+    model: list[Any],
+    task: Task,
+    *,
+    split: TextSplit | None = None,
+    timing: Timing | None = None,
+    tolerance: float = TOLERANCE,
+    all_pairs: bool = False,
 ) -> ScoresOfModels: ...
 def score(
     model: ModelLike | list[Any],
@@ -99,6 +108,8 @@ def score(
     *,
     split: TextSplit | None = None,
     timing: Timing | None = None,
+    tolerance: float = TOLERANCE,
+    all_pairs: bool = False,
 ) -> LayerScores | AcrossTasks | ScoresOfModels:
     """Return how well the pretrained embeddings of every layer of a model, or of several, do a task, or several.
 
@@ -110,6 +121,8 @@ def score(
         task: What to score; of several tasks, the one layer that does best on all is sought, see `score_across`.
         split: train, validation, test, or all.
         timing: Of several models, what measures milliseconds, such as `layerprobe.profiling.run.milliseconds`.
+        tolerance: Points that a smaller layer may be behind the best, on one task.
+        all_pairs: Of several models, whether letters say which of all layers differ from which.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -123,10 +136,14 @@ def score(
             raise DataError(
                 "expected several models or several tasks, got both: score the models on one task at a time"
             )
-        return score_models(model, cast(Task, task), split=split, timing=timing)
+        return score_models(
+            model, cast(Task, task), split=split, timing=timing, tolerance=tolerance, all_pairs=all_pairs
+        )
     if timing is not None:
         raise DataError("expected a list of models with timing, got one model: use layerprobe.profiling.run.profile")
+    if all_pairs:
+        raise DataError("expected a list of models with all_pairs, got one model")
     if isinstance(task, Sequence) and not isinstance(task, str):
         return score_across(model, task, split=cast(Split, split or "test"))
-    scores, embeddings = score_split(model, task, split=split)
+    scores, embeddings = score_compared(model, task, split=split, tolerance=tolerance)
     return replace(scores, cautions=embeddings.warnings)

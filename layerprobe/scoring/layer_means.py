@@ -127,7 +127,11 @@ class _Averages:
         if len(self.task.test) > 1 and (links is None or links.units > 1):
             first, second = (
                 item_influences(
-                    self.task.kind, self.outputs(*each)[1], self.task.test.gold, threshold=self._chosen(*each).threshold
+                    self.task.kind,
+                    self.outputs(*each)[1],
+                    self.task.test.gold,
+                    metric=self.task.primary,
+                    threshold=self._chosen(*each).threshold,
                 )
                 for each in both
             )

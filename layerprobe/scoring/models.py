@@ -1,4 +1,4 @@
-"""Several models on one task -> every layer of each with its score, error, letters and cost. Knows scores and tasks."""
+"""Several models on one task -> every layer of each with its score, error and cost, compared with the best."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -7,8 +7,10 @@ from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
-from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.best import against_best
 from layerprobe.metrics.letters import compact_letters, differing
+from layerprobe.metrics.values import TOLERANCE
+from layerprobe.names import plural
 from layerprobe.scoring.values import LayerOfModel, LayerScores, ScoresOfModels
 from layerprobe.scoring.zero_shot import score_by_item
 from layerprobe.tasks.kind import KINDS
@@ -21,14 +23,21 @@ Timing = Callable[[Sequence[Checkpoint]], Sequence[Sequence[tuple[float, float, 
 
 
 def score_models(
-    models: Sequence[ModelLike], task: Task, *, split: TextSplit | None = None, timing: Timing | None = None
+    models: Sequence[ModelLike],
+    task: Task,
+    *,
+    split: TextSplit | None = None,
+    timing: Timing | None = None,
+    tolerance: float = TOLERANCE,
+    all_pairs: bool = False,
 ) -> ScoresOfModels:
-    """Score every layer of at least two models on a task without fine-tuning, and say which of all these differ.
+    """Score every layer of at least two models on a task without fine-tuning, and compare all with the best of them.
 
     All are scored on the same items, so that differences are paired; a probe and a threshold count as given. All layers
-    of all models are candidates of one statement: the best layer of each can be read off without the luck of having
-    been chosen. Models are looked up before anything is spent; what was done before one fails is in the store. The same
-    model with other options needs a `display_name`.
+    of all models are in one statement, see `against_best`: which may be the best, and how far the best is ahead of each
+    at most. `tolerance` is in points; with `all_pairs` letters also say which differ from which. Models are looked up
+    before anything is spent; what was done before one fails is in the store. The same model with other options needs a
+    `display_name`.
 
     Raises:
         ModelError: If a model cannot be loaded or truncated.
@@ -37,7 +46,7 @@ def score_models(
         StoreError: If the store cannot be written.
     """
     task, level = checked_task(task), current().level
-    split = split or task.scored
+    split, unit = split or task.scored, KINDS[task.kind].unit
     checkpoints = resolve_all(models, items=task.readable) if models else []
     check_different(checkpoints)
     scored = [score_by_item(checkpoint, task, split=split) for checkpoint in checkpoints]
@@ -45,17 +54,22 @@ def score_models(
     times = None if timing is None else timing(checkpoints)
     values = [scored[i][0].scores[layer] for i, layer in rows]
     influences, links = [scored[i][0].influences[layer] for i, layer in rows], links_of(task.split(split))
-    letters, layers = compact_letters(differing(values, influences, links=links, level=level), values), []
-    for (i, layer), value, psi, own in zip(rows, values, influences, letters, strict=True):
-        error = crossed([value], [psi], links=links, level=level, metric=task.primary, difference=False)
+    compared = against_best(
+        values, influences, metric=task.primary, links=links, level=level, tolerance=tolerance, floor=scored[0][0].floor
+    )
+    if compared is None:
+        raise DataError(f"expected at least two {plural(unit)} that share no text, by which layers can be compared")
+    letters, layers = [""] * len(values), []
+    if all_pairs:
+        letters = list(compact_letters(differing(values, influences, links=links, level=level), values))
+    for (i, layer), value, interval, own in zip(rows, values, compared.intervals, letters, strict=True):
         time, *ends = times[i][layer] if times else (None,)
-        assert error is not None
         layers.append(
             LayerOfModel(
                 model=i,
                 layer=layer,
                 score=value,
-                interval=error.interval,
+                interval=interval,
                 letters=own,
                 parameters=scored[i][1].model.parameters[layer],
                 milliseconds=time,
@@ -71,9 +85,10 @@ def score_models(
         method=scored[0][0].method,
         primary=task.primary,
         n_items=len(influences[0]),
-        unit=KINDS[task.kind].unit,
+        unit=unit,
         level=level,
         layers=tuple(layers),
+        compared=compared,
         warnings=tuple(dict.fromkeys(itertools.chain.from_iterable(map(_warnings, scored)))),
     )
 

@@ -1,7 +1,7 @@
 """How well untrained embeddings do a task, layer by layer."""
 
 import itertools
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
@@ -11,11 +11,11 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
 from layerprobe.metrics.seeds import best_of, front_beyond_noise, pareto_front
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.metrics.values import AgainstBest, CrossedInterval, Floor
 from layerprobe.names import counted, distinct_names, in_percent, short_name
 from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
-from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns, millions
+from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 
 REVERSED = -20.0
 """Correlations x 100 of all layers below which labels are likely to be the wrong way round."""
@@ -45,6 +45,10 @@ class LayerScores(Shown):
     kept."""
     cautions: tuple[str, ...] = field(default=(), metadata=RARE)
     """What a reader should know about the embeddings, in plain words; empty where that stands beside the scores."""
+    floor: Floor | None = field(default=None, metadata=RARE)
+    """What a trivial answer scores on the same items by the primary metric; None where there is none."""
+    compared: AgainstBest | None = field(default=None, metadata=RARE)
+    """The layers from the first one on, by the primary metric; None where nothing is known of the errors."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.metrics, what="zero-shot metrics")
@@ -67,6 +71,11 @@ class LayerScores(Shown):
         return self.first_layer + best_of(self.scores[self.first_layer :])
 
     @property
+    def on_floor(self) -> bool:
+        """Whether no layer is above the floor with its error: then none is recommended."""
+        return self.compared is not None and self.compared.on_floor
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know: about the embeddings, and what speaks against the labels."""
         if max(self.scores[self.first_layer :]) >= REVERSED:
@@ -83,14 +92,23 @@ class LayerScores(Shown):
             columns=(
                 *layer_columns(layers),
                 *(
-                    Column(name, from_layer(self.first_layer, by_layer), title=metric_title(name), form=".2f")
+                    column
                     for name, by_layer in self.metrics.items()
+                    for column in (
+                        Column(name, from_layer(self.first_layer, by_layer), title=metric_title(name), form=".2f"),
+                        *(compared_columns(self.compared, self.first_layer) if name == self.primary else ()),
+                    )
                 ),
-                Column("flag", tuple("best" if layer == self.best_layer else None for layer in layers)),
+                Column("flag", tuple(map(self._flag, layers))),
             ),
-            marks=tuple("chosen" if layer == self.best_layer else None for layer in layers),
+            marks=tuple("chosen" if layer == self.best_layer and not self.on_floor else None for layer in layers),
             notes=(f"{self._what}.",),
         )
+
+    def _flag(self, layer: int) -> str | None:
+        if self.compared is not None:
+            return self.compared.flag(layer - self.first_layer)
+        return "best" if layer == self.best_layer else None
 
     @property
     def _what(self) -> str:
@@ -99,7 +117,42 @@ class LayerScores(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{self._what}, best at layer {self.best_layer}: {brief(from_layer(self.first_layer, self.scores))}"
+        return f"{self._what}: {self.sentence} By layer: {brief(from_layer(self.first_layer, self.scores))}"
+
+    @property
+    def sentence(self) -> str:
+        """Which layer is best and how sure that is, which may be, and the smallest that will do."""
+        best, last, title = self.best_layer, len(self.scores) - 1, metric_title(self.primary)
+        score, rest, compared = f"{self.scores[best]:.2f}", "", self.compared
+        if compared is not None:
+            score = compared.written(compared.best)
+            if compared.on_floor and compared.floor is not None:
+                return compared.floor.no_layer(self.primary, f"layer {best}, the highest,", score)
+            rest = compared.rest([str(layer) for layer in range(self.first_layer, last + 1)], "layer")
+        which = f"The last layer, {last}," if best == last else f"Layer {best}"
+        ahead = "" if best == last else f"; the last layer, {last}, {self.scores[last]:.2f}"
+        return f"{which} scores best without fine-tuning: {title} {score}{ahead}. {rest}".rstrip()
+
+
+def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Column, ...]:
+    """Return columns of intervals, of how far the best is ahead and of the floor; rows before the first are empty."""
+    if compared is None:
+        return ()
+    about = "On other items; the lower end of the best score allows for its having been chosen."
+    behind = "Points that the best is ahead at most, true of all rows together."
+    before = (None,) * first
+    return (
+        Column("interval", (*before, *compared.intervals), interval_title(compared.level), ".2f", "", about, True),
+        Column("behind", (*before, *compared.behind), "at most behind", ".2f", meaning=behind),
+        *floor_columns([compared.floor] * (first + len(compared.scores))),
+    )
+
+
+def floor_columns(floors: Sequence[Floor | None]) -> tuple[Column, ...]:
+    """Return the column of floors, which names them; none where no row has one."""
+    by = dict.fromkeys(each.by for each in floors if each is not None)
+    meaning = f"By {', or '.join(by)}."
+    return (columns_of(floors)("floor", lambda each: each.value, form=".2f", meaning=meaning),) if by else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,12 +308,13 @@ class AcrossTasks(Shown):
         """A row a layer: its score on every task, their mean, and how far that is behind the best layer's."""
         sure = interval_title(self.level)
         own = columns_of(each if each.layer >= self.first_layer else None for each in self.layers)
+        names = distinct_names([task.task for task in self.tasks])
         return Table(
             columns=(
                 *layer_columns((each.layer for each in self.layers), self.model.parameters),
                 *(
                     Column(name, tuple(task.scores.own(each.layer) for each in self.layers), form=".2f")
-                    for name, task in zip(distinct_names([task.task for task in self.tasks]), self.tasks, strict=True)
+                    for name, task in zip(names, self.tasks, strict=True)
                 ),
                 own("mean", form=".2f", meaning="Of the tasks, x 100."),
                 own("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
@@ -273,10 +327,17 @@ class AcrossTasks(Shown):
                 ),
                 Column("flag", tuple(self._flag(each.layer) for each in self.layers)),
             ),
-            marks=tuple("chosen" if each.layer == self.best_layer else None for each in self.layers),
+            marks=tuple("chosen" if self._flag(each.layer) == "best" else None for each in self.layers),
+            notes=tuple(
+                f"{name}: {each.scores.floor.by} scores {each.scores.floor.value:.2f}."
+                for name, each in zip(names, self.tasks, strict=True)
+                if each.scores.floor is not None
+            ),
         )
 
     def _flag(self, layer: int) -> str | None:
+        if self.on_floor:
+            return None
         if layer == self.best_layer:
             return "best"
         return "may be as good" if len(self.tasks) > 1 and layer in self.candidates else None
@@ -298,7 +359,17 @@ class AcrossTasks(Shown):
 
     @property
     def sentence(self) -> str:
-        """Which layer is best on all tasks, and which are statistically tied with it."""
+        """Which layer is best on all tasks, which may be as good, and which tasks no layer does."""
+        floors = [f"On {each.task}: {each.scores.sentence}" for each in self.tasks if each.scores.on_floor]
+        return " ".join(([] if self.on_floor else [self._best_sentence]) + floors)
+
+    @property
+    def on_floor(self) -> bool:
+        """Whether no layer is above the floor on any task: then none is recommended."""
+        return all(each.scores.on_floor for each in self.tasks)
+
+    @property
+    def _best_sentence(self) -> str:
         best, last, n = self.layers[self.best_layer], self.model.n_blocks, len(self.tasks)
         said = f"Layer {best.layer} of {last} scores best over {counted(n, 'task')}, {best.mean:.1f} in the mean"
         if best.layer != last:
@@ -324,20 +395,15 @@ class LayerOfModel:
     score: float
     """The primary metric, x 100."""
     interval: tuple[float, float]
-    """Of this score alone on other items, Student's t."""
-    letters: str
-    """Layers share one where they do not differ, see `compact_letters`."""
+    """Of this score on other items, Student's t; that of the best allows for its having been chosen."""
     parameters: int
     """Of the truncated model, without the pooler."""
     milliseconds: float | None = None
     """What one text or image takes, the median over rounds; None where it was not measured."""
     milliseconds_range: tuple[float, float] | None = field(default=None, metadata=RARE)
     """Of the rounds."""
-
-    @property
-    def groups(self) -> frozenset[str]:
-        """The letters one by one."""
-        return frozenset(re.findall(r"[A-Za-z]\d*", self.letters))
+    letters: str = ""
+    """Two share one where they do not differ, see `compact_letters`; empty where not all pairs were compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -358,11 +424,13 @@ class ScoresOfModels(Shown):
     unit: str
     """What an item is called."""
     level: float
-    """Of each interval, and of what all letters say together."""
+    """Of each interval, and of all that is said of the best, or by letters, together."""
     layers: tuple[LayerOfModel, ...]
     """By model and layer, without those that are left out of a model."""
     warnings: tuple[str, ...] = ()
     """What a reader should know, in plain words."""
+    compared: AgainstBest | None = field(default=None, metadata=RARE)
+    """The layers, in their order; None in older files."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -380,10 +448,13 @@ class ScoresOfModels(Shown):
         return tuple(sorted(best, key=lambda each: (-each.score, each.parameters)))
 
     @property
-    def tied(self) -> tuple[LayerOfModel, ...]:
-        """The best layer and those that share a letter with it, the smallest first."""
-        groups = self.best_of_each[0].groups
-        return tuple(sorted((each for each in self.layers if groups & each.groups), key=attrgetter("parameters")))
+    def on_floor(self) -> bool:
+        """Whether no layer is above the floor with its error: then none is recommended."""
+        return self.compared is not None and self.compared.on_floor
+
+    @property
+    def _costs(self) -> tuple[int, ...]:
+        return tuple(each.parameters for each in self.layers)
 
     def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
         """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown.
@@ -402,11 +473,10 @@ class ScoresOfModels(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a model and layer: score, interval, letters, cost, and whether no other is both cheaper and better."""
+        """A row a model and layer: score, interval, distance from the best, cost, and what no other beats in both."""
         labels, own, best = self.labels, columns_of(self.layers), self.best_of_each
         fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")}
         on_front = (", ".join(name for name, front in fronts.items() if each in front) for each in self.layers)
-        flags = ("best" if each == best[0] else "best of its model" if each in best else None for each in self.layers)
         layer, parameters = layer_columns(map(attrgetter("layer"), self.layers), [e.parameters for e in self.layers])
         time = {
             "title": "ms",
@@ -421,17 +491,24 @@ class ScoresOfModels(Shown):
                 own(
                     "score", title=metric_title(self.primary), form=".2f", meaning=f"On {self.n_items:,} items, x 100."
                 ),
-                own("interval", title=interval_title(self.level), form=".2f", meaning="On other items.", interval=True),
-                own("letters", meaning="Layers that share a letter are statistically tied, over all pairs at once."),
+                *(compared_columns(self.compared) or [own("interval", form=".2f", interval=True)]),
+                own("letters", meaning="Who shares one does not differ significantly, all pairs at once."),
                 parameters,
                 own("milliseconds", **time),
                 own("milliseconds_range", **time | {"title": "range", "meaning": "Of the rounds.", "interval": True}),
                 Column("front", tuple(on_front), meaning="No other is both cheaper and better."),
-                Column("flag", tuple(flags)),
+                Column("flag", tuple(map(self._flag, range(len(self.layers))))),
             ),
             title="Table of models and layers",
-            marks=tuple("chosen" if each == best[0] else None for each in self.layers),
+            marks=tuple("chosen" if each == best[0] and not self.on_floor else None for each in self.layers),
         )
+
+    def _flag(self, number: int) -> str | None:
+        each, (best, *others) = self.layers[number], self.best_of_each
+        if self.compared is None:
+            return "best" if each == best else "best of its model" if each in others else None
+        flags = ["best of its model"] if each in others and not self.on_floor else []
+        return ", ".join(filter(None, [*flags, self.compared.flag(number, self._costs)])) or None
 
     @property
     def summary(self) -> str:
@@ -440,15 +517,17 @@ class ScoresOfModels(Shown):
 
     @property
     def sentence(self) -> str:
-        """Which layer of which model is best, and which others, small ones above all, are tied with it."""
-        (best, *others), tied = self.best_of_each, self.tied
-        said = (
-            f"{self.name(best)} scores best on {split_title(self.split)}: {metric_title(self.primary)} {best.score:.2f}"
-        )
+        """Which layer of which model is best and how sure that is, and the smallest that will do."""
+        (best, *others), compared, rest = self.best_of_each, self.compared, ""
+        score = f"{best.score:.2f}"
+        if compared is not None:
+            score = compared.written(self.layers.index(best))
+            if compared.on_floor and compared.floor is not None:
+                return compared.floor.no_layer(self.primary, f"{self.name(best)}, the highest,", score)
+            rest = compared.rest([self.name(each) for each in self.layers], "layer", self._costs)
+        title = f"{metric_title(self.primary)} {score}"
+        highest = [f"{self.name(best)} scores best on {split_title(self.split)}: {title}"]
         for each in others:
-            verb = "statistically tied with it" if each in tied else "significantly lower"
-            said += f"; {self.name(each)}, the highest of its model, {each.score:.2f}, is {verb}"
-        smallest = "it is also the smallest of those that are tied with it"
-        if tied[0] != best:
-            smallest = f"the smallest that is tied with it is {self.name(tied[0])}, {tied[0].score:.2f}"
-        return f"{said}; {smallest}, {millions(tied[0].parameters)} parameters. Layers that share a letter are tied."
+            behind = "" if compared is None else f", at most {compared.behind[self.layers.index(each)]:.2f} behind"
+            highest.append(f"{self.name(each)}, the highest of its model, {each.score:.2f}{behind}")
+        return f"{'; '.join(highest)}. {rest}".rstrip()

@@ -14,12 +14,15 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
+from layerprobe.metrics.best import against_best
 from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.values import TOLERANCE
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task, TextSplit
 
@@ -78,7 +81,7 @@ def probed(
     if split in ("train", "all"):
         raise DataError(f"expected the validation or the test split for a probe that the train split fits, got {split}")
     fitted = fitted or embeddings
-    key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
+    key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split, *task.unusual_primary])
     if (kept := kept_scores(embeddings.store, probe.kept, key)) is not None:
         return kept
     train, examples = task.examples("train"), task.examples(split)
@@ -92,7 +95,8 @@ def probed(
             probe.features(*_sides(embeddings.measured(layer), embeddings.rows, examples)),
         )
         with naming_layer(layer, embeddings):
-            by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
+            gold = np.array(examples.targets)
+            by_layer.append(evaluate_outputs(task.kind, outputs, gold, primary=task.primary))
         report(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
     scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
@@ -133,12 +137,14 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     check_choice(split, TextSplit, name="split")
     checkpoint = resolve_checkpoint(model, items=task.readable)
     kind = KINDS[task.kind]
+    floor = kind.floors(task.split(split)).get(task.primary)
     if (own := kind.load("untrained")) is not None:
         scores: LayerScores = own(checkpoint, task, split=split)
-        return scores, extract_split(checkpoint, task, split)
+        return replace(scores, floor=floor), extract_split(checkpoint, task, split)
     fit = kind.fitted_on
     scored, *fitted = (extract_split(checkpoint, task, each) for each in (split, *(() if fit is None else (fit,))))
-    return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None), scored
+    scores = zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None)
+    return replace(scores, floor=floor), scored
 
 
 def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
@@ -156,6 +162,34 @@ def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tu
     return scores, embeddings
 
 
+def score_compared(
+    model: ModelLike, task: Task, *, split: TextSplit | None = None, tolerance: float = TOLERANCE
+) -> tuple[LayerScores, Embeddings]:
+    """Return scores as `score_split` does, with their intervals and the layers compared with the best, if it is known.
+
+    A kind of task that does not say what items add to a score has neither.
+
+    Raises:
+        LayerProbeError: As `score_split`.
+    """
+    task = checked_task(task)
+    split = split or task.scored
+    with settings(by_item=True):
+        scores, embeddings = score_split(model, task, split=split)
+    compared, first = None, scores.first_layer
+    if scores.influences:
+        compared = against_best(
+            scores.scores[first:],
+            scores.influences[first:],
+            metric=scores.primary,
+            links=links_of(task.split(split)),
+            level=current().level,
+            tolerance=tolerance,
+            floor=scores.floor,
+        )
+    return replace(scores, influences=(), compared=compared), embeddings
+
+
 def layer_scores(
     task: Task, split: TextSplit, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
 ) -> LayerScores:
@@ -164,7 +198,10 @@ def layer_scores(
         split=split,
         method=method,
         primary=task.primary,
-        metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
+        metrics={
+            name: tuple(each.metrics[name] for each in by_layer)
+            for name in dict.fromkeys((task.primary, *KINDS[task.kind].metrics))
+        },
         first_layer=first_layer,
         influences=tuple(tuple(each.influences.tolist()) for each in by_layer if each.influences is not None),
     )

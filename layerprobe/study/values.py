@@ -476,7 +476,10 @@ class Study(Shown):
     @property
     def metric(self) -> str:
         """The primary metric of the task."""
-        return KINDS[self.provenance.task_kind].metrics[0]
+        kind, scores = KINDS[self.provenance.task_kind], (self.zero_shot, self.finding, *self.outcomes)
+        if any(each is not None and each.primary == kind.primary_if_rare for each in scores):
+            return kind.primary_if_rare or kind.metrics[0]
+        return kind.metrics[0]
 
     @property
     def summary(self) -> str:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.finetuning.values import best_by_validation, best_sentence
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, distinct_names, listed
 from layerprobe.progress import duration
-from layerprobe.report.charts import Look, compared_outcomes, seeds_reading
+from layerprobe.report.charts import Look, compared_outcomes, floor_line, seeds_reading
 from layerprobe.results import numbers
 from layerprobe.results.parts import section, table_of
 from layerprobe.results.style import COLOURS, DASHES, SYMBOLS
@@ -41,22 +41,18 @@ def _heading(result: SweepResult) -> str:
     """Return the best layer of each model on one task; on several, what was swept."""
     models = distinct_names(list(dict.fromkeys(curve.model for curve in result.curves)))
     done = [(model, curve) for (model, _), curve in zip(sweep_names(result.curves), result.curves, strict=True)]
-    if len(models) < len(done) or not all(curve.outcomes for _, curve in done):
-        return f"Best layers of {listed(models)}"
-    best = [f"{_best(curve).layer} of {model}" for model, curve in done]
-    return f"Best layer{'' if len(best) == 1 else 's'}: {listed(best)}"
+    if len(models) < len(done) or any(curve.best_layer is None for _, curve in done):
+        return f"Layers of {listed(models)}"
+    best = [f"{curve.best_layer} of {model}" for model, curve in done]
+    return f"Best layer{'' if len(best) == 1 else 's'} by validation: {listed(best)}"
 
 
 def findings(result: SweepResult) -> tuple[str, ...]:
-    """Return, of each model and task, the layer with the highest mean, what it is above the last, and its rivals."""
+    """Return, of each model and task, the layer that is best by validation, its test score and what is near it."""
     return tuple(
         f"{model} on {task}: {_finding(curve, result.level)}"
         for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
     )
-
-
-def _best(curve: SweepCurve) -> LayerOutcome:
-    return max(curve.outcomes, key=lambda outcome: outcome.mean)
 
 
 def _by_task(result: SweepResult) -> list[tuple[str, list[SweepCurve]]]:
@@ -79,8 +75,7 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
     figure = Figure(
         place,
         sweep_curves(curves, labels),
-        f"{numbers.capitalised(metric_title(curves[0].primary))} after fine-tuning on {name}, by layer:"
-        f" {listed(labels)}.",
+        f"Test {metric_title(curves[0].primary)} after fine-tuning on {name}, by layer: {listed(labels)}.",
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
     return section(place, name, figure)
@@ -91,23 +86,24 @@ def sweep_curves(curves: Sequence[SweepCurve], labels: Sequence[str]) -> go.Figu
     looks = (Look(colour=c, symbol=s, dash=dash) for dash in DASHES for c, s in zip(COLOURS, SYMBOLS, strict=False))
     lines = [(label, curve.outcomes, look) for curve, label, look in zip(curves, labels, itertools.cycle(looks))]
     n_layers = 1 + max((layer for curve in curves for layer in curve.layers), default=0)
-    return compared_outcomes(lines, metric=metric_title(curves[0].primary), n_layers=n_layers)
+    figure = compared_outcomes(lines, metric=metric_title(curves[0].primary), n_layers=n_layers)
+    return figure.add_traces(floor_line(curves[0].floor, n_layers - 1))
 
 
 def _finding(curve: SweepCurve, level: float) -> str:
-    """Return the layer with the highest mean, how that compares with the last one that was run, and what is as good."""
+    """Return the layer that is best by validation, how it compares with the last one on test, and what is near it."""
     if not curve.outcomes:
         return "no finished run."
-    best, last = _best(curve), curve.outcomes[-1]
-    title = f"{metric_title(curve.primary)} x 100 on test"
-    said = f"layer {best.layer} scores highest, {numbers.number(best.mean, 1)} ({title})"
-    if best is not last:
-        said += f", {numbers.number(best.mean - last.mean, 1)} points above layer {last.layer}"
+    best, found = best_by_validation(curve.outcomes), best_sentence(curve.outcomes, curve.floor, level=level)
+    if curve.best_layer is None:
+        return found
     if len(curve.outcomes) == 1:
-        return f"{said}; no other layer was run."
+        return f"{found} No other layer was run."
     if best.interval is None:
-        return f"{said}; one seed: the spread over seeds is unknown."
-    low, _ = best.interval
-    near = [each.layer for each in curve.outcomes if each is not best and each.mean >= low]
-    others = numbers.counted_layers(near) if near else "no other layer"
-    return f"{said}; {others} {'lie' if len(near) > 1 else 'lies'} within its {numbers.confidence(level)} interval."
+        return f"{found} One seed: the spread over seeds is unknown."
+    low, high = best.interval
+    near = [each.layer for each in curve.outcomes if each is not best and low <= each.mean <= high]
+    above = [each.layer for each in curve.outcomes if each.mean > high]
+    others = numbers.capitalised(numbers.counted_layers(near)) if near else "No other layer"
+    ahead = f"; {numbers.counted_layers(above)} above it" if above else ""
+    return f"{found} {others} {'lie' if len(near) > 1 else 'lies'} within its interval{ahead}."

@@ -29,6 +29,7 @@ from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
+from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.settings import load_settings
 from layerprobe.tasks.values import Task
 from layerprobe.versions import versions
@@ -262,6 +263,7 @@ class _SweepProgress:
                 primary=task.primary,
                 outcomes=outcomes(runs, items, level=self.level),
                 failed=tuple(sorted(failed, key=lambda failed: (failed.layer, failed.seed))),
+                floor=KINDS[task.kind].floors(task.test).get(task.primary),
             )
         return self.curves[number]
 

@@ -7,12 +7,15 @@ from typing import Literal
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.errors import DataError
+from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_precision
-from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
+from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol, best_by_validation, on_floor
 from layerprobe.metrics.names import METRICS, metric_title
+from layerprobe.metrics.values import Floor
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of, interval_title, millions, percent
+from layerprobe.scoring.values import floor_columns
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
@@ -44,10 +47,18 @@ class SweepCurve:
     """By layer, ascending, over the seeds that are done; a layer without one is missing."""
     failed: tuple[FailedRun, ...] = ()
     """By layer and seed; they are in no outcome."""
+    floor: Floor | None = field(default=None, metadata=RARE)
+    """What a trivial answer scores on the test split by the primary metric; None where there is none."""
 
     def __post_init__(self) -> None:
         KINDS.check(self.kind)
         METRICS.check(self.primary)
+
+    @property
+    def best_layer(self) -> int | None:
+        """The layer that is best by validation; None without a finished run, or where none is above the floor."""
+        known = self.outcomes and not on_floor(self.outcomes, self.floor)
+        return best_by_validation(self.outcomes).layer if known else None
 
     @property
     def layers(self) -> dict[int, LayerOutcome | None]:
@@ -118,6 +129,8 @@ class SweepResult(Shown):
                 outcome("seed_numbers", lambda outcome: outcome.seeds, shown=False),
                 outcome("scores", title="by seed", form=".2f"),
                 outcome("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
+                *floor_columns([curve.floor for _, _, curve, _ in rows]),
+                column("flag", lambda row: "best by validation" if row[3] == row[2].best_layer else None),
                 column(
                     "failed",
                     lambda row: sum(run.layer == row[3] for run in row[2].failed) or None,

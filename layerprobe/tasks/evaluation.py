@@ -23,10 +23,12 @@ class Evaluation:
     threshold: float | None = None
     """The output from which on an example counts as of class 1, where the kind has one."""
     influences: Array | None = None
-    """(n,) what each item adds to the first metric, see `item_influences`; None unless `by_item` of the context."""
+    """(n,) what each item adds to the primary metric, see `item_influences`; None unless `by_item` of the context."""
 
 
-def evaluate_outputs(kind: str, outputs: Array, gold: Any, *, threshold: float | None = None) -> Evaluation:
+def evaluate_outputs(
+    kind: str, outputs: Array, gold: Any, *, threshold: float | None = None, primary: str | None = None
+) -> Evaluation:
     """Score outputs by every metric of a kind of task.
 
     Args:
@@ -34,9 +36,10 @@ def evaluate_outputs(kind: str, outputs: Array, gold: Any, *, threshold: float |
         outputs: (n,), or (n, classes), of which the highest wins; as the kind has it, where it has items of its own.
         gold: Of the items, see `Items.gold`: (n,) gold scores or class numbers, where the kind has no other.
         threshold: Chosen on other examples; by default it is chosen on these, where the kind has one.
+        primary: The metric that influences are of, see `Task.primary`; by default the first of the kind.
 
     Returns:
-        The metrics, the primary one first, and the threshold.
+        The metrics and the threshold.
 
     Raises:
         DataError: If an output is not finite, or a correlation is not defined.
@@ -52,7 +55,9 @@ def evaluate_outputs(kind: str, outputs: Array, gold: Any, *, threshold: float |
     return Evaluation(
         metrics={name: 100 * scores[name] for name in rules.metrics},
         threshold=threshold,
-        influences=_influences(kind, outputs, gold, rules.metrics[0], threshold) if current().by_item else None,
+        influences=(
+            _influences(kind, outputs, gold, primary or rules.metrics[0], threshold) if current().by_item else None
+        ),
     )
 
 
@@ -61,7 +66,7 @@ def item_influences(
 ) -> Array:
     """Return what each item adds to a score, from which its error over items is computed, see `item_covariance`.
 
-    The arguments are those of `evaluate_outputs`, and the metric, by default the primary one.
+    The arguments are those of `evaluate_outputs`, and the metric, by default the first of the kind.
 
     Returns:
         (n,) influences of mean 0, on the scale of scores, x 100.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from layerprobe.metrics.floors import Floor
+
     Array = NDArray[np.float64]
 
 LABEL_COLUMNS = (
@@ -42,6 +44,10 @@ LABEL_COLUMNS = (
 
 def _never(source: object) -> bool:
     return False
+
+
+def _no_floors(items: object) -> dict[str, Floor]:
+    return {}
 
 
 def _plain_label(cell: str, place: str) -> str:
@@ -107,6 +113,10 @@ class Kind:
     outputs: str | None = None
     """What `untrained` does with the embeddings of one layer: (text, width), which rows texts have, and the items ->
     outputs as `score` takes them. None where it reads states of tokens."""
+    floors: Callable[[Any], dict[str, Floor]] = _no_floors
+    """The items of a split -> what a trivial answer scores, by metric; metrics without one are left out."""
+    primary_if_rare: str | None = None
+    """The metric in place of the first where a class is rare, see `has_rare_class`; None where it stays the first."""
     averages: Literal["values", "probabilities"] | None = None
     """How outputs of several models become one: their mean, or that of the softmax of logits, whose last axis is the
     classes. None where a mean says nothing, as of places in a text: such runs make no ensemble."""

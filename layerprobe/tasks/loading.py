@@ -10,6 +10,8 @@ from layerprobe.checks import check_keywords
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.spooled import spooled
+from layerprobe.metrics.names import metric_title
+from layerprobe.names import counted
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import split_files
 from layerprobe.tasks.examples import headless_as, kind_of, parsed, read_rows, task_of
@@ -182,7 +184,20 @@ def _of_tables(given: TaskSource, kind: str | None) -> Task:
 def _apart(task: Task, given: TaskSource) -> Task:
     """Return a task whose splits have no items in common, unless they are to be kept."""
     task = replace(task, keep_overlaps=given.keep_overlaps)
-    return with_counts(without_overlaps(task, ratios=given.split_ratios, seed=given.seed))
+    task = with_counts(without_overlaps(task, ratios=given.split_ratios, seed=given.seed))
+    return replace(task, warnings=(*task.warnings, *_unusual_primary_said(task)))
+
+
+def _unusual_primary_said(task: Task) -> Iterator[str]:
+    """Yield why the primary metric is not the first of the kind, where it is not."""
+    for metric in task.unusual_primary:
+        number, n = min(task.class_sizes.items(), key=lambda each: each[1])
+        share = f"{n:,} of {counted(task.class_sizes.total(), KINDS[task.kind].unit)}"
+        usual = metric_title(KINDS[task.kind].metrics[0])
+        yield (
+            f"{metric_title(metric)} is the primary metric and not {usual}, which says little of rare classes: "
+            f"{share} are of {task.labels[int(number)][:40]!r}"
+        )
 
 
 def _recognised(source: object) -> str | None:

@@ -4,8 +4,10 @@ import abc
 import dataclasses
 import math
 import typing
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -253,8 +255,22 @@ class Task:
 
     @property
     def primary(self) -> str:
-        """The metric by which epochs and layers are chosen."""
-        return KINDS[self.kind].metrics[0]
+        """The metric by which epochs and layers are chosen: the first of the kind, or another where a class is rare."""
+        return next(iter(self.unusual_primary), KINDS[self.kind].metrics[0])
+
+    @property
+    def unusual_primary(self) -> tuple[str, ...]:
+        """The primary metric where it is not the first of the kind, for the names of what is kept; empty otherwise."""
+        from layerprobe.metrics.floors import has_rare_class  # imports numpy, which `--help` does without
+
+        metric = KINDS[self.kind].primary_if_rare
+        return (metric,) if metric is not None and has_rare_class(self.class_sizes.values()) else ()
+
+    @property
+    def class_sizes(self) -> Counter[float]:
+        """Items of all splits by number of their class; empty where items do not have one each."""
+        splits = (self.train, self.validation, self.test) if self.labels else ()
+        return Counter(chain.from_iterable(each.targets for each in splits if isinstance(each, Examples)))
 
     @property
     def digest(self) -> str:

@@ -29,11 +29,11 @@ import numpy as np
 from frozen_cases import Case
 from numpy.typing import NDArray
 
+from layerprobe.metrics.best import state
 from layerprobe.metrics.crossed import item_covariance, item_units, least_variance
 from layerprobe.probing.arrays import Layer, as_layers
 from layerprobe.probing.probes import UNITS, Problem
 from layerprobe.probing.run import Board
-from layerprobe.probing.statement import state
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import ProbeSettings
 

@@ -33,7 +33,7 @@ def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path],
     lines = done.out.splitlines()
     assert lines[0].split()[:4] == ["layer", "parameters", "nDCG@10", "95"]
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
-    assert sum(line.endswith("best") for line in lines) == 1
+    assert sum(line.endswith("  best") for line in lines) == 1, "others may be best"
     assert "29 queries, 40 documents, by cosine." in done.out
     assert "note: left out 1 of 30 queries without a relevant document" in done.err
 

@@ -31,7 +31,12 @@ def test_models_are_compared_layer_by_layer(
     assert lines[0].split()[:6] == ["model", "layer", "Spearman", "95", "%", "interval"]
     assert " ms " in lines[0]
     assert [line.split()[0] for line in lines[2:10]] == ["electra"] * 4 + ["bert"] * 4
-    assert "Layers that share a letter are tied" in done.out
+    assert "at most behind" in lines[0]
+    assert "is shown to be within 1 point of it" in done.out
+    assert "letters" not in lines[0]
+    assert "letters" in layerprobe(*both, "--no-time", "--all-pairs").out.splitlines()[0]
+    wide = layerprobe(*both, "--no-time", "--tolerance", "150")
+    assert "is the smallest shown to be within 150 points of the best" in wide.out
     assert "plot-score-milliseconds" in page.read_text()
     assert "layerprobe find" in page.read_text()
 
@@ -48,7 +53,7 @@ def test_each_model_is_scored_as_alone_and_time_can_be_left_out(
         assert own == pytest.approx(alone)
     for split, said in ((), "all items"), (("--split", "test"), "the test split"):
         table = layerprobe("score", pair[0], "-t", pairs_file, *split).out
-        assert table.endswith(f"Spearman x 100 by cosine on {said}.\n")
+        assert f"\nSpearman x 100 by cosine on {said}.\n" in table
     shown = layerprobe(*both, "--no-time", "--report", tmp_path / "models.html")
     assert " ms " not in shown.out
     assert "plot-score-milliseconds" not in (tmp_path / "models.html").read_text()

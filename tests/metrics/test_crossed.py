@@ -12,7 +12,7 @@ from scipy import stats
 
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.metrics.crossed import crossed, item_covariance
+from layerprobe.metrics.crossed import crossed, item_covariance, pooled_covariance
 from layerprobe.metrics.influence import class_influences, correlation_influences
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.scores import class_scores, correlations
@@ -295,3 +295,27 @@ def test_differences_of_metrics_are_covered(metric: str, seeds: int, n: int) -> 
         inside += low <= truth <= high
     # three standard errors of 800 studies
     assert 0.93 - 0.02 < inside / 800 < 0.97 + 0.02
+
+
+def test_few_items_do_not_make_a_lucky_score_certain() -> None:
+    errors = pooled_covariance(np.diag([400.0, 400.0, 1.0]), [8, 8, 8], 24)
+    assert errors[2, 2] > 200
+    many = pooled_covariance(np.diag([4.0, 4.0, 1.0]), [20_000] * 3, 60_000)
+    np.testing.assert_allclose(many, np.diag([4.0, 4.0, 1.0]), rtol=0.03)
+
+
+def test_pooled_errors_are_a_covariance_in_which_folds_stay_apart() -> None:
+    psi = np.random.default_rng(0).standard_normal((2, 12, 8))  # more scores than items
+    whole = np.zeros((24, 24))
+    for fold in range(2):
+        rows = slice(12 * fold, 12 * fold + 12)
+        whole[rows, rows] = item_covariance(psi[fold])
+    errors = pooled_covariance(whole, [8] * 24, 16)
+    assert (errors[:12, 12:] == 0).all()
+    assert np.linalg.eigvalsh(errors).min() > -1e-9
+    assert np.linalg.matrix_rank(whole, tol=1e-9) < 24
+
+
+def test_scores_without_an_error_keep_none() -> None:
+    assert not pooled_covariance(np.zeros((2, 2)), [5, 5], 10).any()
+    np.testing.assert_array_equal(pooled_covariance(np.diag([0.0, 2.0]), [5, 5], 10)[0], 0.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from layerprobe.metrics.best import state
 from layerprobe.probing.run import probe
-from layerprobe.probing.statement import state
 from layerprobe.probing.values import ProbeSettings, Probing
 from tests.probing.data import layered, scores_of
 

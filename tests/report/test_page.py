@@ -153,7 +153,7 @@ def test_the_verdict_stands_first(whole: Study) -> None:
         "compared with",
         "Keep layer 9 of 12",
         whole.confirmation.sentence,
-        "Fine-tuned, electra-base-discriminator scores best when truncated at layer 9",
+        "Fine-tuned, electra-base-discriminator is best by validation when truncated at layer 9",
         "confirmed",
         whole.prediction.sentence,
         "19.5\u00a0%",

@@ -6,9 +6,10 @@ import dataclasses
 import json
 from pathlib import Path
 
-from layerprobe.files.serialisation import from_json
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.values import FailedRun
+from layerprobe.metrics.values import Floor
 from layerprobe.results.page import render, write_page
 from layerprobe.sweeps.page import sweep_curves, sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
@@ -21,7 +22,9 @@ FAILED = FailedRun(layer=2, seed=1, message="the loss became <nan>", step=3, ver
 
 
 def curve(model: str, task: str, scores: dict[int, tuple[float, ...]], *, number: int = 1) -> SweepCurve:
-    runs = [run_of(layer, seed, score) for layer, by_seed in scores.items() for seed, score in enumerate(by_seed)]
+    runs = [
+        run_of(layer, seed, score, score) for layer, by_seed in scores.items() for seed, score in enumerate(by_seed)
+    ]
     return SweepCurve(
         model=model, task=task, kind="sts", task_number=number, primary="spearman", outcomes=outcomes(runs)
     )
@@ -51,23 +54,49 @@ def test_the_page_says_what_is_done_and_what_failed() -> None:
 
 def test_a_finding_comes_first() -> None:
     page = Page(render(sweep_page(RESULT)))
-    finding = (
-        "on stsb: layer 2 scores highest, 80.0 (Spearman x 100 on test); one seed: the spread over seeds is unknown."
-    )
+    finding = "on stsb: Layer 2 is best by validation: test Spearman 80.00. One seed: the spread over seeds is unknown."
     assert page.text.index(finding) < page.text.index("5 of 10 runs done")
     alone = curve("org/a", "stsb", {1: (70.0, 71.0, 70.4), 2: (70.3, 71.2, 70.6), 3: (50.0, 50.5, 50.2)})
     page = Page(render(sweep_page(SweepResult(curves=(alone,), level=0.95, n_runs=9))))
-    assert "Best layer: 2 of a" in page.text
+    assert "Best layer by validation: 2 of a" in page.text
     assert (
-        "layer 2 scores highest, 70.7 (Spearman x 100 on test), 20.5 points above layer 3; layer 1 lies within its "
-        "95\u00a0% interval."
+        "Layer 2 is best by validation: test Spearman 70.70 (95% 69.56 to 71.84), 20.47 above layer 3. Layer 1 lies "
+        "within its interval."
     ) in page.text
     clear = dataclasses.replace(alone, outcomes=alone.outcomes[1:])
     page = Page(render(sweep_page(SweepResult(curves=(clear,), level=0.95, n_runs=6))))
-    assert "above layer 3; no other layer lies within its 95\u00a0% interval." in page.text
+    assert "above layer 3. No other layer lies within its interval." in page.text
     one = dataclasses.replace(alone, outcomes=alone.outcomes[:1])
     page = Page(render(sweep_page(SweepResult(curves=(one,), level=0.95, n_runs=3))))
-    assert "layer 1 scores highest, 70.5 (Spearman x 100 on test); no other layer was run." in page.text
+    assert "is best by validation: test Spearman 70.47 (95% " in page.text
+    assert "No other layer was run." in page.text
+
+
+def test_validation_chooses_and_test_is_shown() -> None:
+    runs = [run_of(1, 0, 90.0, 60.0), run_of(1, 1, 90.2, 60.0), run_of(2, 0, 70.0, 80.0), run_of(2, 1, 70.2, 80.0)]
+    other = dataclasses.replace(curve("org/a", "stsb", {}), outcomes=outcomes(runs))
+    result = SweepResult(curves=(other,), level=0.95, n_runs=4)
+    page = Page(render(sweep_page(result)))
+    assert "Best layer by validation: 2 of a" in page.text
+    assert "Layer 2 is best by validation: test Spearman 70.10 (95% 68.83 to 71.37). No other layer lies within" in (
+        page.text
+    )
+    assert "its interval; layer 1 above it." in page.text
+    assert result.table.data["flag"] == (None, "best by validation")
+
+
+def test_a_layer_on_the_floor_is_not_recommended() -> None:
+    floor = Floor(value=69.9, by="always naming the largest class")
+    low = dataclasses.replace(curve("org/a", "stsb", {1: (60.0, 61.0), 2: (70.0, 71.0)}), floor=floor)
+    result = SweepResult(curves=(low,), level=0.95, n_runs=4)
+    assert "No layer predicts better than always naming the largest class (Spearman 69.90): layer 2, the best by" in (
+        Page(render(sweep_page(result))).text
+    )
+    assert "Best layer" not in sweep_page(result).heading
+    assert result.table.data["floor"] == (69.9, 69.9)
+    assert result.table.data["flag"] == (None, None)
+    assert from_json(SweepResult, to_json(result)) == result
+    assert "floor" not in to_json(RESULT), "files of older versions have none"
 
 
 def test_tasks_of_one_folder_are_told_apart() -> None:

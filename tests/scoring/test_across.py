@@ -18,7 +18,7 @@ from layerprobe.files.serialisation import digest
 from layerprobe.scoring.across import across_tasks, score_across
 from layerprobe.scoring.mteb import write_mteb
 from layerprobe.scoring.values import AcrossTasks, LayerScores, TaskScores
-from layerprobe.scoring.zero_shot import score_split
+from layerprobe.scoring.zero_shot import score_compared
 from tests.models import given, tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
 
@@ -140,7 +140,7 @@ def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
     tasks = [toy_task_of("sts"), toy_task_of("classification")]
     result = score_across(given(str(bert), options), tasks)
     for task, found in zip(tasks, result.tasks, strict=True):
-        assert found.scores == score_split(given(str(bert), options), task)[0]
+        assert found.scores == score_compared(given(str(bert), options), task)[0]
     with pytest.raises(DataError, match="expected at least one task"):
         score_across(given(str(bert), options), [])
     with pytest.raises(DataError, match=r"got toy sts and \./toy sts, which hold the same data"):

@@ -16,6 +16,8 @@ from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
 from layerprobe.kinds.retrieval.untrained import retrieve
 from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.floors import Floor
+from layerprobe.metrics.values import AgainstBest
 from layerprobe.profiling.run import milliseconds
 from layerprobe.scoring.models import score_models
 from layerprobe.scoring.values import AcrossTasks, LayerOfModel, LayerScores, ScoresOfModels
@@ -65,13 +67,17 @@ def test_intervals_and_letters_are_of_paired_errors_over_items(scored: ScoresOfM
     for each, psi in zip(scored.layers, rows, strict=True):
         alone = crossed([each.score], psi[None], metric="spearman", difference=False)
         assert alone is not None
-        assert each.interval == pytest.approx(alone.interval, abs=0.5)
+        best = each == scored.best_of_each[0]  # was chosen, so that its lower end is lower
+        assert each.interval[best] == pytest.approx(alone.interval[best], abs=0.5)
+        assert (each.interval[0] < alone.interval[0] - 0.5) == best
+    assert scored.layers[0].letters == "", "only where all pairs are asked for"
+    scored = score_models(models, task, all_pairs=True)
     # whoever shares a letter is not further apart than the paired error of one pair allows, times at least Student's t
     psi = np.array(rows)
     for i, one in enumerate(scored.layers):
         for j, other in enumerate(scored.layers[:i]):
             error = np.sqrt(np.square(psi[i] - psi[j]).sum() / (psi.shape[1] * (psi.shape[1] - 1)))
-            if not one.groups & other.groups:
+            if not set(one.letters) & set(other.letters):
                 assert abs(one.score - other.score) > 1.9 * error
 
 
@@ -192,16 +198,36 @@ def test_retrieval_has_the_means_of_its_queries(models: list[Model]) -> None:
     task = toy_task_of("retrieval")
     both = score_models(models, task)
     assert both.primary == KINDS["retrieval"].metrics[0]
-    assert {each.letters for each in both.layers}
     assert callable(retrieve)
+    assert both.compared is not None
+    assert both.compared.floor is not None
+    assert both.compared.floor.by == "a random order"
 
 
 # ---- what a result says ---------------------------------------------------------------------------------
 
 
-def result_of(*rows: tuple[int, int, float, str, int, float | None]) -> ScoresOfModels:
+def result_of(
+    *rows: tuple[int, int, float, str, int, float | None],
+    behind: tuple[float, ...] = (),
+    candidates: tuple[int, ...] = (),
+    floor: Floor | None = None,
+) -> ScoresOfModels:
     from tests.scoring.test_across import model_of
 
+    compared = None
+    if behind:
+        ends = tuple((score - 1, score + 1) for _, _, score, *_ in rows)
+        scores = tuple(score for _, _, score, *_ in rows)
+        compared = AgainstBest(
+            scores=scores,
+            intervals=ends,
+            behind=behind,
+            candidates=candidates,
+            level=0.95,
+            tolerance=2.0,
+            floor=floor,
+        )
     return ScoresOfModels(
         models=(model_of(2, "org/small"), model_of(3, "org/large")),
         task="stsb",
@@ -213,6 +239,7 @@ def result_of(*rows: tuple[int, int, float, str, int, float | None]) -> ScoresOf
         n_items=100,
         unit="pair",
         level=0.95,
+        compared=compared,
         layers=tuple(
             LayerOfModel(
                 model=model,
@@ -234,20 +261,40 @@ MADE = result_of(
     (0, 2, 79.0, "ab", 20, 2.0),
     (1, 2, 70.0, "b", 30, 1.5),
     (1, 3, 80.0, "a", 40, 3.0),
+    behind=(22.0, 1.9, 11.5, 0.5),
+    candidates=(1, 3),
+    floor=Floor(value=50.0, by="always answering 1"),
 )
 
 
-def test_the_sentence_names_the_best_and_the_smallest_that_is_tied() -> None:
+def test_the_sentence_names_the_best_and_the_smallest_within_the_tolerance() -> None:
     assert [each.layer for each in MADE.best_of_each] == [3, 2]
-    assert [(each.model, each.layer) for each in MADE.tied] == [(0, 2), (1, 3)]
     assert MADE.sentence == (
-        "large at layer 3 scores best on the test split: Spearman 80.00; small at layer 2, the highest of its model, "
-        "79.00, is statistically tied with it; the smallest that is tied with it is small at layer 2, 79.00, "
-        "0.00 M parameters. Layers that share a letter are tied."
+        "large at layer 3 scores best on the test split: Spearman 80.00 (95% 79.00 to 81.00); small at layer 2, the "
+        "highest of its model, 79.00, at most 1.90 behind. At 95% the best layer is small at layer 2 or large at layer "
+        "3. small at layer 2 is the smallest shown to be within 2 points of the best: 79.00, at most 1.90 behind. "
+        "Always answering 1 scores 50.00."
     )
-    alone = result_of((0, 2, 50.0, "b", 20, None), (1, 3, 80.0, "a", 40, None))
-    assert "50.00, is significantly lower" in alone.sentence
-    assert "it is also the smallest of those that are tied with it" in alone.sentence
+    rows = (0, 2, 50.0, "", 20, None), (1, 3, 80.0, "", 40, None)
+    alone = result_of(*rows, behind=(33.0, 0.0), candidates=(1,))
+    assert "50.00, at most 33.00 behind. It is the best layer at 95%. No smaller layer is shown to" in alone.sentence
+    assert result_of(*rows).sentence.endswith("the highest of its model, 50.00."), "of files without a comparison"
+    assert "tied" not in MADE.sentence + MADE.table.text() + alone.sentence
+
+
+def test_nothing_is_recommended_on_the_floor() -> None:
+    rows = (0, 2, 79.0, "", 20, None), (1, 3, 80.0, "", 40, None)
+    floor = Floor(value=79.5, by="always naming the largest class")
+    low = result_of(*rows, behind=(1.5, 0.5), candidates=(0, 1), floor=floor)
+    assert low.on_floor
+    assert low.compared is not None
+    assert low.compared.smallest() is None
+    assert low.sentence == (
+        "No layer predicts better than always naming the largest class (Spearman 79.50): large at layer 3, the "
+        "highest, has 80.00 (95% 79.00 to 81.00)."
+    )
+    assert low.table.data["floor"] == (79.5, 79.5)
+    assert (low.table.data["flag"], low.table.marks) == ((None, None), (None, None))
 
 
 def test_the_fronts_are_of_size_and_of_time() -> None:
@@ -255,15 +302,10 @@ def test_the_fronts_are_of_size_and_of_time() -> None:
     assert [(each.model, each.layer) for each in MADE.front("milliseconds")] == [(0, 1), (1, 2), (0, 2), (1, 3)]
     assert MADE.table.data["front"] == ("size, time", "size, time", "time", "size, time")
     assert [MADE.table.data["parameters"][i] for i in (0, 3)] == [10, 40]
-    assert MADE.table.data["flag"] == (None, "best of its model", None, "best")
+    assert MADE.table.data["flag"] == (None, "best of its model, may be best, smallest sufficient", None, "best")
     # what the ranges do not tell apart beats nothing, but for the same model size measured once
     near = result_of((0, 1, 60.0, "c", 10, 2.0), (0, 2, 79.0, "ab", 20, 2.0), (1, 2, 70.0, "b", 30, 2.1))
     assert [(each.model, each.layer) for each in near.front("milliseconds")] == [(0, 2), (1, 2)]
     unmeasured = result_of((0, 2, 50.0, "b", 20, None), (1, 3, 80.0, "a", 40, None))
     assert unmeasured.front("milliseconds") == ()
     assert "milliseconds" not in [column.name for column in unmeasured.table.shown]
-
-
-def test_letters_beyond_the_alphabet_are_numbers() -> None:
-    many = result_of((0, 2, 50.0, "b1a2", 20, None), (1, 3, 80.0, "ab", 40, None))
-    assert many.tied == many.best_of_each[:1], "b is not b1"

@@ -85,6 +85,7 @@ def finetune(
     from layerprobe.finetuning.tuning import finetune as finetune_layers
     from layerprobe.finetuning.tuning import saved_models
     from layerprobe.finetuning.tuning import scan as scan_layers
+    from layerprobe.finetuning.values import on_floor
 
     checkpoint = embedding.resolve(model, task.readable)
     chosen = parse_layers(layers, checkpoint)
@@ -107,7 +108,7 @@ def finetune(
     output.result(
         result,
         result.table,
-        *([best] if scan else ()),
+        *([result.sentence] if on_floor(result.outcomes, result.floor) else [best] if scan else ()),
         *weights_lines(kept, " --layer L" if scan else ""),
         as_json=runs_json(result, kept),
     )

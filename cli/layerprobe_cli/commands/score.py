@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.metrics.values import TOLERANCE
 from layerprobe.names import distinct_names
 from layerprobe_cli.options import (
     OLD_NAME,
@@ -84,6 +85,13 @@ def score(
     timed: Annotated[
         bool, typer.Option("--time/--no-time", help="Measure how long one text takes at each layer of several models.")
     ] = True,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Points of score x 100 that you accept for fewer layers, on one task.")
+    ] = TOLERANCE,
+    all_pairs: Annotated[
+        bool,
+        typer.Option("--all-pairs", help="Of several models, say by letters which layers differ from which."),
+    ] = False,
     level: Level = LEVEL,
     fail_below: FailBelow = None,
 ) -> None:
@@ -91,9 +99,9 @@ def score(
 
     By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR and recall@10;
     documents with summaries by the sentences that are central and those that a probe chooses. Of several tasks, it
-    finds the one layer that does best on all. Of several models, letters say which layers of which models are
-    statistically tied, and what each costs stands next to its score. Embeddings are kept on disk: another call needs no
-    pass of the model.
+    finds the one layer that does best on all. Each layer, of several models each of all of them, is compared with the
+    best: how far behind it is at most, and the smallest that is shown to be within the tolerance. Embeddings are kept
+    on disk: another call needs no pass of the model.
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
 
@@ -112,7 +120,7 @@ def score(
     settings = source.all_settings()
     if layer_means and (len(settings) > 1 or mteb is not None or old == "across"):
         raise typer.BadParameter("expected one task with --layer-means, and no --mteb")
-    run = _Scoring(context, models, extraction, report, output, level, timed)
+    run = _Scoring(context, models, extraction, report, output, level, timed, tolerance, all_pairs)
     searched = ranking or relevant_from is not None or old == "retrieve"
     unread = sorted(given_options(context, TaskSource) - READ_OF_COLLECTIONS)
     if searched and unread:
@@ -193,17 +201,19 @@ class _Scoring:
     output: Output
     level: float
     timed: bool
+    tolerance: float
+    all_pairs: bool
 
     def layers(self, task: Task, split: TextSplit | None, *, layer_means: bool) -> float:
         # only now: an error in the data needs no torch
         from layerprobe.scoring.layer_means import layer_means as average_layers
-        from layerprobe.scoring.zero_shot import score_split as score_layers
+        from layerprobe.scoring.zero_shot import score_compared as score_layers
 
         with self.output.progress(self.level):
             checkpoint = self.extraction.resolve(self.models[0])
             split = "test" if layer_means else split
             told = self.output.data(checkpoint, task, scored=split or task.scored)
-            scores, embeddings = score_layers(checkpoint, task, split=split)
+            scores, embeddings = score_layers(checkpoint, task, split=split, tolerance=self.tolerance)
             means = average_layers(checkpoint, task) if layer_means else None
         warnings = tuple(dict.fromkeys((*told, *embeddings.warnings, *scores.warnings)))
         self.output.notes((), warnings[len(told) :])
@@ -211,7 +221,7 @@ class _Scoring:
         about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
         table = scores.table.with_columns(embeddings.model.parameters_column, after="layer")
         if means is None:
-            self.output.result(scores, table, as_json=about)
+            self.output.result(scores, table, scores.sentence, as_json=about)
             self.report.write(self.output, scores, model=embeddings.model, task=task.name, **follow)
         else:
             self.output.result(scores, table, "", means.table, means.sentence, as_json=about | {"means": means})
@@ -252,7 +262,14 @@ class _Scoring:
             read = [said for each in checkpoints for said in data_quality(each, task, scored=scored).warnings]
             told = tuple(dict.fromkeys((*task.warnings, *read)))
             self.output.notes(task.notes, told)
-            result = score_models(checkpoints, task, split=split, timing=milliseconds if self.timed else None)
+            result = score_models(
+                checkpoints,
+                task,
+                split=split,
+                timing=milliseconds if self.timed else None,
+                tolerance=self.tolerance,
+                all_pairs=self.all_pairs,
+            )
         self.output.notes((), [said for said in result.warnings if said not in told])
         self.output.result(result, result.table, result.sentence)
         best = self.models[result.best_of_each[0].model]
@@ -267,7 +284,8 @@ class _Scoring:
         told = self.output.data(checkpoints, read)
         prompts = {"query_prompt": source.query_prompt, "document_prompt": source.document_prompt}
         with self.output.progress(self.level):
-            scores = [retrieve(checkpoint, task, ranking=ranking, **prompts) for checkpoint in checkpoints]
+            asked: dict[str, Any] = {"ranking": ranking, "tolerance": self.tolerance, **prompts}
+            scores = [retrieve(checkpoint, task, **asked) for checkpoint in checkpoints]
         self.output.notes((), [warning for each in scores for warning in each.warnings if warning not in told])
         parts: list[Table | str] = []
         for each in scores:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from layerprobe.kinds.answers.metrics import answer_influences, answer_scores, answer_threshold
+from layerprobe.kinds.answers.metrics import answer_floors, answer_influences, answer_scores, answer_threshold
 from layerprobe.tasks.kind import Kind
 
 
@@ -28,4 +28,5 @@ QUESTION_ANSWERING = Kind(
     items="layerprobe.kinds.answers.items:Questions",
     loader="layerprobe.kinds.answers.loading:load_questions",
     recognises=_recognises,
+    floors=answer_floors,
 )

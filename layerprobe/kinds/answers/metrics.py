@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
+from layerprobe.metrics.floors import NO_ANSWER, Floor
 from layerprobe.metrics.influence import Influences, mean_influences
 
 Array = NDArray[np.float64]
@@ -104,6 +105,13 @@ def answer_scores(outputs: Array, gold: GoldAnswers, threshold: float) -> dict[s
 def answer_influences(outputs: Array, gold: GoldAnswers, threshold: float) -> Influences:
     """Return the influences of questions on F1 and exact match; the threshold counts as given."""
     return {name: mean_influences(values) for name, values in _by_question(outputs, gold, threshold).items()}
+
+
+def answer_floors(items: Any) -> dict[str, Floor]:
+    """Return what whoever answers no question scores: the share of `Questions` without an answer."""
+    gold = items.gold
+    value = 100 * float(np.mean([() in gold.words(row) for row in range(len(gold))]))
+    return {metric: Floor(value=value, by=NO_ANSWER) for metric in ("f1", "exact match")}
 
 
 def answer_threshold(outputs: Array, gold: GoldAnswers) -> float:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from layerprobe.metrics.floors import class_floors
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kind import Kind
@@ -29,4 +30,6 @@ IMAGE_CLASSIFICATION = Kind(
     loader="layerprobe.kinds.images.loading:load_image_task",
     recognises=_recognises,
     unlabelled="layerprobe.kinds.images.loading:load_images",
+    floors=lambda items: class_floors(items.gold),
+    primary_if_rare="macro f1",
 )

@@ -102,6 +102,11 @@ class RetrievalItems(Items):
         gold[:] = [dict(each) for each in self.relevance]
         return gold
 
+    @property
+    def ranked(self) -> tuple[int, ...]:
+        """By query, how many documents are ranked for it."""
+        return tuple(len(self.documents) - (own >= 0) for own in self.own)
+
     def take(self, rows: Sequence[int]) -> "RetrievalItems":
         """Return these queries, and all documents."""
         return replace(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from layerprobe.kinds.retrieval.metrics import listed_influences, listed_scores
+from layerprobe.kinds.retrieval.metrics import listed_floors, listed_influences, listed_scores
 from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.tasks.kind import Kind
 
@@ -32,4 +32,5 @@ RETRIEVAL = Kind(
     prompts=True,
     recognises=_is_collection,
     one_target=True,
+    floors=listed_floors,
 )

@@ -4,11 +4,13 @@ The ranks of the relevant documents among all documents are exact, so every meas
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import MisalignedSamplesError
+from layerprobe.metrics.floors import Floor, ranking_floors
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.similarity.checks import finite_matrix, unit_rows
@@ -168,6 +170,11 @@ def listed_influences(
 ) -> dict[str, NDArray[np.float64]]:
     """Return the influences of queries on `listed_scores`, which are means over them."""
     return {metric: mean_influences(values) for metric, values in listed_metrics(outputs, gold).items()}
+
+
+def listed_floors(items: Any) -> dict[str, Floor]:
+    """Return what a random order of the documents scores for `RetrievalItems`, by every metric of retrieval."""
+    return ranking_floors([[gain for _, gain in each] for each in items.relevance], items.ranked)
 
 
 def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:

@@ -12,11 +12,19 @@ from layerprobe.context import current, report
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items
 from layerprobe.kinds.retrieval.items import RetrievalItems, RetrievalTask
-from layerprobe.kinds.retrieval.metrics import closest_documents, float32_rows, ranking_metrics, relevant_ranks
+from layerprobe.kinds.retrieval.metrics import (
+    closest_documents,
+    float32_rows,
+    listed_floors,
+    ranking_metrics,
+    relevant_ranks,
+)
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
+from layerprobe.metrics.best import against_best
 from layerprobe.metrics.crossed import least_variance
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, bounded
+from layerprobe.metrics.values import TOLERANCE
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import Rows, layer_scores, naming_layer
 from layerprobe.similarity.values import Difference, Interval
@@ -60,6 +68,7 @@ def retrieve(
     query_prompt: str | None = None,
     document_prompt: str | None = None,
     ranking: Ranking = "cosine",
+    tolerance: float = TOLERANCE,
 ) -> RetrievalScores:
     """Embed queries and documents at every layer, or take them from the store, and score every layer.
 
@@ -70,6 +79,7 @@ def retrieve(
             the one that a configuration of sentence-transformers has for queries; likewise for documents.
         document_prompt: Put before every document.
         ranking: cosine, or dot: the inner product.
+        tolerance: Points of the primary metric that a smaller layer may be behind the best.
 
     Returns:
         All metrics by layer and query, their means with Student's t intervals over queries, and the paired
@@ -86,7 +96,7 @@ def retrieve(
     items = task.items.with_prompts(query_prompt, document_prompt)
     items, embeddings = extract_items(checkpoint, items)
     by_query = score_queries(embeddings, items, ranking=ranking)
-    settings = dict(embeddings.settings)
+    settings, primary = dict(embeddings.settings), by_query[RETRIEVAL_METRICS[0]][embeddings.first_layer :]
     before = items.prompts if any(items.prompts) else (settings.get("prompt", ""),) * 2
     settings.pop("prompt", None)
     settings |= {name: text for name, text in zip(("query_prompt", "document_prompt"), before, strict=True) if text}
@@ -103,6 +113,14 @@ def retrieve(
         settings=settings,
         warnings=embeddings.warnings,
         first_layer=embeddings.first_layer,
+        compared=against_best(
+            [_mean_of(each) for each in primary],
+            [mean_influences(each) for each in primary],
+            metric=RETRIEVAL_METRICS[0],
+            level=level,
+            tolerance=tolerance,
+            floor=listed_floors(items)[RETRIEVAL_METRICS[0]],
+        ),
     )
 
 

@@ -9,9 +9,11 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
+from layerprobe.metrics.values import AgainstBest
 from layerprobe.names import short_name
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
+from layerprobe.scoring.values import compared_columns
 from layerprobe.similarity.values import Difference, Interval
 
 Ranking = Literal["cosine", "dot"]
@@ -46,6 +48,8 @@ class RetrievalScores(Shown):
     """What a reader of the values should know, in plain words."""
     first_layer: int = field(default=0, metadata=RARE)
     """The first layer that is not left out; values before it repeat its own."""
+    compared: AgainstBest | None = field(default=None, metadata=RARE)
+    """The layers from the first one on, by the primary metric; None in older files."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.by_query, what="the metrics of retrieval")
@@ -87,6 +91,7 @@ class RetrievalScores(Shown):
                 Column("model", (self.model.name,) * len(layers), shown=False),
                 *layer_columns(layers, self.model.parameters),
                 *(column for name in self.means for column in self._columns(name)),
+                *compared_columns(self.compared, self.first_layer)[1:],
                 less("less_last", attrgetter("value"), title="difference to the last", form="+.2f"),
                 less(
                     "less_last_interval",
@@ -96,10 +101,15 @@ class RetrievalScores(Shown):
                     meaning=f"Of the difference in {title} to the last layer, over queries.",
                     interval=True,
                 ),
-                Column("flag", tuple("best" if layer == self.best_layer else None for layer in layers)),
+                Column("flag", tuple(map(self._flag, layers))),
             ),
-            marks=tuple("chosen" if layer == self.best_layer else None for layer in layers),
+            marks=tuple("chosen" if (self._flag(layer) or "").startswith("best") else None for layer in layers),
         )
+
+    def _flag(self, layer: int) -> str | None:
+        if self.compared is not None:
+            return self.compared.flag(layer - self.first_layer)
+        return "best" if layer == self.best_layer else None
 
     def _columns(self, metric: str) -> tuple[Column, Column]:
         """Return the mean of a metric and its interval, which screens show of the primary one alone."""
@@ -126,13 +136,17 @@ class RetrievalScores(Shown):
 
     @property
     def sentence(self) -> str:
-        """Which layer is best, and by how much it beats the last one, in plain words."""
+        """Which layer is best, by how much it beats the last one, and which may be as good, in plain words."""
         best, last, title = self.best_layer, self.model.n_blocks, metric_title(self.primary)
+        score, rest, compared = f"{self.scores[best]:.2f}", "", self.compared
+        if compared is not None:
+            score = compared.written(compared.best)
+            if compared.on_floor and compared.floor is not None:
+                return compared.floor.no_layer(self.primary, f"layer {best}, the highest,", score)
+            rest = compared.rest([str(layer) for layer in range(self.first_layer, last + 1)], "layer")
         if best == last:
-            return f"The last layer, {last}, has the best {title}: {self.scores[last]:.2f}."
+            return f"The last layer, {last}, has the best {title}: {score}. {rest}".rstrip()
         each = self.differences[best]
-        interval = f"{interval_title(each.level)} for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
-        return (
-            f"Layer {best} has the best {title}: {self.scores[best]:.2f}, the last {self.scores[last]:.2f} "
-            f"(difference {each.value:+.2f}, {interval})."
-        )
+        bounds = f"{interval_title(each.level)} for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
+        ahead = f"Layer {best} has the best {title}: {score}, the last {self.scores[last]:.2f} "
+        return f"{ahead}(difference {each.value:+.2f}, {bounds}). {rest}".rstrip()

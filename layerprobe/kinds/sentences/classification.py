@@ -1,5 +1,6 @@
 """Classification: the class of one text."""
 
+from layerprobe.metrics.floors import class_floors
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kind import Kind
@@ -17,4 +18,6 @@ CLASSIFICATION = Kind(
     one_target=True,
     detects=lambda cells: True,
     averages="probabilities",
+    floors=lambda items: class_floors(items.gold),
+    primary_if_rare="macro f1",
 )

@@ -1,5 +1,6 @@
 """Natural language inference: which of several relations two texts have."""
 
+from layerprobe.metrics.floors import class_floors
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kind import Kind
@@ -26,4 +27,5 @@ ENTAILMENT = Kind(
     read_label=_relation,
     detects=lambda cells: True,  # what paraphrase and sts leave
     averages="probabilities",
+    floors=lambda items: class_floors(items.gold),
 )

@@ -1,6 +1,7 @@
 """Paraphrase: whether two texts say the same, 0 or 1."""
 
 from layerprobe.errors import TaskError
+from layerprobe.metrics.floors import decision_floors
 from layerprobe.metrics.influence import decision_influences
 from layerprobe.metrics.scores import best_threshold, decision_scores
 from layerprobe.tasks.kind import Kind
@@ -35,4 +36,5 @@ PARAPHRASE = Kind(
     read_label=binary_label,
     detects=is_binary,
     averages="values",
+    floors=lambda items: decision_floors(items.gold),
 )

@@ -3,6 +3,7 @@
 from collections.abc import Set as AbstractSet
 
 from layerprobe.kinds.sentences.sts import SCORE_COLUMNS
+from layerprobe.metrics.floors import NAMING_THE_MEAN, RANDOM_ORDER, zero_floors
 from layerprobe.metrics.influence import fit_influences
 from layerprobe.metrics.scores import fit_scores
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
@@ -36,4 +37,8 @@ REGRESSION = Kind(
     target_columns=(*SCORE_COLUMNS, "value", "rating", "grade", "price", *LABEL_COLUMNS),
     detects=_are_values,
     averages="values",
+    floors=lambda items: {
+        **zero_floors("spearman", "pearson", by=RANDOM_ORDER),
+        **zero_floors("r2", by=NAMING_THE_MEAN),
+    },
 )

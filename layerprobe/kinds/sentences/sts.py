@@ -2,6 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
+from layerprobe.metrics.floors import RANDOM_ORDER, zero_floors
 from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
@@ -42,4 +43,5 @@ STS = Kind(
     detects=_are_scores,
     averages="values",
     merged="layerprobe.kinds.sentences.word_similarity:load_word_similarity",
+    floors=lambda items: zero_floors("spearman", "pearson", by=RANDOM_ORDER),
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerprobe.errors import TaskError
-from layerprobe.kinds.tokens.metrics import entity_influences, entity_scores, get_entities
+from layerprobe.kinds.tokens.metrics import entity_floors, entity_influences, entity_scores, get_entities
 from layerprobe.tasks.kind import Kind
 
 if TYPE_CHECKING:
@@ -73,4 +73,5 @@ ENTITIES = Kind(
     loader="layerprobe.kinds.tokens.entities:load_entities",
     recognises=has_bio_tags,
     averages="probabilities",
+    floors=entity_floors,
 )

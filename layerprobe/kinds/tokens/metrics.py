@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import check_extra
 from layerprobe.errors import DataError
+from layerprobe.metrics.floors import NO_ENTITY, Floor, zero_floors
 from layerprobe.metrics.influence import Influences, ratio_influences
 from layerprobe.metrics.scores import macro_f1
 
@@ -74,6 +75,14 @@ def entity_influences(outputs: Array, gold: WordTags) -> Influences:
         "entity recall": ratio_influences(found, true),
         "accuracy": _accuracy_influences(predicted, gold),
     }
+
+
+def entity_floors(items: Any) -> dict[str, Floor]:
+    """Return what whoever names no entity of `TaggedSentences` scores: 0 but for accuracy, the share of other words."""
+    outside = items.labels.index("O") if "O" in items.labels else -1
+    share = 100 * float(np.mean(items.gold.tags == outside))
+    found = zero_floors("entity f1", "entity precision", "entity recall", by=NO_ENTITY)
+    return {**found, "accuracy": Floor(value=share, by=NO_ENTITY)}
 
 
 def tag_scores(outputs: Array, gold: WordTags) -> dict[str, float]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerprobe.kinds.tokens.metrics import tag_influences, tag_scores
+from layerprobe.metrics.floors import class_floors
 from layerprobe.tasks.kind import Kind
 
 if TYPE_CHECKING:
@@ -49,4 +50,5 @@ TAGS = Kind(
     loader="layerprobe.kinds.tokens.tags:load_tags",
     recognises=has_tags,
     averages="probabilities",
+    floors=lambda items: class_floors(items.gold.tags),
 )

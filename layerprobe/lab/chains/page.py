@@ -23,7 +23,9 @@ def chain_page(result: ChainResult) -> Page:
         title=f"{result.chain.name}: a chain of trainings from {short_name(result.trail.model)}",
         overline="layerprobe · a chain of trainings",
         heading=numbers.label(short_name(result.trail.model)),
-        lead=(result.effect_sentence or f"Layer {best.layer} scores best: {mean_and_std(best.tested)}.",),
+        lead=(
+            result.effect_sentence or f"Layer {best.layer} is best by validation: {mean_and_std(best.tested)} on test.",
+        ),
         remarks=tuple(filter(None, [result.cka_sentence])),
         cards={"": tuple(_cards(result))},
         warnings=result.warnings,
@@ -48,7 +50,7 @@ def chain_page(result: ChainResult) -> Page:
 def _cards(result: ChainResult) -> Iterator[Card]:
     best = result.best
     beside = f"test {metric_title(result.primary)} × 100, {mean_and_std(best.tested)}"
-    yield Card(f"Best layer, {best.layer}", numbers.number(best.mean), beside)
+    yield Card(f"Best by validation, layer {best.layer}", numbers.number(best.mean), beside)
     for effect in result.effects:
         if effect.layer == best.layer:
             yield Card("Added there", numbers.signed(effect.value), numbers.interval(effect.interval))
@@ -100,7 +102,7 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
 
 def _scores(result: ChainResult) -> Section:
     best = result.best
-    finding = f"After the whole chain, layer {best.layer} scores best: {mean_and_std(best.tested)}."
+    finding = f"After the whole chain, layer {best.layer} is best by validation: {mean_and_std(best.tested)} on test."
     for direct in result.direct:
         if direct.layer == best.layer:
             finding += f" The last step alone gives {mean_and_std(direct.tested)} there."

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
-from layerprobe.finetuning.values import LayerOutcome, Protocol
+from layerprobe.finetuning.values import LayerOutcome, Protocol, best_by_validation
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
 from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
@@ -366,8 +366,8 @@ class ChainResult(Shown):
 
     @property
     def best(self) -> LayerOutcome:
-        """That of the layer with the highest mean after the last step, the earlier one of equals."""
-        return max(self.outcomes, key=lambda outcome: outcome.mean)
+        """That of the layer that is best by validation after the last step."""
+        return best_by_validation(self.outcomes)
 
     @property
     def first_steps(self) -> str:

@@ -48,7 +48,7 @@ def _leads(bench: Bench) -> Iterator[str]:
         sets = [len(truth.best_layers) for truth in budget.truths.values()]
         yield (
             f"Budget {budget.budget}: {drops} of {len(sets)} models drop; on average {sum(sets) / len(sets):.1f} "
-            "layers are statistically tied with the best one."
+            "layers may be the best one."
         )
 
 

@@ -111,6 +111,7 @@ def training_strategies() -> list[Strategy]:
         find(0.15, scan=True),
         *(sweep(n_seeds) for n_seeds in (1, 3, 5)),
         sweep(1, step=2),
+        *(once(order, budget) for order in ORDERS for budget in FIND_BUDGETS[:3]),
         smoothed_sweep(),
     ]
 
@@ -164,6 +165,70 @@ def smoothed_sweep() -> Strategy:
     return Strategy(
         name="sweep, all seeds, smoothed", source="layerprobe.search.posterior", needs="training", choose=choose
     )
+
+
+# ---- one run at some layers -------------------------------------------------------------------------------------
+
+
+def once(order: str, budget: float) -> Strategy:
+    """Return the strategy that fine-tunes layers once each, in some order, and takes the highest on validation.
+
+    It takes the layers whose runs the budget, a share of the paper's sweep, still pays for, and leaves out others.
+    """
+
+    def choose(model: Recorded) -> list[Choice]:
+        choices = []
+        for seed in range(len(model.tuned.seeds)):
+            for layers in ORDERS[order](model):
+                taken = _affordable(layers, budget * model.full_sweep)
+                scores = model.validation[taken, seed]
+                cost = model.share(_block_steps(taken))
+                choices.append(Choice(layer=taken[best_of(scores.tolist())], cost=cost, seeds=(seed,)))
+        return choices
+
+    source = "the simplest use of the reading" if "InfoNCE" in order else "a control for where to look"
+    return Strategy(name=f"one seed at {order}, {budget:.0%}", source=source, needs="training", choose=choose)
+
+
+def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
+    """Return, ascending, the layers that a budget pays for in their order; the first one in any case.
+
+    Examples:
+        >>> _affordable([5, 8, 1, 0], 9.0)
+        [0, 1, 5]
+    """
+    taken: list[int] = []
+    for layer in layers:
+        if not taken or _block_steps([*taken, layer]) <= block_steps + 1e-9:
+            taken.append(layer)
+    return sorted(taken)
+
+
+def _by_infonce(model: Recorded) -> list[list[int]]:
+    infonce = None if model.replay is None else model.replay.infonce
+    return [] if infonce is None else [sorted(range(model.n_layers), key=lambda layer: (-infonce[layer], layer))]
+
+
+def _evenly(model: Recorded) -> list[list[int]]:
+    """Return the middle first, then what lies furthest from all before it, the earlier one of equals."""
+    order = [model.n_layers // 2]
+    while len(order) < model.n_layers:
+        left = [layer for layer in range(model.n_layers) if layer not in order]
+        order.append(max(left, key=lambda layer: (min(abs(layer - other) for other in order), -layer)))
+    return [order]
+
+
+def _at_random(model: Recorded) -> list[list[int]]:
+    rng = np.random.default_rng(0)
+    return [rng.permutation(model.n_layers).tolist() for _ in range(RANDOM_ORDERS)]
+
+
+RANDOM_ORDERS = 20
+ORDERS: dict[str, Callable[[Recorded], list[list[int]]]] = {
+    "the layers of highest InfoNCE": _by_infonce,
+    "evenly spaced layers": _evenly,
+    "random layers": _at_random,
+}
 
 
 # ---- scans ------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def best_layer(tuned: TunedLayers) -> int:
 
 
 def best_layers(tuned: TunedLayers, *, level: float = LEVEL) -> tuple[int, ...]:
-    """Return the layers statistically tied with the best on the test split: the best one is among them at the level.
+    """Return the layers that may be the best on the test split: the best one is among them at the level.
 
     A layer l is left out where its distance from the highest, max_k m_k - m_l, is larger than the errors alone would
     make it in a share `level` of all studies if all layers were as good.

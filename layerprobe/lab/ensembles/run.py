@@ -153,20 +153,23 @@ class _Averages:
     ) -> CrossedInterval | None:
         """Return what the average scores more on test than a single member, over items and replicates."""
         kind, gold, links = self.task.kind, self._gold("test"), links_of(self.task.test)
-        influences = None
+        influences, primary = None, self.task.primary
         if len(gold) > 1 and (links is None or links.units > 1):
             influences = np.stack(
                 [
-                    item_influences(kind, self._averaged(weights, each, "test"), gold, threshold=whole.threshold)
-                    - item_influences(kind, one.outputs["test"], gold, threshold=one.run.threshold)
+                    item_influences(
+                        kind,
+                        self._averaged(weights, each, "test"),
+                        gold,
+                        metric=primary,
+                        threshold=whole.threshold,
+                    )
+                    - item_influences(kind, one.outputs["test"], gold, metric=primary, threshold=one.run.threshold)
                     for each, (whole, one) in enumerate(zip(tested, single, strict=True))
                 ]
             )
-        values = [
-            whole.metrics[self.task.primary] - one.run.test[self.task.primary]
-            for whole, one in zip(tested, single, strict=True)
-        ]
-        return crossed(values, influences, links=links, level=level, unit=KINDS[kind].unit, metric=self.task.primary)
+        values = [whole.metrics[primary] - one.run.test[primary] for whole, one in zip(tested, single, strict=True)]
+        return crossed(values, influences, links=links, level=level, unit=KINDS[kind].unit, metric=primary)
 
     def _evaluated(
         self, weights: Array, replicate: int, split: ScoredSplit, threshold: float | None = None

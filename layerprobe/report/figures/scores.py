@@ -14,8 +14,10 @@ from layerprobe.report.charts import (
     SPLITS,
     Look,
     SeedSplit,
+    bars,
     beside,
     cost_points,
+    floor_line,
     front_line,
     line,
     over_seeds,
@@ -41,8 +43,9 @@ def zero_shot(study: Study) -> go.Figure:
     traces = [zero_shot_line(name, scores, look, width=width) for name, scores, look, width in lines if scores]
     if not traces:
         raise DataError("expected a study with zero-shot scores, got none: run a study on a task with scores or labels")
-    figure = go.Figure(traces)
-    layer_axis(figure, max(len(trace.x) for trace in traces))
+    n_layers, floor = max(len(trace.x) for trace in traces), next(scores.floor for _, scores, *_ in lines if scores)
+    figure = go.Figure([*traces, *floor_line(floor, n_layers - 1)])
+    layer_axis(figure, n_layers)
     figure.update_yaxes(title=f"Zero-shot {metric_title(study.metric)} × 100")
     return styled(figure)
 
@@ -148,6 +151,10 @@ def zero_shot_line(name: str, scores: LayerScores, look: Look, *, width: float) 
         by_metric = (f"<br>{metric_title(name)} {number(values[layer])}" for name, values in scores.metrics.items())
         texts.append(f"layer {layer}{''.join(by_metric)}")
     options: dict[str, Any] = {"width": width, "dash": look.dash, "marker": look.marker, "texts": texts}
+    if scores.compared is not None:
+        own = scores.scores[scores.first_layer :]
+        ends = [(score, *bounds) for score, bounds in zip(own, scores.compared.intervals, strict=True)]
+        options["error_y"] = bars([*[(0.0, 0.0, 0.0)] * scores.first_layer, *ends], look.colour)
     return line(from_layer(scores.first_layer, scores.scores), name=name, colour=look.colour, **options)
 
 

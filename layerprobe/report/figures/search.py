@@ -41,7 +41,7 @@ def search(study: Study) -> go.Figure:
 def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
     """Return what is expected of every layer, with its interval, the scan, and every run of truncated models.
 
-    The layers that are statistically tied with the best and those that drop are shaded; the layer to keep and
+    The layers that may be the best and those that drop are shaded; the layer to keep and
     the smallest one that will do are marked. Of spoilt scores, no interval and none of that is drawn. Outcomes are what
     fine-tuning showed on the test split.
     """

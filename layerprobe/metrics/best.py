@@ -1,0 +1,134 @@
+"""Scores with the covariance of their errors -> which may be the best, and how far below it each is at most.
+
+Where several are equally the best, one of them stays: one that is left out may be as good, and is never called worse.
+
+One statement, true as a whole at its level. Let b be the truly best and d_b the quantile of the largest of
+(e_j - e_b) / s_jb over all j, of the errors e and the standard errors s of differences. Where the largest is below d_b,
+
+    b is among those j that no other is ahead of by more than d_j standard errors, and
+    the best - j is at most the largest of y_i - y_j + d_i s_ij over all such i.
+
+Source: multiple comparisons with the best: Hsu 1984 (Annals of Statistics 12); Edwards and Hsu 1983 (JASA 78); the
+error of what was chosen: Berk et al. 2013 (Annals of Statistics 41).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.metrics.crossed import item_covariance, item_units, least_variance
+from layerprobe.metrics.links import Links
+from layerprobe.metrics.names import bounded
+from layerprobe.metrics.values import TOLERANCE, AgainstBest, Floor
+
+Array = NDArray[np.float64]
+
+DRAWS = 20_000
+"""Of the errors; a level of 95 % is then right to 0.2 points."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Statement:
+    """What is true as a whole at the level."""
+
+    candidates: tuple[int, ...]
+    """Numbers of the scores of which one is the best, ascending."""
+    behind: tuple[float, ...]
+    """By how much the best is ahead of each at most, at least 0."""
+
+
+def state(scores: Array, covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> Statement:
+    """Compare scores with the best of them.
+
+    Args:
+        scores: (k,).
+        covariance: (k, k) of their errors.
+        level: With which all of the statement is true.
+        freedom: Degrees of freedom of the covariance.
+        least: The variance that a difference has at least.
+
+    Examples:
+        >>> state(np.array([70.0, 75.0, 74.9]), np.eye(3), level=0.95, freedom=1000).candidates
+        (1, 2)
+    """
+    k, errors = len(scores), _drawn_errors(covariance, freedom)
+    variances = np.diagonal(covariance)
+    spread = np.sqrt(np.maximum(variances[:, None] + variances - 2 * covariance, least))
+    spread[spread == 0] = np.finfo(float).tiny
+    critical = np.zeros(k)
+    for best in range(k):
+        others = np.arange(k) != best
+        if others.any():
+            largest = ((errors[:, others] - errors[:, [best]]) / spread[best, others]).max(axis=1)
+            # of one comparison at least, also where differences have no error but the least
+            critical[best] = max(float(np.quantile(largest, level)), float(stats.t.ppf(level, freedom)))
+    ahead = scores[:, None] - scores  # of row over column
+    candidates = np.flatnonzero((ahead <= critical * spread).all(axis=0))
+    bounds = (ahead + critical[:, None] * spread)[candidates]
+    bounds[np.arange(len(candidates)), candidates] = 0  # the best is not ahead of itself
+    behind = np.maximum(bounds.max(axis=0), 0)
+    return Statement(candidates=tuple(candidates.tolist()), behind=tuple(behind.tolist()))
+
+
+def against_best(
+    values: Sequence[float],
+    influences: ArrayLike,
+    *,
+    metric: str,
+    links: Links | None = None,
+    level: float = LEVEL,
+    tolerance: float = TOLERANCE,
+    floor: Floor | None = None,
+) -> AgainstBest | None:
+    """Return scores on the same items with their intervals, compared with the best of them; see `state`.
+
+    The highest was chosen for being high, so that its lower end is that of all scores together, at the quantile of max
+    over j of e_j / s_j. Its upper end, and both ends of the others, are those of one score.
+
+    Args:
+        values: (k,) scores, x 100.
+        influences: (k, n) influences of the items on each.
+        metric: What is scored by: intervals stay inside what it can be.
+        links: Which items share texts; none by default.
+        level: Of each interval, and of all that is said of the best together.
+        tolerance: Points that a score may be behind the best.
+        floor: What a trivial answer scores.
+
+    Returns:
+        None where nothing is known of the errors: of one item, or of items that all share a text.
+    """
+    check_level(level)
+    scores, psi = np.asarray(values, dtype=np.float64), np.atleast_2d(np.asarray(influences, dtype=np.float64))
+    n = psi.shape[1]
+    if n < 2 or (links is not None and links.units <= 1):
+        return None
+    covariance, least, freedom = item_covariance(psi, links), least_variance(n, links), item_units(n, links) - 1
+    errors = np.sqrt(np.maximum(np.diagonal(covariance), least))
+    plain, chosen = float(stats.t.ppf((1 + level) / 2, freedom)), int(np.argmax(scores))
+    largest = (_drawn_errors(covariance, freedom) / errors).max(axis=1)
+    below = np.full(len(scores), plain)
+    below[chosen] = max(plain, float(np.quantile(largest, (1 + level) / 2)))
+    statement = state(scores, covariance, level=level, freedom=freedom, least=least)
+    ends = zip((scores - below * errors).tolist(), (scores + plain * errors).tolist(), strict=True)
+    return AgainstBest(
+        scores=tuple(map(float, values)),
+        intervals=tuple(bounded(metric, each) for each in ends),
+        behind=statement.behind,
+        candidates=statement.candidates,
+        level=level,
+        tolerance=tolerance,
+        floor=floor,
+    )
+
+
+def _drawn_errors(covariance: Array, freedom: float) -> Array:
+    """Return draws of Student's t with a covariance, (DRAWS, k)."""
+    values, vectors = np.linalg.eigh(covariance)
+    rng = np.random.default_rng(0)
+    errors = rng.standard_normal((DRAWS, len(values))) * np.sqrt(np.maximum(values, 0)) @ vectors.T
+    drawn: Array = errors / np.sqrt(rng.chisquare(freedom, (DRAWS, 1)) / freedom)
+    return drawn

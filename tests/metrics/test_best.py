@@ -1,0 +1,112 @@
+"""Scores compared with the best of them: what is said holds at its level, and of what was chosen, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.best import against_best
+from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.links import Links
+from layerprobe.metrics.values import AgainstBest, Floor
+
+FLOOR = Floor(value=50.0, by="always naming the largest class")
+
+
+def drawn(rng: np.random.Generator, chances: np.ndarray, n: int) -> AgainstBest:
+    """Layers that are right as often as given, alike in what they get right."""
+    common, own = rng.standard_normal(n), rng.standard_normal((len(chances), n))
+    from scipy.stats import norm
+
+    right = 100.0 * ((common + own) / 2**0.5 < norm.ppf(chances)[:, None])
+    compared = against_best(
+        right.mean(axis=1).tolist(), [mean_influences(each) for each in right], metric="accuracy", floor=FLOOR
+    )
+    assert compared is not None
+    return compared
+
+
+def rates(m: int, n: int, gap: float, worlds: int, seed: int) -> dict[str, float]:
+    chances = np.full(m, 0.7)
+    chances[m // 2] += gap
+    truth, held = 100 * chances, {"set": 0, "behind": 0, "chosen": 0, "out": 0}
+    rng = np.random.default_rng(seed)
+    for _ in range(worlds):
+        each = drawn(rng, chances, n)
+        low, high = each.intervals[each.best]
+        held["set"] += int(m // 2 in each.candidates)
+        held["behind"] += int((np.array(each.behind) >= truth.max() - truth - 1e-9).all())
+        held["chosen"] += int(low <= truth[each.best] <= high)
+        held["out"] += int(0 not in each.candidates)
+    return {name: count / worlds for name, count in held.items()}
+
+
+def test_what_is_said_of_the_best_holds() -> None:
+    equal = rates(8, 300, 0.0, 40, seed=3)
+    assert equal["out"] <= 0.15, "P(more of 40 at 5 %) is 0.003"
+    assert equal["behind"] == 1.0
+    assert equal["chosen"] >= 0.85
+    apart = rates(8, 300, 0.1, 40, seed=4)
+    assert apart["set"] >= 0.85
+    assert apart["behind"] >= 0.85
+    assert apart["out"] >= 0.5, "ten points are seen"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("m", "n"), [(2, 100), (13, 100), (13, 1000), (26, 300)])
+@pytest.mark.parametrize("gap", [0.0, 0.02])
+def test_the_comparison_with_the_best_keeps_its_level(m: int, n: int, gap: float) -> None:
+    held = rates(m, n, gap, 400, seed=m * n)
+    print(m, n, gap, held)
+    error = 2.6 * (0.05 * 0.95 / 400) ** 0.5
+    assert held["set"] >= 0.95 - error
+    assert held["behind"] >= 0.95 - error
+    assert held["chosen"] >= 0.94 - error
+
+
+def made(*scores: float, behind: tuple[float, ...], candidates: tuple[int, ...], tolerance: float = 1.0) -> AgainstBest:
+    ends = tuple((score - 2, score + 1) for score in scores)
+    return AgainstBest(
+        scores=scores,
+        intervals=ends,
+        behind=behind,
+        candidates=candidates,
+        level=0.95,
+        tolerance=tolerance,
+        floor=FLOOR,
+    )
+
+
+def test_nothing_is_tied_that_was_only_not_told_apart() -> None:
+    """57.20 and 66.98 of 400 pairs: called tied once, though the paired difference is 3.7 to 16.3."""
+    each = made(57.2, 66.98, 66.5, behind=(16.3, 0.9, 3.0), candidates=(1, 2))
+    assert each.smallest() == 1
+    assert each.rest(["0", "1", "2"], "layer") == (
+        "At 95% the best layer is 1 or 2. No earlier layer is shown to be within 1 point of it. Always naming the "
+        "largest class scores 50.00."
+    )
+    assert [each.flag(i) for i in range(3)] == [None, "best", "may be best"]
+    wide = made(57.2, 66.98, 66.5, behind=(16.3, 0.9, 3.0), candidates=(1, 2), tolerance=17.0)
+    assert "Layer 0 is the smallest shown to be within 17 points of the best: 57.20, at most 16.30 behind." in (
+        wide.rest(["0", "1", "2"], "layer")
+    )
+    assert wide.flag(0) == "smallest sufficient"
+    by_cost = each.rest(["a", "b", "c"], "layer", costs=(3, 2, 1))
+    assert "No smaller layer is shown to be within 1 point of it." in by_cost
+
+
+def test_what_is_on_the_floor_is_nothing() -> None:
+    low = made(51.0, 50.5, behind=(0.5, 1.0), candidates=(0, 1))
+    assert low.on_floor
+    assert low.smallest() is None
+    assert [low.flag(i) for i in range(2)] == [None, None]
+    assert not made(52.5, 50.5, behind=(0.5, 2.0), candidates=(0, 1)).on_floor
+
+
+def test_without_errors_nothing_is_compared() -> None:
+    assert against_best([50.0, 60.0], [[0.0], [0.0]], metric="accuracy") is None
+    linked = Links(sides=(np.zeros(3, dtype=np.intp),))
+    assert against_best([50.0, 60.0], np.zeros((2, 3)), metric="accuracy", links=linked) is None
+    with pytest.raises(DataError, match="expected a confidence level between 0 and 1"):
+        against_best([50.0, 60.0], np.zeros((2, 3)), metric="accuracy", level=2.0)

@@ -1,0 +1,131 @@
+"""What kinds of tasks say of trivial answers, against their own scores; and what is primary where a class is rare."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layerprobe as lp
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.model import Model
+from layerprobe.finetuning.runs import RunFolder
+from layerprobe.finetuning.tuning import agreed
+from layerprobe.kinds import KINDS as OWN
+from layerprobe.scoring.values import LayerScores
+from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import Examples
+from tests.models import save_tiny
+from tests.toy_questions import toy_questions
+from tests.toy_task import toy_items, toy_task_of
+
+
+@pytest.mark.parametrize("kind", ["classification", "entailment", "tags", "entities", "image classification"])
+def test_floors_of_classes_are_what_one_answer_for_all_scores(kind: str) -> None:
+    items = toy_items("classification" if kind.startswith("image") else kind, 40, 5)
+    targets = getattr(items.gold, "tags", items.gold)
+    numbers, counts = np.unique(targets, return_counts=True)
+    answer = items.labels.index("O") if kind == "entities" else int(numbers[np.argmax(counts)])
+    n_classes = len(getattr(items, "labels", ())) or int(targets.max()) + 1
+    outputs = np.tile(np.eye(n_classes)[answer], (len(targets), 1))
+    scores = KINDS[kind].score(outputs, items.gold)
+    floors = {name: floor.value for name, floor in KINDS[kind].floors(items).items()}
+    assert floors == pytest.approx({name: 100 * score for name, score in scores.items()})
+
+
+@pytest.mark.parametrize("impossible", [0.0, 0.4])
+def test_the_floor_of_answers_is_what_no_answer_scores(impossible: float) -> None:
+    items = toy_questions(50, 3, impossible=impossible)
+    outputs = np.tile([0.0, 5.0, 0.0, 1.0], (50, 1))
+    scores = KINDS["question answering"].score(outputs, items.gold, 0.0)
+    floors = {name: floor.value for name, floor in KINDS["question answering"].floors(items).items()}
+    assert floors == pytest.approx({name: 100 * score for name, score in scores.items()})
+    assert (floors["f1"] > 0) == (impossible > 0)
+
+
+def test_every_primary_metric_has_a_floor_but_rouge() -> None:
+    without = set()
+    for name in OWN:
+        if name in ("image classification", "question answering"):
+            continue
+        floors = KINDS[name].floors(toy_items(name, 12, 1))
+        assert set(floors) <= {*KINDS[name].metrics, "mrr"}
+        without |= {name} if KINDS[name].metrics[0] not in floors else set()
+    assert without == {"summarization"}
+
+
+def rare_task(ones: int, n: int = 60) -> lp.Task:
+    texts = [f"word{i} of {i % 7} and {i % 5}" for i in range(3 * n)]
+    rows = [{"text": text, "label": "yes" if i % n < ones else "no"} for i, text in enumerate(texts)]
+    parts = [rows[start : start + n] for start in (0, n, 2 * n)]
+    return lp.load_task(dict(zip(("train", "validation", "test"), parts, strict=True)), kind="classification")
+
+
+def test_macro_f1_is_primary_where_a_class_is_rare_and_that_is_said() -> None:
+    rare, even = rare_task(6), rare_task(15)
+    assert (rare.primary, even.primary) == ("macro f1", "accuracy")
+    (said,) = rare.warnings
+    assert said == (
+        "macro F1 is the primary metric and not accuracy, which says little of rare classes: 18 of 180 texts are of "
+        "'yes'"
+    )
+    assert even.warnings == ()
+    split_again = dataclasses.replace(rare, train=rare.validation, validation=rare.train)
+    assert split_again.primary == "macro f1", "however it is divided"
+    many = Examples(first=("a",) * 40, second=None, targets=tuple(float(i % 20) for i in range(40)))
+    names = tuple(f"c{i:02}" for i in range(20))
+    classes = lp.Task(name="x", kind="classification", train=many, validation=many, test=many, labels=names)
+    assert classes.primary == "accuracy", "many classes of one size are not rare"
+
+
+def test_runs_by_another_metric_have_a_folder_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(save_tiny("bert", tmp_path / "bert"), cache_dir=tmp_path / "cache")
+    protocol, checkpoint = agreed(None, resolve_checkpoint(model))
+
+    def folder(task: lp.Task) -> Path:
+        return RunFolder.of(tmp_path, checkpoint, task, protocol, computed_on="cpu").path
+
+    rare, even = rare_task(6), rare_task(15)
+    before = folder(rare), folder(even)
+    monkeypatch.setattr("layerprobe.metrics.floors.has_rare_class", lambda sizes: False)
+    assert folder(rare) != before[0], "epochs were chosen by accuracy before"
+    assert folder(even) == before[1], "older runs of other tasks are read"
+
+
+def test_noise_is_not_better_than_the_largest_class(tmp_path: Path) -> None:
+    model = Model(save_tiny("bert", tmp_path / "bert"), cache_dir=tmp_path / "cache")
+    scores = lp.score(model, rare_task(4))
+    assert scores.primary == next(iter(scores.metrics)) == "macro f1"
+    assert scores.on_floor
+    assert scores.floor is not None
+    assert scores.floor.value == pytest.approx(200 * (56 / 60) / (1 + 56 / 60) / 2)
+    assert scores.sentence.startswith(
+        "No layer predicts better than always naming the largest class (macro F1 48.28): "
+    )
+    assert set(scores.table.data["flag"]) == {None}
+    assert set(scores.table.data["floor"]) == {scores.floor.value}
+    across = lp.score(model, [rare_task(4)])
+    assert across.sentence.startswith(f"On {across.tasks[0].task}: No layer predicts better than")
+    assert set(across.table.data["flag"]) == {None}
+    assert "always naming the largest class scores 48.28." in across.table.text()
+    assert lp.from_json(LayerScores, scores.to_json()) == scores
+
+
+def test_scores_of_one_model_have_intervals_and_what_was_chosen_a_wider_one(tmp_path: Path) -> None:
+    model = Model(save_tiny("bert", tmp_path / "bert"), cache_dir=tmp_path / "cache")
+    scores = lp.score(model, toy_task_of("sts"), tolerance=60.0)
+    compared = scores.compared
+    assert compared is not None
+    widths = [(score - low, high - score) for score, (low, high) in zip(scores.scores, compared.intervals, strict=True)]
+    below, above = widths[scores.best_layer]
+    assert below > 1.05 * above
+    assert scores.table.data["behind"] == compared.behind
+    assert scores.table.data["flag"][scores.best_layer] == "best"
+    assert f"{scores.scores[scores.best_layer]:.2f} (95% {compared.intervals[scores.best_layer][0]:.2f} to" in (
+        scores.sentence
+    )
+    if scores.best_layer:
+        assert "is the smallest shown to be within 60 points of the best" in scores.sentence
+    assert scores.influences == ()
