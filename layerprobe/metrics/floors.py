@@ -2,28 +2,20 @@
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from layerprobe.metrics.values import Floor as Floor
 
 CUTOFF = 10
 """Documents of a ranking that count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
-    """The score of a trivial answer on the same items."""
-
-    value: float
-    """x 100."""
-    by: str
-    """The answer, as in "always naming the largest class"."""
-
-
 LARGEST_CLASS = "always naming the largest class"
 ALWAYS_ONE = "always answering 1"
 RANDOM_ORDER = "a random order"
+NAMING_THE_MEAN = "naming the mean for all"
 NO_ENTITY = "naming no entity"
 NO_ANSWER = "never giving an answer"
 

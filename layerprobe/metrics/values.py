@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from layerprobe.metrics.names import metric_title
 from layerprobe.names import plural
 
 POWER = 0.8
@@ -68,6 +69,29 @@ class CrossedInterval:
 
         student = stats.t(self.freedom)
         return float(student.ppf((1 + self.level) / 2) + student.ppf(POWER)) * self.standard_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """The score of a trivial answer on the same items."""
+
+    value: float
+    """x 100."""
+    by: str
+    """The answer, as in "always naming the largest class"."""
+
+    def unbeaten(self, interval: tuple[float, float] | None) -> bool:
+        """Return whether what has this interval is not above it; not where none is known."""
+        return interval is not None and interval[0] <= self.value
+
+    @property
+    def sentence(self) -> str:
+        """What it scores."""
+        return f"{self.by[0].upper()}{self.by[1:]} scores {self.value:.2f}."
+
+    def no_layer(self, metric: str, best: str, score: str) -> str:
+        """Return that no layer is above it, in a sentence: the one that is best, and its score with the interval."""
+        return f"No layer predicts better than {self.by} ({metric_title(metric)} {self.value:.2f}): {best} has {score}."
 
 
 def over_all(errors: Iterable[CrossedInterval]) -> str:

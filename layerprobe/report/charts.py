@@ -8,10 +8,10 @@ import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
-from layerprobe.metrics.values import over_all
+from layerprobe.metrics.values import Floor, over_all
 from layerprobe.names import counted
 from layerprobe.results import numbers
-from layerprobe.results.style import CHOSEN, INK, TRANSPARENT, layer_axis, styled, text
+from layerprobe.results.style import CHOSEN, FAINT, INK, TRANSPARENT, layer_axis, styled, text
 
 SeedSplit = Literal["validation", "test"]
 SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
@@ -63,6 +63,14 @@ def area(
     outline, around = [*upper[first:], *reversed(lower[first:])], [*layers, *reversed(layers)]
     filled: dict[str, Any] = {"fill": "toself", "fillcolor": colour}
     return line(outline, name=name, colour=TRANSPARENT, x=around, width=0, **filled, **options)
+
+
+def floor_line(floor: Floor | None, last: float, *, first: float = 0) -> list[go.Scatter]:
+    """Return a dashed line at what a trivial answer scores; nothing where there is none, or at 0, far from all else."""
+    if floor is None or not floor.value:
+        return []
+    texts = [f"{text(floor.by)}: {numbers.number(floor.value)}"] * 2
+    return [line([floor.value] * 2, name=floor.by, colour=FAINT, x=(first, last), width=1.5, dash="dash", texts=texts)]
 
 
 # ---- means over seeds, with every seed ------------------------------------------------------------------
