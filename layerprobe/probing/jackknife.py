@@ -33,11 +33,12 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
     influences, which the k share so that the sum of squares is kept.
 
     Returns:
-        None where nothing is fitted, there are more numbers than `NUMBERS`, items belong to several groups, or the
-        score of some of the items is not defined.
+        None where targets are no scores: the share of right classes jumps with every fit, which a jackknife takes for
+        error. None, too, where there are more numbers than `NUMBERS`, items belong to several groups, or the score of
+        some of the items is not defined.
     """
     n, sides = problem.n_items, () if problem.links is None else problem.links.sides
-    if problem.kind in ("pairs", "queries") or n * layer.shape[1] > NUMBERS or len(sides) > 1:
+    if problem.kind != "scores" or n * layer.shape[1] > NUMBERS or len(sides) > 1:
         return None
     folds, rows = problem.foldings[0], layer.rows(slice(0, n))
     units = np.arange(n) if not sides else np.unique(sides[0], return_inverse=True)[1]

@@ -31,6 +31,7 @@ from layerprobe.probing.values import TargetKind
 from layerprobe.process import without_warnings
 from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+from layerprobe.tasks.kind import KINDS
 
 SCORED_AS = {"scores": "regression", "classes": "classification", "pairs": "sts", "queries": "retrieval"}
 """Which kind of task has the metrics of these targets."""
@@ -90,8 +91,9 @@ class Problem:
 
     @property
     def has_rare_class(self) -> bool:
-        """Whether macro F1 comes first, as accuracy says little of a rare class."""
-        return self.kind == "classes" and has_rare_class(np.bincount(self.targets).tolist())
+        """Whether macro F1 comes before accuracy, which would be first, as that says little of a rare class."""
+        usual = KINDS[self.scored_as or SCORED_AS[self.kind]].metrics[0] if self.kind == "classes" else RARE_PRIMARY
+        return usual != RARE_PRIMARY and has_rare_class(np.bincount(self.targets).tolist())
 
     @property
     def floors(self) -> dict[str, Floor]:
