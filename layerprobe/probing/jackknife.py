@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import softmax
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import mean_influences
@@ -30,15 +31,15 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
     """Return (n,) influences of the items on a metric x 100 of the first folding, of mean 0.
 
     Leaving out k of G units, items or groups of them, moves the score by about -1 / (G - k) times the sum of their
-    influences, which the k share so that the sum of squares is kept.
+    influences, which the k share so that the sum of squares is kept. The share of right classes jumps with every fit,
+    which that would take for error: of classes, what items add as ones to train on is that to a smoothed score.
 
     Returns:
-        None where targets are no scores: the share of right classes jumps with every fit, which a jackknife takes for
-        error. None, too, where there are more numbers than `NUMBERS`, items belong to several groups, or the score of
-        some of the items is not defined.
+        None where targets are no scores or classes, there are more numbers than `NUMBERS`, items belong to several
+        groups, or the score of some of the items is not defined.
     """
     n, sides = problem.n_items, () if problem.links is None else problem.links.sides
-    if problem.kind != "scores" or n * layer.shape[1] > NUMBERS or len(sides) > 1:
+    if problem.kind not in ("scores", "classes") or n * layer.shape[1] > NUMBERS or len(sides) > 1:
         return None
     folds, rows = problem.foldings[0], layer.rows(slice(0, n))
     units = np.arange(n) if not sides else np.unique(sides[0], return_inverse=True)[1]
@@ -46,6 +47,7 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
     order = np.arange(len(sizes)) if len(sizes) <= SETS else np.random.default_rng(0).permutation(len(sizes))
     influences = np.zeros(n)
     try:
+        smooth = _bandwidth(fitted.outputs[0], problem.targets) if problem.kind == "classes" else None
         score = problem.scores(fitted.outputs[0])[metric]
         for chosen in np.array_split(order, min(len(sizes), SETS)):
             left_out, outputs = np.isin(units, chosen), fitted.outputs[0].copy()
@@ -54,8 +56,33 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
                 if (left_out & ~inside).any():
                     outputs[inside] = problem.refitted(rows[train], train, rows[inside], fitted.penalties[0, fold])
             left = replace(problem, targets=problem.targets[~left_out])
-            change = score - left.scores(outputs[~left_out])[metric]
+            if smooth is None:
+                change = score - left.scores(outputs[~left_out])[metric]
+            else:
+                before, after = (
+                    _smoothed(each[~left_out], left.targets, metric, smooth) for each in (fitted.outputs[0], outputs)
+                )
+                change = before - after
             influences[left_out] = (len(sizes) - len(chosen)) * change / np.sqrt(len(chosen))
     except DataError:
         return None
-    return mean_influences(influences * n / len(sizes) / sizes[units])
+    own = 0.0 if smooth is None else problem.influences(fitted.outputs[0], metric)
+    return mean_influences(own + influences * n / len(sizes) / sizes[units])
+
+
+def _bandwidth(probabilities: Array, classes: Array) -> float:
+    """Return the temperature of `_smoothed`: by the spread of the margins, less of it where there are more items."""
+    logits, rows = np.log(np.maximum(probabilities, 1e-12)), np.arange(len(classes))
+    others = logits.copy()
+    others[rows, classes] = -np.inf
+    spread = float((logits[rows, classes] - others.max(axis=1)).std())
+    return max(0.6 * spread * len(classes) ** -0.2, 1e-6)
+
+
+def _smoothed(probabilities: Array, classes: Array, metric: str, temperature: float) -> float:
+    """Return accuracy or macro F1 x 100 of shares of an item in every class, in place of the class with the highest."""
+    shares = softmax(np.log(np.maximum(probabilities, 1e-12)) / temperature, axis=1)
+    true = np.eye(shares.shape[1])[classes]
+    hits = (shares * true).sum(axis=0)
+    by_class = 2 * hits / (shares.sum(axis=0) + true.sum(axis=0))
+    return 100 * float(hits.sum() / len(classes) if metric == "accuracy" else by_class.mean())

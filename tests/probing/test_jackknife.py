@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from layerprobe.metrics.correlation import spearman
 from layerprobe.metrics.links import Links
+from layerprobe.metrics.scores import class_scores
 from layerprobe.probing import jackknife as again
 from layerprobe.probing.arrays import as_layers
 from layerprobe.probing.jackknife import jackknife
@@ -69,7 +70,6 @@ def test_influences_are_those_of_explicit_fits_without_items_or_groups(size: int
 
 def test_logistic_regression_is_fitted_again_with_the_penalty_that_was_chosen() -> None:
     problem = problem_of(np.where(SCORES > 0, "high", "low"))
-    fitted = problem.outputs(LAYER)
     rows, train, variance = EMBEDDINGS[:, 0], np.arange(20), np.array([10.0])
     model = LogisticRegression(C=10.0 / 6, max_iter=1000).fit(
         StandardScaler().fit_transform(rows[:20]), SCORES[:20] < 0
@@ -78,9 +78,26 @@ def test_logistic_regression_is_fitted_again_with_the_penalty_that_was_chosen() 
     np.testing.assert_allclose(
         problem.refitted(rows[:20], train, rows[20:], variance), model.predict_proba(others), atol=1e-4
     )
-    found = jackknife(problem, LAYER, fitted, "accuracy")
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro f1"])
+def test_classes_have_what_training_adds_beside_what_is_scored(metric: str) -> None:
+    """Smoothed: the share of right classes jumps with every fit, which as it is would be five times the error."""
+    problem = problem_of(np.where(SCORES > 0, "high", "low"))
+    fitted = problem.outputs(LAYER)
+    found = jackknife(problem, LAYER, fitted, metric)
     assert found is not None
-    assert found.std() > problem.influences(fitted.outputs[0], "accuracy").std()
+    assert found.mean() == pytest.approx(0, abs=1e-9)
+    alone = problem.influences(fitted.outputs[0], metric)
+    assert alone.std() < found.std() < 2 * alone.std()
+
+
+def test_shares_of_classes_become_the_classes_themselves() -> None:
+    rng = np.random.default_rng(0)
+    probabilities, classes = rng.dirichlet(np.ones(3), size=50), rng.integers(0, 3, 50)
+    scores = class_scores(probabilities, classes.astype(float))
+    for metric, score in scores.items():
+        assert again._smoothed(probabilities, classes, metric, 1e-6) == pytest.approx(100 * score)
 
 
 def test_many_items_are_left_out_in_sets(monkeypatch: pytest.MonkeyPatch) -> None:
