@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_no_layer_is_best_where_none_is_above_the_largest_class(seed: int) -> No
     assert result.sentence.startswith(f"No layer predicts better than {LARGEST} (macro F1 49.24): layer ")
     data = result.table.data
     assert set(data["flag"]) == {None}
-    assert set(data["floor"]) == {pytest.approx(100 * 2 * 0.97 / 1.97 / 2)}
+    assert data["floor"] == pytest.approx([100 * 2 * 0.97 / 1.97 / 2] * 4)
     assert set(result.table.marks) == {None}
     assert result.floors["accuracy"].value == pytest.approx(97.0)
     assert "macro F1 comes before accuracy" in result.notes[-1]
@@ -88,6 +89,6 @@ def test_every_kind_of_target_has_a_floor() -> None:
 def test_an_older_answer_has_no_floor() -> None:
     without = replace(rare(0), floors={})
     assert (without.floor, without.on_floor) == (None, False)
-    text = lp.to_json(without)
-    assert "floors" not in text
-    assert lp.from_json(Probing, text) == without
+    older = json.loads(lp.to_json(without))
+    del older["floors"]
+    assert lp.from_json(Probing, json.dumps(older)) == without
