@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from layerprobe.errors import DataError
@@ -70,7 +71,7 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
     return mean_influences(own + influences * n / len(sizes) / sizes[units])
 
 
-def _bandwidth(probabilities: Array, classes: Array) -> float:
+def _bandwidth(probabilities: Array, classes: NDArray[np.intp]) -> float:
     """Return the temperature of `_smoothed`: by the spread of the margins, less of it where there are more items."""
     logits, rows = np.log(np.maximum(probabilities, 1e-12)), np.arange(len(classes))
     others = logits.copy()
@@ -79,7 +80,7 @@ def _bandwidth(probabilities: Array, classes: Array) -> float:
     return max(0.6 * spread * len(classes) ** -0.2, 1e-6)
 
 
-def _smoothed(probabilities: Array, classes: Array, metric: str, temperature: float) -> float:
+def _smoothed(probabilities: Array, classes: NDArray[np.intp], metric: str, temperature: float) -> float:
     """Return accuracy or macro F1 x 100 of shares of an item in every class, in place of the class with the highest."""
     shares = softmax(np.log(np.maximum(probabilities, 1e-12)) / temperature, axis=1)
     true = np.eye(shares.shape[1])[classes]
