@@ -77,7 +77,7 @@ def _bandwidth(probabilities: Array, classes: NDArray[np.intp]) -> float:
     others = logits.copy()
     others[rows, classes] = -np.inf
     spread = float((logits[rows, classes] - others.max(axis=1)).std())
-    return max(0.6 * spread * len(classes) ** -0.2, 1e-6)
+    return max(0.6 * spread / float(len(classes)) ** 0.2, 1e-6)
 
 
 def _smoothed(probabilities: Array, classes: NDArray[np.intp], metric: str, temperature: float) -> float:
