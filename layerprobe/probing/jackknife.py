@@ -10,6 +10,7 @@ Source: Tukey 1958 (Annals of Mathematical Statistics 29); leaving out groups: K
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -77,7 +78,7 @@ def _bandwidth(probabilities: Array, classes: NDArray[np.intp]) -> float:
     others = logits.copy()
     others[rows, classes] = -np.inf
     spread = float((logits[rows, classes] - others.max(axis=1)).std())
-    return max(0.6 * spread / float(len(classes)) ** 0.2, 1e-6)
+    return max(0.6 * spread / math.pow(len(classes), 0.2), 1e-6)
 
 
 def _smoothed(probabilities: Array, classes: NDArray[np.intp], metric: str, temperature: float) -> float:
