@@ -109,9 +109,8 @@ def against_best(
     covariance, least, freedom = item_covariance(psi, links), least_variance(n, links), item_units(n, links) - 1
     errors = np.sqrt(np.maximum(np.diagonal(covariance), least))
     plain, chosen = float(stats.t.ppf((1 + level) / 2, freedom)), int(np.argmax(scores))
-    largest = (_drawn_errors(covariance, freedom) / errors).max(axis=1)
     below = np.full(len(scores), plain)
-    below[chosen] = max(plain, float(np.quantile(largest, (1 + level) / 2)))
+    below[chosen] = of_highest(covariance, level=level, freedom=freedom, least=least)
     statement = state(scores, covariance, level=level, freedom=freedom, least=least)
     ends = zip((scores - below * errors).tolist(), (scores + plain * errors).tolist(), strict=True)
     return AgainstBest(
@@ -123,6 +122,21 @@ def against_best(
         tolerance=tolerance,
         floor=floor,
     )
+
+
+def of_highest(covariance: Array, *, level: float, freedom: float, least: float = 0.0) -> float:
+    """Return by how many standard errors the highest of several scores is too high at most, with (1 + level) / 2.
+
+    It was chosen for being high: the quantile of the largest of e_j / s_j over all j, at least that of a single score,
+    which its upper end keeps. The arguments are those of `state`.
+
+    Examples:
+        >>> round(of_highest(np.eye(25), level=0.95, freedom=1000), 1)
+        3.1
+    """
+    errors = np.sqrt(np.maximum(np.diagonal(covariance), max(least, np.finfo(float).tiny)))
+    largest = (_drawn_errors(covariance, freedom) / errors).max(axis=1)
+    return max(float(np.quantile(largest, (1 + level) / 2)), float(stats.t.ppf((1 + level) / 2, freedom)))
 
 
 def _drawn_errors(covariance: Array, freedom: float) -> Array:

@@ -155,4 +155,5 @@ def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dic
         board.add(f"layer {number}", number, embeddings.model.hidden_size, [number])
     board.left_out["several layers together"] = f"they are not compared for the kind {task.kind}"
     method, last = METHODS[scores.method], len(scores.scores) - 1
-    return finish(board, began=began, last=last, kind=task.kind, method=method, model=embeddings.model, **about)
+    floors, model = KINDS[task.kind].floors(task.split(split)), embeddings.model
+    return finish(board, began=began, last=last, kind=task.kind, method=method, floors=floors, model=model, **about)

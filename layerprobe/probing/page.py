@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import plural, short_name
 from layerprobe.probing.values import ProbedLayer, Probing
-from layerprobe.report.charts import bars, line
+from layerprobe.report.charts import bars, floor_line, line
 from layerprobe.results import numbers
 from layerprobe.results.markup import element
 from layerprobe.results.parts import section, table_of
@@ -23,6 +23,8 @@ def probing_page(result: Probing) -> Page:
     sufficient = result.smallest_sufficient
     within = f"within {result.settings.tolerance:g} of the best"
     finding = f"{title} x 100 is highest at layer {best.layer}; diamonds are layers that may be the best."
+    if result.on_floor and result.floor is not None:
+        finding = f"No layer is above {result.floor.by}."
     figure = Figure("layers", _curve(result), finding, _reading(result))
     return Page(
         title=f"Frozen layers of {name}",
@@ -31,10 +33,10 @@ def probing_page(result: Probing) -> Page:
         lead=(result.sentence,),
         cards={
             "": (
-                Card("Best layer", str(best.layer), f"{title} {score}"),
+                Card("Best layer", "–" if result.on_floor else str(best.layer), f"{title} {score}"),
                 Card(
                     "May be the best",
-                    numbers.layer_range(result.candidates),
+                    "–" if result.on_floor else numbers.layer_range(result.candidates),
                     f"one statement at {numbers.confidence(result.level)}",
                 ),
                 Card("Smallest sufficient", "–" if sufficient is None else str(sufficient), within),
@@ -54,7 +56,8 @@ def probing_page(result: Probing) -> Page:
 
 def _curve(result: Probing) -> go.Figure:
     layers, title = result.layers, metric_title(result.primary)
-    marks = [CHOSEN if each.layer in result.candidates else MODEL for each in layers]
+    candidates = () if result.on_floor else result.candidates
+    marks = [CHOSEN if each.layer in candidates else MODEL for each in layers]
     figure = go.Figure(
         line(
             [each.metrics[result.primary] for each in layers],
@@ -71,6 +74,7 @@ def _curve(result: Probing) -> go.Figure:
         value = each.metrics[result.primary]
         said = [f"{each.name}: {_said(each, result.primary)}"] * 2
         figure.add_trace(line([value] * 2, name=each.name, colour=REFERENCE, x=ends, dash=dash, texts=said))
+    figure.add_traces(floor_line(result.floor, layers[-1].layer or 0, first=layers[0].layer or 0))
     layer_axis(figure, (layers[-1].layer or 0) + 1)
     figure.update_yaxes(title=f"{numbers.capitalised(title)} × 100")
     return styled(figure)
@@ -79,7 +83,8 @@ def _curve(result: Probing) -> go.Figure:
 def _reading(result: Probing) -> str:
     folds = " and foldings" if any(each.error and each.error.seeds_error for each in result.layers) else ""
     over = f"over new {plural(result.unit)}{folds}"
-    return f"Bars are {numbers.confidence(result.level)} intervals {over}, each for its layer alone."
+    level = numbers.confidence(result.level)
+    return f"Bars are {level} intervals {over}: of the best layer after its choice, of others alone."
 
 
 def _said(each: ProbedLayer, primary: str) -> str:

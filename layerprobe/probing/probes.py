@@ -12,21 +12,34 @@ from numpy.typing import NDArray
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.kinds.retrieval.metrics import closest_documents
 from layerprobe.metrics.correlation import DIGITS, cosine_scores
+from layerprobe.metrics.floors import (
+    NAMING_THE_MEAN,
+    RANDOM_ORDER,
+    Floor,
+    class_floors,
+    decision_floors,
+    has_rare_class,
+    ranking_floors,
+    zero_floors,
+)
 from layerprobe.metrics.influence import decision_influences
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.scores import decision_scores
 from layerprobe.probing.arrays import NUMBERS, Layer
-from layerprobe.probing.ridge import Array, ridge_outputs
+from layerprobe.probing.ridge import Array, refitted, ridge_outputs
 from layerprobe.probing.values import TargetKind
 from layerprobe.process import without_warnings
 from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
+from layerprobe.tasks.kind import KINDS
 
 SCORED_AS = {"scores": "regression", "classes": "classification", "pairs": "sts", "queries": "retrieval"}
 """Which kind of task has the metrics of these targets."""
 UNITS = {"scores": "sample", "classes": "sample", "labels": "sample", "pairs": "pair", "queries": "query"}
 LABEL_METRICS = ("average precision", "f1")
 """Of several labels: the mean over labels, at a threshold of 1/2."""
+RARE_PRIMARY = "macro f1"
+"""Of classes of which one is rare."""
 VARIANCES = (0.1, 1.0, LOGIT_VARIANCE, 100.0)
 """Of a logit under the prior of logistic regression, the strongest penalty first."""
 FIT_NUMBERS = 2**26
@@ -46,6 +59,8 @@ class Fitted:
     """(foldings, folds) by which penalties were chosen, which know nothing of the fold that is left out."""
     swayed: Array
     """(foldings, n) influences x 100 of the items as ones to train on; 0 where they are not known."""
+    penalties: Array
+    """(foldings, folds, labels) that were chosen; nothing where nothing is fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,10 +89,34 @@ class Problem:
         """Of which there is an output each."""
         return int(self.foldings.shape[1])
 
+    @property
+    def has_rare_class(self) -> bool:
+        """Whether macro F1 comes before accuracy, which would be first, as that says little of a rare class."""
+        usual = KINDS[self.scored_as or SCORED_AS[self.kind]].metrics[0] if self.kind == "classes" else RARE_PRIMARY
+        return usual != RARE_PRIMARY and has_rare_class(np.bincount(self.targets).tolist())
+
+    @property
+    def floors(self) -> dict[str, Floor]:
+        """What a trivial answer scores, by metric."""
+        if self.kind == "classes":
+            return class_floors(self.targets)
+        if self.kind == "labels":
+            each = [decision_floors(label) for label in self.targets.T]
+            means = {metric: float(np.mean([one[metric].value for one in each])) for metric in LABEL_METRICS}
+            return {metric: Floor(value=mean, by=each[0][metric].by) for metric, mean in means.items()}
+        if self.kind == "queries":
+            assert self.documents is not None
+            itself = np.zeros(self.n_items) if self.own is None else self.own >= 0
+            ranked = (len(self.documents) - itself).astype(int).tolist()
+            return ranking_floors([list(gains.values()) for gains in self.targets], ranked)
+        of_order = zero_floors("spearman", "pearson", by=RANDOM_ORDER)
+        return of_order if self.kind == "pairs" else {**of_order, **zero_floors("r2", by=NAMING_THE_MEAN)}
+
     def scores(self, outputs: NDArray[Any]) -> dict[str, float]:
         """Return the metrics x 100 of outputs for all items, the primary one first."""
         if self.kind != "labels":
-            return evaluate_outputs(self.scored_as or SCORED_AS[self.kind], outputs, self.targets).metrics
+            metrics = evaluate_outputs(self.scored_as or SCORED_AS[self.kind], outputs, self.targets).metrics
+            return {RARE_PRIMARY: metrics[RARE_PRIMARY], **metrics} if self.has_rare_class else metrics
         each = [decision_scores(*columns, 0.5) for columns in zip(outputs.T, self.targets.T, strict=True)]
         return {metric: 100 * float(np.mean([one[metric] for one in each])) for metric in LABEL_METRICS}
 
@@ -90,12 +129,16 @@ class Problem:
         return influences
 
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
-        """Return what is to be said of how layers were fitted: a logistic regression on a part of the rows."""
+        """Return what is to be said of how layers are scored, and fitted: logistic regression on a part of the rows."""
+        said = []
+        if self.has_rare_class:
+            smallest = f"the smallest has {np.bincount(self.targets).min():,} of {self.n_items:,} samples"
+            said.append(f"macro F1 comes before accuracy, which says little of rare classes: {smallest}")
         n, width = round(self.n_items * (1 - 1 / self.n_folds)), max(layer.shape[1] for layer in layers)
-        if self.kind not in ("classes", "labels") or n * width <= FIT_NUMBERS:
-            return ()
-        most = FIT_NUMBERS // width
-        return (f"logistic regression is fitted on at most {most:,} rows at random, of {n:,} in the other folds",)
+        if self.kind in ("classes", "labels") and n * width > FIT_NUMBERS:
+            most = f"at most {FIT_NUMBERS // width:,} rows at random, of {n:,} in the other folds"
+            said.append(f"logistic regression is fitted on {most}")
+        return tuple(said)
 
     def outputs(self, layer: Layer) -> Fitted:
         """Return the outputs of one layer for every folding.
@@ -124,23 +167,41 @@ class Problem:
                 here = np.isin(folds, wanted)
                 result[here] = own[here]
             outputs.append(result)
-        return Fitted(outputs=np.stack(outputs), losses=np.zeros(0), swayed=swayed)
+        return Fitted(outputs=np.stack(outputs), losses=np.zeros(0), swayed=swayed, penalties=np.zeros(0))
 
     def _fitted(self, layer: Layer, foldings: NDArray[np.intp], wanted: Collection[int]) -> Fitted:
         nothing = np.zeros((len(foldings), self.n_items))
         if self.kind == "scores":
-            outputs, losses, swayed = ridge_outputs(layer, self.targets[:, None], foldings, self.n_folds, wanted)
-            return Fitted(outputs=outputs[..., 0], losses=losses, swayed=100 * swayed)
-        if self.kind == "classes":
-            outputs, losses = logistic_outputs(layer, self.targets, foldings, self.n_folds, wanted)
-            return Fitted(outputs=outputs, losses=losses, swayed=nothing)
-        if self.kind == "labels":
-            each = [logistic_outputs(layer, label, foldings, self.n_folds, wanted) for label in self.targets.T]
-            columns = np.stack([outputs[..., -1] for outputs, _ in each], axis=-1)
-            return Fitted(outputs=columns, losses=np.mean([losses for _, losses in each], axis=0), swayed=nothing)
+            outputs, losses, swayed, penalties = ridge_outputs(
+                layer, self.targets[:, None], foldings, self.n_folds, wanted
+            )
+            return Fitted(outputs=outputs[..., 0], losses=losses, swayed=100 * swayed, penalties=penalties[..., None])
+        if self.kind in ("classes", "labels"):
+            labels = self.targets.reshape(self.n_items, -1).T
+            each = [logistic_outputs(layer, label, foldings, self.n_folds, wanted) for label in labels]
+            outputs = each[0][0] if self.kind == "classes" else np.stack([one[0][..., -1] for one in each], axis=-1)
+            return Fitted(
+                outputs=outputs,
+                losses=np.mean([losses for _, losses, _ in each], axis=0),
+                swayed=nothing,
+                penalties=np.stack([variances for *_, variances in each], axis=-1),
+            )
         once = self._cosines(layer) if self.kind == "pairs" else self._ranked(layer)
         losses = np.zeros((len(foldings), self.n_folds))
-        return Fitted(outputs=np.stack([once] * len(foldings)), losses=losses, swayed=nothing)
+        return Fitted(
+            outputs=np.stack([once] * len(foldings)), losses=losses, swayed=nothing, penalties=losses[..., None]
+        )
+
+    def refitted(self, rows: NDArray[Any], items: NDArray[np.intp], others: NDArray[Any], penalties: Array) -> Any:
+        """Return the outputs for other rows of a probe that is fitted on rows of items, with penalties as chosen."""
+        if self.kind == "scores":
+            return refitted(rows, self.targets[items], others, penalties[0])
+        n_classes, columns = 2 if self.kind == "labels" else int(self.targets.max()) + 1, []
+        for targets, variance in zip(self.targets[items].reshape(len(items), -1).T, penalties, strict=True):
+            model = _Logistic.of(rows, targets, None, variance)
+            columns.append(np.zeros((len(others), n_classes)))
+            columns[-1][:, model.classes] = model.probabilities(others)
+        return columns[0] if self.kind == "classes" else np.stack([column[:, 1] for column in columns], axis=-1)
 
     def _cosines(self, layer: Layer) -> Array:
         """Return (n,) cosines of pairs of rows; nothing is fitted."""
@@ -160,7 +221,7 @@ class Problem:
 
 def logistic_outputs(
     layer: Layer, classes: NDArray[np.intp], foldings: NDArray[np.intp], n_folds: int, wanted: Collection[int]
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Return probabilities of the classes by logistic regression that was fitted without the fold of the row.
 
     Each feature is divided by its standard deviation in the training rows. The penalty is chosen by the log loss on one
@@ -168,10 +229,12 @@ def logistic_outputs(
     than `FIT_NUMBERS` training numbers a random part of the rows is taken.
 
     Returns:
-        (foldings, n, classes) outputs, meaningless in folds that are not wanted; (foldings, folds) log losses.
+        (foldings, n, classes) outputs, meaningless in folds that are not wanted; (foldings, folds) log losses, and the
+        variances of a logit that were chosen by them.
     """
     n, n_classes = layer.shape[0], int(classes.max()) + 1
-    outputs, losses = np.zeros((len(foldings), n, n_classes)), np.full((len(foldings), n_folds), np.nan)
+    outputs = np.zeros((len(foldings), n, n_classes))
+    losses, variances = np.full((2, len(foldings), n_folds), np.nan)
     most = max(FIT_NUMBERS // layer.shape[1], 2)
     for folding, folds in enumerate(foldings):
         for fold in wanted:
@@ -180,13 +243,13 @@ def logistic_outputs(
                 train = np.sort(np.random.default_rng(folding).choice(train, most, replace=False))
             inner = folds[train] != (fold + 1) % n_folds
             model = _Logistic.of(layer.rows(train), classes[train], inner)
-            losses[folding, fold] = model.loss
+            losses[folding, fold], variances[folding, fold] = model.loss, model.variance
             here = np.flatnonzero(folds == fold)
             step = max(1, NUMBERS // layer.shape[1])
             for start in range(0, len(here), step):
                 part = here[start : start + step]
                 outputs[folding, part[:, None], model.classes] = model.probabilities(layer.rows(part))
-    return outputs, losses
+    return outputs, losses, variances
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,21 +263,29 @@ class _Logistic:
     classes: NDArray[np.intp]
     loss: float
     """By which the penalty was chosen."""
+    variance: float
+    """Of a logit under the prior: the penalty."""
 
     @classmethod
-    def of(cls, rows: NDArray[Any], classes: NDArray[np.intp], inner: NDArray[np.bool_]) -> _Logistic:
-        """Fit rows with a penalty that is chosen by those that are not `inner`."""
+    def of(
+        cls,
+        rows: NDArray[Any],
+        classes: NDArray[np.intp],
+        inner: NDArray[np.bool_] | None,
+        chosen: float = VARIANCES[0],
+    ) -> _Logistic:
+        """Fit rows with a penalty that is chosen by those that are not `inner`, or with the one that is given."""
         from sklearn.linear_model import LogisticRegression  # takes a second to load
 
         mean, spread = rows.mean(axis=0), rows.std(axis=0)
         spread[spread <= 1e-6 * np.abs(mean)] = 1.0  # a feature that is the same everywhere says nothing
-        rows, present, loss, chosen = (rows - mean) / spread, np.unique(classes), np.inf, VARIANCES[0]
+        rows, present, loss = (rows - mean) / spread, np.unique(classes), np.inf
         if len(present) < 2:
-            return cls(mean=mean, spread=spread, model=None, classes=present, loss=0.0)
+            return cls(mean=mean, spread=spread, model=None, classes=present, loss=0.0, variance=chosen)
         # after so many steps the predictions no longer change, even where the gradient is not yet small enough
         with without_warnings():
             model = LogisticRegression(max_iter=STEPS, warm_start=True)
-            if len(np.unique(classes[inner])) > 1 and not inner.all():
+            if inner is not None and len(np.unique(classes[inner])) > 1 and not inner.all():
                 for variance in VARIANCES:
                     model.set_params(C=variance / rows.shape[1]).fit(rows[inner], classes[inner])
                     if (tried := _log_loss(model, rows[~inner], classes[~inner])) >= loss:
@@ -222,7 +293,7 @@ class _Logistic:
                     loss, chosen = tried, variance
             # not from weights of fewer classes
             model = LogisticRegression(C=chosen / rows.shape[1], max_iter=STEPS).fit(rows, classes)
-        return cls(mean=mean, spread=spread, model=model, classes=present, loss=float(loss))
+        return cls(mean=mean, spread=spread, model=model, classes=present, loss=float(loss), variance=chosen)
 
     def probabilities(self, rows: NDArray[Any]) -> Array:
         """Return (n, classes that it knows)."""

@@ -210,7 +210,7 @@ def pulls(sums: list[Sums], fits: dict[int, Fit]) -> tuple[Array, Array]:
 
 def ridge_outputs(
     layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, wanted: Collection[int]
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """Return what ridge regression gives for each row, fitted without the fold of the row.
 
     Args:
@@ -222,8 +222,9 @@ def ridge_outputs(
 
     Returns:
         (foldings, n, m) outputs, NaN in other folds; (foldings, folds) mean squared errors by which penalties were
-        chosen, which know nothing of the fold that is left out; and (foldings, n) influences of each row, as one to
-        train on, on Pearson's correlation of one target with its outputs, 0 where there are several.
+        chosen, which know nothing of the fold that is left out; (foldings, n) influences of each row, as one to train
+        on, on Pearson's correlation of one target with its outputs, 0 where there are several; and (foldings, folds)
+        penalties.
 
     Raises:
         DegenerateLayerError: If a value is not finite.
@@ -231,13 +232,14 @@ def ridge_outputs(
     centre = targets.mean(axis=0)
     sums, shift = fold_sums(layer, targets - centre, foldings, n_folds)
     shape, (n, m) = (len(foldings), n_folds), targets.shape
-    losses = np.full(shape, np.nan)
+    losses, penalties = np.full((2, *shape), np.nan)
     weights, bias = np.zeros((*shape, layer.shape[1], m)), np.full((*shape, m), np.nan)
     of_x, constants = np.zeros((*shape, layer.shape[1])), np.zeros(shape)
     for folding, of_folding in enumerate(sums):
         fits = chosen_fits(of_folding, wanted)
         for fold, fit in fits.items():
             weights[folding, fold], bias[folding, fold], losses[folding, fold] = fit.weights, fit.bias, fit.loss
+            penalties[folding, fold] = fit.penalty
         if m == 1:
             of_x[folding], constants[folding] = pulls(of_folding, fits)
     flat = weights.transpose(2, 0, 1, 3).reshape(layer.shape[1], -1)
@@ -253,4 +255,19 @@ def ridge_outputs(
         for folding, folds in enumerate(foldings):
             outputs[folding, where] = values[np.arange(len(block)), folding, folds[where]]
     outputs += centre
-    return outputs, losses, swayed
+    return outputs, losses, swayed, penalties
+
+
+def refitted(rows: NDArray[Any], targets: Array, others: NDArray[Any], penalty: float) -> Array:
+    """Return what ridge regression of (n,) targets on (n, d) rows gives for other rows, as `ridge_outputs` does."""
+    rows, others = rows.astype(np.float64), others.astype(np.float64)
+    mean, spread = rows.mean(axis=0), rows.std(axis=0)
+    spread[spread <= 1e-6 * np.abs(mean)] = np.inf
+    rows, others = (rows - mean) / spread, (others - mean) / spread
+    wide = rows.shape[1] > len(rows)
+    products = rows @ rows.T if wide else rows.T @ rows
+    products[np.diag_indices_from(products)] += penalty
+    centred = targets - targets.mean()
+    solution = cho_solve(cho_factor(products, overwrite_a=True), centred if wide else rows.T @ centred)
+    outputs: Array = targets.mean() + others @ (rows.T @ solution if wide else solution)
+    return outputs

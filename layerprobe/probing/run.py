@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,27 +11,37 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from layerprobe.checks import settings_or_default
 from layerprobe.context import current, report
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.metrics.best import Statement, state
+from layerprobe.metrics.best import Statement, of_highest, state
+from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.links import Links
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.metrics.names import bounded
+from layerprobe.metrics.values import CrossedInterval, Floor
 from layerprobe.probing.arrays import Layer, as_layers
 from layerprobe.probing.combinations import Combinations
+from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, ProbedLayer, ProbeSettings, Probing, TargetKind
 
 Array = NDArray[np.float64]
 
+CORRELATIONS = ("spearman", "pearson")
 COMBINED = 2**30
 """Numbers of all layers up to which combinations are compared unless somebody says so: they are read many times."""
 TOGETHER = ("mean of all layers", "weighted sum", "pair of layers")
+
+
+def student(level: float, freedom: float) -> float:
+    """Return how many standard errors Student's interval reaches to each side."""
+    return float(stats.t.isf((1 - level) / 2, freedom))
 
 
 @dataclass(kw_only=True)
@@ -48,6 +59,8 @@ class Board:
     """The primary metric by folding, layers first."""
     psi: list[NDArray[np.float32]] = field(default_factory=list)
     """(n,) influences on it, mean over foldings."""
+    again: list[Array | None] = field(default_factory=list)
+    """The same by fitting single layers again, where that was done, see `jackknife`."""
     left_out: dict[str, str] = field(default_factory=dict)
 
     def add(
@@ -58,6 +71,7 @@ class Board:
         outputs: Iterable[Any],
         *,
         swayed: Array | float = 0.0,
+        again: Callable[[str], Array | None] = lambda metric: None,
         note: str = "",
     ) -> None:
         """Score the outputs of a layer, or of several together, by folding; leave it out where that cannot be done."""
@@ -76,9 +90,9 @@ class Board:
         psi = mean_influences(psi + np.mean(np.atleast_2d(swayed), axis=0))
         self.by_folding.append(values)
         self.psi.append(psi.astype(np.float32))
-        probed = ProbedLayer(
-            name=name, layer=layer, width=width, metrics=metrics, error=self.error(values, psi), note=note
-        )
+        self.again.append(again(self.primary))
+        known = self.error(values, psi if self.again[-1] is None else self.again[-1])
+        probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=known, note=note)
         (self.together if layer is None else self.layers).append(probed)
 
     def error(
@@ -99,21 +113,36 @@ class Board:
         )
 
     def stated(self) -> Statement | None:
-        """Return the joint statement about the layers."""
+        """Return the joint statement about the layers, and give each, and what is together, its interval."""
         n, count = len(self.psi[0]), len(self.layers)
         if self.links is not None and self.links.units <= 1:
             return None
         values = np.stack(self.by_folding[:count])
-        covariance = item_covariance(np.stack(self.psi[:count]), self.links)
+        again = [psi for psi in self.again[:count] if psi is not None]
+        covariance = item_covariance(again if len(again) == count else np.stack(self.psi[:count]), self.links)
         if values.shape[1] > 1:
             covariance = covariance + np.cov(values) / values.shape[1]
-        return state(
-            values.mean(axis=1),
-            covariance,
-            level=current().level,
-            freedom=item_units(n, self.links) - 1,
-            least=least_variance(n, self.links),
-        )
+        freedom, least = item_units(n, self.links) - 1, least_variance(n, self.links)
+        joint = of_highest(covariance, level=current().level, freedom=freedom, least=least)
+        below = np.ones(count)
+        below[int(np.argmax(values.mean(axis=1)))] = joint / student(current().level, freedom)
+        self.layers = [self.with_ends(*each, least) for each in zip(self.layers, below.tolist(), strict=True)]
+        self.together = [self.with_ends(each, 1.0, least) for each in self.together]
+        return state(values.mean(axis=1), covariance, level=current().level, freedom=freedom, least=least)
+
+    def with_ends(self, each: ProbedLayer, below: float, least: float) -> ProbedLayer:
+        """Return it with an interval that reaches so many times as far below as above, on Fisher's scale if it can."""
+        error = each.error
+        if error is None or error.items_error is None:
+            return each
+        half, value = student(error.level, error.freedom), error.value
+        if self.primary in CORRELATIONS and error.items_error**2 > least:
+            ends = fisher_ends(value / 100, error.standard_error / 100, below * half, half)
+            low, high = 100 * ends[0], 100 * ends[1]
+        else:
+            half *= error.standard_error
+            low, high = bounded(self.primary, (value - below * half, value + half))
+        return replace(each, error=replace(error, interval=(low, high)))
 
     def compared(self, candidates: Sequence[int]) -> list[ProbedLayer]:
         """Return several layers together with what they gain, each at its share of the level."""
@@ -235,7 +264,8 @@ def probe_layers(
         except DataError as error:
             board.left_out[layer.name] = str(error)
         else:
-            board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed)
+            again = functools.partial(jackknife, problem, layer, fitted)
+            board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
             if layer.name not in board.left_out:
                 kept.append(layer)
                 outputs.append(fitted.outputs if problem.kind in ("pairs", "queries") else fitted.outputs[:0])
@@ -260,6 +290,7 @@ def probe_layers(
         task=task,
         kind=problem.kind,
         method=METHODS[problem.kind],
+        floors=problem.floors,
         n_groups=n_groups,
         notes=(*notes, *problem.notes(kept)),
         model=model,
@@ -315,6 +346,7 @@ def finish(
     task: str,
     kind: str,
     method: str,
+    floors: dict[str, Floor] | None = None,
     n_groups: int | None = None,
     notes: Sequence[str],
     model: ModelDescription | None,
@@ -335,6 +367,7 @@ def finish(
         layers=tuple(replace(each, behind=gap) for each, gap in zip(board.layers, behind, strict=True)),
         together=tuple(board.compared(tuple(candidates))),
         left_out=board.left_out,
+        floors=floors or {},
         candidates=tuple(numbers[index] for index in candidates),
         n_items=len(board.psi[0]),
         n_groups=n_groups,

@@ -8,7 +8,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.metrics.values import CrossedInterval, Floor
 from layerprobe.names import in_percent, listed, plural, short_name
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown, brief
@@ -65,7 +65,8 @@ class ProbedLayer:
     metrics: dict[str, float]
     """x 100, mean over foldings."""
     error: CrossedInterval | None
-    """Of the primary metric, over items and foldings; None where nothing is known of it."""
+    """Of the primary metric, over items and foldings; None where nothing is known of it. The lower end of the best
+    layer allows for its having been chosen among all of them."""
     behind: float | None = None
     """Points that the best single layer is ahead at most, by the joint statement; None for several together."""
     gain: CrossedInterval | None = None
@@ -110,6 +111,8 @@ class Probing(Shown):
     """What was done that nobody asked for."""
     last: int | None = field(default=None, metadata=RARE)
     """Number of the last layer that was given, where it is left out."""
+    floors: dict[str, Floor] = field(default_factory=dict, metadata=RARE)
+    """By metric, what a trivial answer scores on the same items."""
 
     def __post_init__(self) -> None:
         check_level(self.level)
@@ -128,8 +131,21 @@ class Probing(Shown):
         return self.best.layer
 
     @property
+    def floor(self) -> Floor | None:
+        """What a trivial answer scores by the primary metric; None where that is not known."""
+        return self.floors.get(self.primary)
+
+    @property
+    def on_floor(self) -> bool:
+        """Whether no layer is above the floor with its error: then none is recommended."""
+        error = self.best.error
+        return self.floor is not None and error is not None and self.floor.unbeaten(error.interval)
+
+    @property
     def smallest_sufficient(self) -> int | None:
-        """The first layer that is shown to be within the tolerance of the best; None where none is."""
+        """The first layer that is shown to be within the tolerance of the best; None where none is, or on the floor."""
+        if self.on_floor:
+            return None
         within = (
             each.layer for each in self.layers if each.behind is not None and each.behind <= self.settings.tolerance
         )
@@ -166,7 +182,14 @@ class Probing(Shown):
                     lambda each: each.error and each.error.interval,
                     title=interval_title(self.level),
                     form=".2f",
+                    meaning="On other items: of the best layer after its choice among all, of others by themselves.",
                     interval=True,
+                ),
+                own(
+                    "floor",
+                    lambda _: self.floor and self.floor.value,
+                    form=".2f",
+                    meaning="" if self.floor is None else f"By {self.floor.by}.",
                 ),
                 own(
                     "behind",
@@ -192,12 +215,14 @@ class Probing(Shown):
                 own("note", shown=False),
             ),
             title="Frozen layers",
-            marks=tuple("chosen" if each is best else None for each in rows),
+            marks=tuple("chosen" if each is best and not self.on_floor else None for each in rows),
         )
 
     def _flag(self, each: ProbedLayer) -> str | None:
         if each.layer is None:
             return "better" if each.better else None
+        if self.on_floor:
+            return None
         flags = ["best"] if each is self.best else ["may be best"] if each.layer in self.candidates else []
         if each.layer == self.smallest_sufficient and each is not self.best:
             flags.append("smallest sufficient")
@@ -206,20 +231,26 @@ class Probing(Shown):
     @property
     def sentence(self) -> str:
         """Which layer to use, which may be as good, the smallest that will do, and whether several are better."""
-        parts = (self._best_said, self._candidates_said, self._sufficient_said, self._together_said)
+        if self.on_floor and self.floor is not None:
+            return self.floor.no_layer(self.primary, f"layer {self.best.layer}, the highest,", self._score_said)
+        beside = self.floor.sentence if self.floor is not None and self.floor.value else ""
+        parts = (self._best_said, self._candidates_said, self._sufficient_said, beside, self._together_said)
         return " ".join(filter(None, parts))
 
     @property
-    def _best_said(self) -> str:
-        best, title = self.best, metric_title(self.primary)
+    def _score_said(self) -> str:
+        best = self.best
         bounds = (
             ""
             if best.error is None
             else f" ({in_percent(self.level)} {best.error.interval[0]:.1f} to {best.error.interval[1]:.1f})"
         )
-        score = f"{title} x 100 {best.metrics[self.primary]:.1f}{bounds}"
+        return f"{best.metrics[self.primary]:.1f}{bounds}"
+
+    @property
+    def _best_said(self) -> str:
         last = self.layers[-1].layer if self.last is None else self.last
-        return f"Layer {best.layer} of {last} scores best: {score}."
+        return f"Layer {self.best.layer} of {last} scores best: {metric_title(self.primary)} x 100 {self._score_said}."
 
     @property
     def _candidates_said(self) -> str:

@@ -178,7 +178,8 @@ class Compared:
             threshold = self._untrained(model, "validation", embed)[0].threshold
         found, gold = outputs(model, task, split, embed), task.split(split).gold
         scored = evaluate_outputs(self.task.kind, found, gold, threshold=threshold)
-        return scored, item_influences(self.task.kind, found, gold, threshold=scored.threshold)
+        primary, threshold = self.task.primary, scored.threshold
+        return scored, item_influences(self.task.kind, found, gold, metric=primary, threshold=threshold)
 
     def _outputs(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return what the loss of the kind makes of the embeddings: cosines, distances or rankings."""

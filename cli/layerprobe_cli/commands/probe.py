@@ -117,5 +117,5 @@ def probe(
     output.notes(result.notes, result.warnings)
     output.result(result, result.table, "", result.sentence, result.cost)
     best = result.best_layer
-    follow = export_layer(context, embeddings, best, f"layer-{best}") if of_model else []
+    follow = export_layer(context, embeddings, best, f"layer-{best}") if of_model and not result.on_floor else []
     report.write(output, result, warnings=result.warnings, commands=follow)

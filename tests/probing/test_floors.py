@@ -1,0 +1,94 @@
+"""A trivial answer stands beside every score; where no layer is above it, none is best, sufficient or exported."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import layerprobe as lp
+from layerprobe.probing import jackknife
+from layerprobe.probing.page import probing_page
+from layerprobe.probing.run import probe
+from layerprobe.probing.values import ProbeSettings, Probing
+from tests.probing.data import layered
+
+FEW = ProbeSettings(foldings=1)
+LARGEST = "always naming the largest class"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fit nothing again: errors are then smaller, so that less is on the floor."""
+    monkeypatch.setattr(jackknife, "NUMBERS", 0)
+
+
+def rare(seed: int, *, share: float = 0.03, signal: float = 0.0, n: int = 200) -> Probing:
+    """Return the answer about classes of which one is rare; of four layers the last one has the signal."""
+    rng = np.random.default_rng(seed)
+    targets = np.zeros(n, dtype=int)
+    targets[: round(share * n)] = 1
+    embeddings = rng.standard_normal((n, 4, 16))
+    embeddings[:, 3, 0] += signal * targets
+    return probe(embeddings, targets, combinations=False, settings=FEW)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_layer_is_best_where_none_is_above_the_largest_class(seed: int) -> None:
+    result = rare(seed)
+    assert (result.primary, result.on_floor, result.smallest_sufficient) == ("macro f1", True, None)
+    assert result.sentence.startswith(f"No layer predicts better than {LARGEST} (macro F1 49.24): layer ")
+    data = result.table.data
+    assert set(data["flag"]) == {None}
+    assert data["floor"] == pytest.approx([100 * 2 * 0.97 / 1.97 / 2] * 4)
+    assert set(result.table.marks) == {None}
+    assert result.floors["accuracy"].value == pytest.approx(97.0)
+    assert "macro F1 comes before accuracy" in result.notes[-1]
+    assert "the smallest has 6 of 200 samples" in result.notes[-1]
+    assert lp.from_json(Probing, lp.to_json(result)) == result
+    page = probing_page(result)
+    assert [card.value for card in page.cards[""]] == ["–", "–", "–"]
+
+
+def test_a_rare_class_that_is_found_is_above_the_floor() -> None:
+    result = rare(0, share=0.1, signal=6.0)
+    assert (result.primary, result.best_layer, result.on_floor) == ("macro f1", 3, False)
+    assert result.candidates == (3,)
+    assert "Always naming the largest class scores 47.37." in result.sentence
+    assert LARGEST in [trace.name for trace in probing_page(result).figures[0].plot.data]
+
+
+def test_classes_of_like_size_keep_accuracy() -> None:
+    embeddings, signal = layered(150, strengths=(0.0, 1.5))
+    targets = np.argsort(np.argsort(signal[:, 0])) // 50
+    result = probe(embeddings, targets, combinations=False, settings=FEW)
+    assert (result.primary, result.best_layer, result.on_floor) == ("accuracy", 1, False)
+    assert result.floor is not None
+    assert (round(result.floor.value, 1), result.floor.by) == (33.3, LARGEST)
+    assert not any("macro F1" in note for note in result.notes)
+
+
+def test_every_kind_of_target_has_a_floor() -> None:
+    embeddings, signal = layered(60, strengths=(0.0, 1.0))
+    rows = np.arange(60).reshape(30, 2)
+    pairs = np.column_stack([rows, (signal[rows[:, 0]] * signal[rows[:, 1]]).sum(axis=1)])
+    queries = np.array([(i, 20 + i) for i in range(20)])
+    labels = (signal[:, :2] > 0).astype(int)
+    found = {
+        kind: probe(embeddings, targets, kind=kind, combinations=False, settings=FEW).floors  # type: ignore[arg-type]
+        for kind, targets in {"scores": signal[:, 0], "pairs": pairs, "queries": queries, "labels": labels}.items()
+    }
+    assert {metric: each.value for metric, each in found["scores"].items()} == {"spearman": 0, "pearson": 0, "r2": 0}
+    assert {metric: each.value for metric, each in found["pairs"].items()} == {"spearman": 0, "pearson": 0}
+    assert found["queries"]["recall@10"].value == pytest.approx(25.0)
+    assert found["labels"]["average precision"].value == pytest.approx(100 * labels.mean())
+
+
+def test_an_older_answer_has_no_floor() -> None:
+    without = replace(rare(0), floors={})
+    assert (without.floor, without.on_floor) == (None, False)
+    older = json.loads(lp.to_json(without))
+    del older["floors"]
+    assert lp.from_json(Probing, json.dumps(older)) == without

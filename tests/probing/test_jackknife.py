@@ -1,0 +1,119 @@
+"""What items add to a score, by probes that are fitted again without them, is what scikit-learn gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from layerprobe.metrics.correlation import spearman
+from layerprobe.metrics.links import Links
+from layerprobe.metrics.scores import class_scores
+from layerprobe.probing import jackknife as again
+from layerprobe.probing.arrays import as_layers
+from layerprobe.probing.jackknife import jackknife
+from layerprobe.probing.probes import Problem
+from layerprobe.probing.ridge import refitted
+from layerprobe.probing.targets import as_targets
+from layerprobe.probing.values import ProbeSettings
+from tests.probing.data import layered, scores_of
+
+N = 30
+EMBEDDINGS, SIGNAL = layered(N, width=6, strengths=(1.0,))
+(LAYER,) = as_layers(EMBEDDINGS)
+SCORES = scores_of(SIGNAL)
+
+
+def problem_of(targets: np.ndarray, groups: np.ndarray | None = None) -> Problem:
+    found = as_targets(targets, N)
+    settings = ProbeSettings(foldings=1, folds=3)
+    return Problem(
+        kind=found.kind,
+        targets=found.values,
+        foldings=found.foldings(groups, settings),
+        n_folds=3,
+        links=found.links(groups),
+    )
+
+
+@pytest.mark.parametrize("width", [4, 40])
+def test_ridge_is_fitted_again_as_scikit_learn_does(width: int) -> None:
+    embeddings, signal = layered(25, width=width, strengths=(1.0,))
+    rows, targets = 5 + 2 * embeddings[:, 0], signal[:, 0]
+    expected = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(rows[:20], targets[:20]).predict(rows[20:])
+    np.testing.assert_allclose(refitted(rows[:20], targets[:20], rows[20:], 3.0), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_influences_are_those_of_explicit_fits_without_items_or_groups(size: int) -> None:
+    groups = None if size == 1 else np.arange(N) // size
+    problem = problem_of(SCORES, groups)
+    fitted = problem.outputs(LAYER)
+    units, folds, rows = np.arange(N) // size, problem.foldings[0], EMBEDDINGS[:, 0]
+    changes = []
+    for unit in range(N // size):
+        outputs, left = np.empty(N), units != unit
+        for fold in range(3):
+            train = left & (folds != fold)
+            model = make_pipeline(StandardScaler(), Ridge(alpha=fitted.penalties[0, fold, 0]))
+            outputs[folds == fold] = model.fit(rows[train], SCORES[train]).predict(rows[folds == fold])
+        changes.append(100 * (spearman(fitted.outputs[0], SCORES) - spearman(outputs[left], SCORES[left])))
+    expected = (N // size - 1) * (np.array(changes) - np.mean(changes))
+    found = jackknife(problem, LAYER, fitted, "spearman")
+    assert found is not None
+    np.testing.assert_allclose(found, np.repeat(expected, size), rtol=1e-6, atol=1e-8)
+
+
+def test_logistic_regression_is_fitted_again_with_the_penalty_that_was_chosen() -> None:
+    problem = problem_of(np.where(SCORES > 0, "high", "low"))
+    rows, train, variance = EMBEDDINGS[:, 0], np.arange(20), np.array([10.0])
+    model = LogisticRegression(C=10.0 / 6, max_iter=1000).fit(
+        StandardScaler().fit_transform(rows[:20]), SCORES[:20] < 0
+    )
+    others = StandardScaler().fit(rows[:20]).transform(rows[20:])
+    np.testing.assert_allclose(
+        problem.refitted(rows[:20], train, rows[20:], variance), model.predict_proba(others), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro f1"])
+def test_classes_have_what_training_adds_beside_what_is_scored(metric: str) -> None:
+    """Smoothed: the share of right classes jumps with every fit, which as it is would be five times the error."""
+    problem = problem_of(np.where(SCORES > 0, "high", "low"))
+    fitted = problem.outputs(LAYER)
+    found = jackknife(problem, LAYER, fitted, metric)
+    assert found is not None
+    assert found.mean() == pytest.approx(0, abs=1e-9)
+    alone = problem.influences(fitted.outputs[0], metric)
+    assert alone.std() < found.std() < 2 * alone.std()
+
+
+def test_shares_of_classes_become_the_classes_themselves() -> None:
+    rng = np.random.default_rng(0)
+    probabilities, classes = rng.dirichlet(np.ones(3), size=50), rng.integers(0, 3, 50)
+    scores = class_scores(probabilities, classes.astype(float))
+    for metric, score in scores.items():
+        assert again._smoothed(probabilities, classes, metric, 1e-6) == pytest.approx(100 * score)
+
+
+def test_many_items_are_left_out_in_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(SCORES)
+    fitted = problem.outputs(LAYER)
+    monkeypatch.setattr(again, "SETS", 10)
+    found = jackknife(problem, LAYER, fitted, "spearman")
+    assert found is not None
+    assert len(set(found.round(9))) == 10
+
+
+def test_nothing_is_fitted_again_where_it_says_nothing_or_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(SCORES)
+    fitted = problem.outputs(LAYER)
+    two = Links(sides=(np.arange(N), np.arange(N) // 2))
+    assert jackknife(replace(problem, links=two), LAYER, fitted, "spearman") is None
+    assert jackknife(replace(problem, kind="pairs"), LAYER, fitted, "spearman") is None
+    monkeypatch.setattr(again, "NUMBERS", 10)
+    assert jackknife(problem, LAYER, fitted, "spearman") is None
