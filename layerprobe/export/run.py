@@ -262,6 +262,10 @@ def _of_finding(result: Study | Finding, layer: int | None) -> tuple[Path, int |
             f"expected a model, as in export_model(model, out, layer=result), got a {type(result).__name__} whose runs "
             "kept no weights: find with save_models=True"
         )
+    if finding.on_floor:
+        raise DataError(
+            f"expected a layer worth keeping. {finding.kept} Give the model's name and a layer to export it"
+        )
     if layer not in (None, finding.best_layer):
         raise DataError(f"expected no other layer than {finding.best_layer}, the one that was found, got {layer}")
     return Path(weights.directory), finding.best_layer if weights.scan else None

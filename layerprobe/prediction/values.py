@@ -257,4 +257,4 @@ class Truth:
     onset: int | None
     """The first of the final run of layers below the best one by more than the threshold; None without a drop."""
     best_layers: tuple[int, ...] = ()
-    """Those statistically tied with the best one, it among them: it is one of these with the given confidence."""
+    """Those that may be the best, the highest among them: it is one of these with the given confidence."""

@@ -38,7 +38,7 @@ from layerprobe.study.values import Finding
 
 def finding_page(finding: Finding, *further: Shown, model: str = "", task: str = "") -> Page:
     """Return the page of which layer to keep, with what is known of whose layer it is, and the sections of others."""
-    kept = kept_phrase(finding.answer)
+    kept = finding.headline if finding.on_floor else kept_phrase(finding.answer)
     proof = finding.against_last
     badge = "– not tested" if proof is None else BADGES[proof.verdict]
     verdict = element("span", badge, class_=f"badge {'open' if proof is None else proof.verdict}")
@@ -53,7 +53,7 @@ def finding_page(finding: Finding, *further: Shown, model: str = "", task: str =
         title=f"{f'{short_name(model)}: ' if model else ''}{kept}",
         overline=" · ".join(filter(None, ("layerprobe", "the layer to keep", task))),
         heading=f"{short_name(model)}: {kept.lower()}" if model else kept,
-        lead=(f"{numbers.capitalised(finding.promise)}. {finding.certainty}",),
+        lead=(finding.kept if finding.on_floor else f"{numbers.capitalised(finding.promise)}. {finding.certainty}",),
         remarks=(element("p", verdict, " ", proof_sentence(finding), class_="verdict"), finding.spent),
         warnings=finding.failures,
         sections=(

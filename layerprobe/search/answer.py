@@ -25,13 +25,13 @@ def answer(
     settings = settings or SearchSettings()
     known, claimed = posterior(evidence), posterior(evidence, claims=True)
     best, within = known.best_layer, claimed.chances_within(settings.tolerance)
-    sufficient = np.flatnonzero(within >= settings.level)
+    sufficient = [layer for layer in claimed.tested.tolist() if within[layer] >= settings.level]
     candidates, worse = claimed.statement(settings.tolerance, settings.level)
     result = SearchAnswer(
         best_layer=best,
         chance=float(claimed.chances[best]),
         candidates=tuple(sorted({*candidates, best})),
-        smallest_sufficient=int(sufficient[0]) if len(sufficient) else None,
+        smallest_sufficient=sufficient[0] if sufficient else None,
         layers=_beliefs(evidence, known.means, claimed, settings),
         settings=settings,
         spent=evidence.spent,

@@ -34,11 +34,15 @@ def search_sentence(answer: SearchAnswer) -> str:
 
 
 def kept_phrase(answer: SearchAnswer) -> str:
-    """Return which layer to keep, the start of a sentence."""
-    n_blocks = len(answer.layers) - 1
+    """Return which layer to keep, worded by what is known of it: the start of a sentence."""
+    best, n_blocks = answer.best_layer, len(answer.layers) - 1
     if answer.spoilt:
-        return f"Layer {answer.best_layer} of {n_blocks} scores highest"
-    return keep_phrase(answer.best_layer, n_blocks)
+        return f"Layer {best} of {n_blocks} scores highest"
+    if answer.verdict == "undecided":
+        guess = f"All {n_blocks} layers are" if best == n_blocks else f"Layer {best} of {n_blocks} is"
+        return f"{guess} the best guess, with a chance of {percents(answer.chance)}"
+    near = f", within {points(answer.settings.tolerance)} of the best" * (answer.verdict == "within the tolerance")
+    return f"{keep_phrase(best, n_blocks)}{near}"
 
 
 def keep_phrase(layer: int, n_blocks: int) -> str:

@@ -16,6 +16,11 @@ StopReason = Literal["settled", "gain", "seeds", "budget"]
 noticeably improve the choice; seeds: all layers that may be the best have all their seeds; budget: the next run would
 exceed it."""
 
+Verdict = Literal["decided", "within the tolerance", "undecided", "nothing to cut"]
+"""decided: no other layer may be the best; within the tolerance: the layer to keep is close to the best, whichever that
+is; undecided: it is the best guess; nothing to cut: the whole model is within the tolerance of the best, and no smaller
+one is. Each at the requested level."""
+
 TOLERANCE = 0.5
 """Points of the metric x 100 of score loss that is accepted for a smaller model."""
 SHARE = 0.15
@@ -251,7 +256,7 @@ class SearchAnswer:
     candidates: tuple[int, ...]
     """The smallest set of layers that holds the best one with at least the level, ascending."""
     smallest_sufficient: int | None
-    """The smallest layer that is within the tolerance of the best one, at the level; None where there is none."""
+    """The smallest layer with a run that is within the tolerance of the best, at the level; None where none is."""
     layers: tuple[LayerBelief, ...]
     """By layer."""
     settings: SearchSettings
@@ -272,6 +277,19 @@ class SearchAnswer:
     are, and the best is a candidate. None in what layerprobe 0.2 wrote."""
     spoilt: int = field(default=0, metadata=RARE)
     """Examples that stand in two splits, by which scores are spoilt: nothing is claimed then."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """How much is known of the layer to keep: what headlines say."""
+        best, last = self.layers[self.best_layer], len(self.layers) - 1
+        if self.spoilt:
+            return "undecided"
+        near = best.chance_within >= self.settings.level
+        if near and self.best_layer == last and self.smallest_sufficient in (None, last):
+            return "nothing to cut"
+        if len(self.candidates) == 1:
+            return "decided"
+        return "within the tolerance" if near else "undecided"
 
     @property
     def drop_layers(self) -> tuple[int, ...]:

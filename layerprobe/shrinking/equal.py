@@ -78,7 +78,7 @@ class EqualSize(Shown):
         said = []
         for each in others:
             (low, high), value = each.interval, fmean(each.scores) - fmean(first.scores)
-            how = "better than" if low > 0 else "worse than" if high < 0 else "statistically tied with"
+            how = "better than" if low > 0 else "worse than" if high < 0 else "not shown to differ from"
             ends = " to ".join(("" if end < 0 else "+") + told_apart(end, 0, 1) for end in (low, high))
             points = f"{value:+.1f} points of {metric_title(self.metric)} ({ends})"
             said.append(f"{_named(each)} {how} the first {len(first.blocks)}: {points}.")

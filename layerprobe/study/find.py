@@ -453,6 +453,7 @@ class _Search:
             rounds_by_layer=seconds,
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
+            floor=KINDS[self.task.kind].floors(self.folds[0].validation).get(self.folds[0].primary),
             lost=tuple(self.lost),
         )
 

@@ -113,8 +113,7 @@ def run(
     further: tuple[LayerOutcome, ...] = ()
     contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
-        start = {"start": prediction.recommended_layer}
-        finding = find(checkpoint, task, protocol=protocol, save_models=save_models, **(start | searching))
+        finding = find(checkpoint, task, protocol=protocol, save_models=save_models, **searching)
 
         def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
             if not chosen:

@@ -114,7 +114,7 @@ def _of_layer(finding: Finding, expected: int) -> str:
     if expected == best:
         return f"layer {expected} is the one to keep"
     if expected in finding.answer.candidates:
-        return f"layer {expected} is statistically tied with the best, {best}"
+        return f"layer {expected} may be the best, as layer {best} may"
     less = layers[best].mean - layers[expected].mean
     return f"layer {expected} is {less:.1f} points below layer {best}"
 

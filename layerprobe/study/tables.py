@@ -15,6 +15,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.results import numbers
 from layerprobe.results.shown import from_layer
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
+from layerprobe.scoring.values import floor_columns
 from layerprobe.search.values import LayerBelief, SearchSettings
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def finding_table(finding: Finding) -> Table:
             *_search_columns(finding, len(layers)),
             *_outcome_columns(finding.outcomes, finding.primary, len(layers), shown=("mean", "std")),
             Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
+            *floor_columns([finding.floor] * len(layers)),
             Column("flag", [finding.flag(layer) or None for layer in layers]),
         ),
         notes=(_search_note(finding),),

@@ -12,7 +12,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.metrics.values import CrossedInterval, Floor
 from layerprobe.names import in_percent, short_name, times_as_fast
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.shown import Shown
@@ -229,6 +229,8 @@ class Finding(Shown):
     """Of the layer to keep; None in files of before."""
     failures: tuple[str, ...] = ()
     """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
+    floor: Floor | None = field(default=None, metadata=RARE)
+    """What a trivial answer scores on the validation examples; None where there is none."""
     lost: tuple[LostRun, ...] = field(default=(), metadata=RARE)
     """Runs without a score, which cost as much as others; not known in files of before."""
 
@@ -247,11 +249,22 @@ class Finding(Shown):
         """Which layer to keep, the start of a sentence; where the test split says otherwise, that it does."""
         if self.against_last is not None and self.against_last.verdict == "refuted":
             return f"Validation chose layer {self.best_layer}, but the full model scores higher on test"
+        if self.on_floor and self.floor is not None:
+            return f"No layer predicts better than {self.floor.by}"
         return kept_phrase(self.answer)
+
+    @property
+    def on_floor(self) -> bool:
+        """Whether no layer is above the floor with its error: then none is to be kept."""
+        best = self.answer.layers[self.best_layer]
+        return self.floor is not None and not self.answer.spoilt and self.floor.unbeaten(best.interval)
 
     @property
     def kept(self) -> str:
         """Which layer to keep, what it scores, how that compares with the whole model, and what it saves."""
+        if self.on_floor and self.floor is not None:
+            name, score = f"layer {self.best_layer}, the highest,", expected_phrase(self.answer, unit="on validation")
+            return self.floor.no_layer(self.primary, name, score)
         return f"{self.headline}: {self.promise}."
 
     @property
@@ -290,9 +303,12 @@ class Finding(Shown):
         """Which layers may be the best, and which smaller one will do, in sentences."""
         if self.answer.spoilt:
             return spoilt_sentence(self.answer.spoilt)
+        if self.on_floor:
+            return ""
         smallest = self.answer.smallest_sufficient
         gains = "" if smallest is None else self.gains(smallest)
-        said = sureness_sentence(self.answer), sufficient_sentence(self.answer, gains=gains)
+        floor = self.floor.sentence if self.floor and self.floor.value else ""
+        said = sureness_sentence(self.answer), sufficient_sentence(self.answer, gains=gains), floor
         return " ".join(filter(None, said))
 
     @property
@@ -343,11 +359,11 @@ class Finding(Shown):
         return self.answer.drop_layers
 
     def flag(self, layer: int) -> str:
-        """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
-        if self.answer.spoilt:
+        """Return what follows for a layer: keep, best guess, will do, may be best or drop; empty for the others."""
+        if self.answer.spoilt or self.on_floor:
             return ""
         if layer == self.best_layer:
-            return "keep"
+            return "best guess" if self.answer.verdict == "undecided" else "keep"
         if layer == self.answer.smallest_sufficient:
             return "will do"
         if layer in self.answer.candidates:

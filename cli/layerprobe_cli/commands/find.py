@@ -54,7 +54,7 @@ def find(
     """Find the layer to keep of one model or several, at a small cost.
 
     InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
-    are fine-tuned. It reports the best layer with its confidence, those statistically tied with it, the smallest layer
+    are fine-tuned. It reports the best layer with its confidence, those that may be the best, the smallest layer
     that will do, what was spent, and what more it would take. Finished runs are not repeated. Several models share the
     budget: runs go where they can still change which layer of which model is the best.
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.report.charts import MANY, area, beside, line, mean_and_std
+from layerprobe.report.charts import MANY, area, beside, floor_line, line, mean_and_std
 from layerprobe.results import numbers
 from layerprobe.results.shown import from_layer
 from layerprobe.results.style import (
@@ -61,7 +61,7 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
         level = numbers.confidence(found.settings.level)
         band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
         traces = [band, *traces, *_rings(finding), _candidates_entry()]
-    figure = go.Figure(traces)
+    figure = go.Figure([*traces, *floor_line(finding.floor, len(known) - 1)])
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(finding.primary))} × 100<br>on validation")
     layer_axis(figure, len(known))
     if not found.spoilt:
