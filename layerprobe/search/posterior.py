@@ -141,7 +141,8 @@ class Posterior:
         worse: than the best of those. A layer without a run leaves the set only where the next earlier layer with one
         is not the best of those with a run, at the level: scores may fall in any block that nothing was run behind.
         """
-        below = self.draws < self.draws[:, self.tested].max(axis=1, keepdims=True) - tolerance
+        highest = self.draws[:, self.tested].max(axis=1, keepdims=True, initial=-np.inf)
+        below = self.draws < highest - tolerance
         true = np.ones(len(self.draws), dtype=bool)
         worse = []
         for layer in sorted(self.tested.tolist(), key=lambda layer: (-below[:, layer].sum(), layer)):
@@ -156,6 +157,8 @@ class Posterior:
 
     def _of_best(self, layers: NDArray[np.intp], true: NDArray[np.bool_], level: float) -> set[int]:
         """Return the fewest of some layers of which one is the best of them with at least the level."""
+        if not len(layers):
+            return set()
         best = layers[self.draws[np.ix_(true, layers)].argmax(axis=1)]
         chances = np.bincount(best, minlength=len(self.means)) / len(self.draws)
         return set(_fewest(chances, min(level, float(true.mean())))) & set(layers.tolist())
@@ -251,6 +254,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     covariance = law.mean(grid, points)[m:, m:] - summed(points[:, None, None] * known, known)
     covariance += (points[:, None] * apart).T @ apart + apart.T @ moved + moved.T @ apart
     covariance += (ahead.T * squared.sum(axis=0)) @ ahead - beside - beside.T
+    with_run = {score.layer for score in scores if not score.scan}
     covariance += summed(weighed @ steps.transpose(0, 2, 1) @ known, known)
     draws = _draws(weights, sizes, variances)
     return Posterior(
@@ -263,9 +267,7 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
         run_variance=own + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
         items=errors[-n:, -n:],
         choices=np.array(evidence.contenders),
-        tested=np.array(
-            [i for i in evidence.contenders if any(score.value is not None for score in evidence.runs_at(i))]
-        ),
+        tested=np.array([i for i in evidence.contenders if i in with_run], dtype=np.intp),
         starts=np.zeros(1, dtype=np.intp),
     )
 

@@ -359,11 +359,11 @@ class Finding(Shown):
         return self.answer.drop_layers
 
     def flag(self, layer: int) -> str:
-        """Return what follows for a layer: keep, best guess, will do, may be best or drop; empty for the others."""
+        """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
         if self.answer.spoilt or self.on_floor:
             return ""
         if layer == self.best_layer:
-            return "best guess" if self.answer.verdict == "undecided" else "keep"
+            return "keep"
         if layer == self.answer.smallest_sufficient:
             return "will do"
         if layer in self.answer.candidates:

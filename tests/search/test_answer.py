@@ -9,7 +9,7 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.search.answer import answer
-from layerprobe.search.sentence import search_sentence
+from layerprobe.search.sentence import kept_phrase, search_sentence
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from tests.search.worlds import search, world
 
@@ -101,7 +101,8 @@ def test_there_is_no_answer_without_a_score() -> None:
 
 def test_the_sentence_of_an_open_question(result: SearchAnswer) -> None:
     best = result.layers[result.best_layer]
-    assert result.sentence.startswith(f"Keep layer {best.layer} of 8: {best.mean:.1f} (95% interval ")
+    assert result.sentence.startswith(f"Layer {best.layer} of 8 is the best guess, with a chance of ")
+    assert f": {best.mean:.1f} (95% interval " in result.sentence
     assert f"Cost: {result.share:.1%} of a full sweep (every layer with 5 seeds). " in result.sentence
     assert "over items" in result.sentence
 
@@ -125,10 +126,35 @@ def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
     none_smaller = search_sentence(replace(settled, smallest_sufficient=5))
     assert "No smaller layer is 95% sure to be within 0.5 points of it" in none_smaller
     assert "smaller" not in search_sentence(replace(settled, best_layer=0, smallest_sufficient=0))
-    whole = search_sentence(replace(settled, best_layer=8))
-    assert whole.startswith("Keep all 8 layers: ")
+    assert search_sentence(replace(settled, best_layer=8)).startswith("All 8 layers are the best guess, with a chance")
     everything = search_sentence(replace(settled, candidates=tuple(range(9))))
     assert "no other layer can be ruled out" in everything
+
+
+@pytest.mark.parametrize(
+    ("best", "within", "candidates", "sufficient", "verdict", "said"),
+    [
+        (5, 0.5, (4, 5, 6), None, "undecided", "Layer 5 of 8 is the best guess, with a chance of 62%"),
+        (5, 0.96, (4, 5, 6), 5, "within the tolerance", "Keep layer 5 of 8, within 0.5 points of the best"),
+        (5, 0.96, (5,), 5, "decided", "Keep layer 5 of 8"),
+        (8, 0.96, (7, 8), 8, "nothing to cut", "Keep all 8 layers"),
+        (8, 0.96, (7, 8), 6, "within the tolerance", "Keep all 8 layers, within 0.5 points of the best"),
+    ],
+)
+def test_a_headline_says_what_is_known(
+    result: SearchAnswer,
+    best: int,
+    within: float,
+    candidates: tuple[int, ...],
+    sufficient: int | None,
+    verdict: str,
+    said: str,
+) -> None:
+    layers = tuple(replace(each, chance_within=within) for each in result.layers)
+    answered = replace(result, best_layer=best, chance=0.62, layers=layers, candidates=candidates)
+    answered = replace(answered, smallest_sufficient=sufficient)
+    assert (answered.verdict, kept_phrase(answered)) == (verdict, said)
+    assert replace(answered, spoilt=3).verdict == "undecided"
 
 
 def test_what_is_left_to_doubt_is_said(result: SearchAnswer) -> None:
