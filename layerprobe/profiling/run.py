@@ -81,7 +81,7 @@ def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, f
     shapes = [_shape(resolve_checkpoint(model)) for model in models]
     first = {shape: resolve_checkpoint(model) for shape, model in zip(shapes[::-1], models[::-1], strict=True)}
     rounds: dict[str, list[tuple[LayerProfile, ...]]] = {shape: [] for shape in first}
-    for number, shape in turns(list(first), ROUNDS):
+    for number, shape in turns(list(first), ALONE.rounds):
         encoder = load(first[shape])
         lengths = None if encoder.reader is not None else (min(ONE_TEXT, encoder.max_length or ONE_TEXT),)
         settings, pooling = replace(ALONE, lengths=lengths), first[shape].settled.pooling

@@ -93,8 +93,9 @@ def shade_drop(figure: go.Figure, drop: Sequence[int], *, what: str = "drop") ->
     """Shade the drop layers of the curve that is drawn, and say where they begin."""
     if not drop:
         return
-    for layer in drop:
-        figure.add_vrect(x0=layer - 0.5, x1=layer + 0.5, fillcolor=SHADE, line_width=0, layer="below")
+    for first in (layer for layer in drop if layer - 1 not in drop):
+        last = next(layer for layer in drop if layer >= first and layer + 1 not in drop)
+        figure.add_vrect(x0=first - 0.5, x1=last + 0.5, fillcolor=SHADE, line_width=0, layer="below")
     figure.add_annotation(
         text=f"{what} {'from' if len(drop) > 1 else 'at'} layer {drop[0]}",
         x=drop[-1] + 0.5,

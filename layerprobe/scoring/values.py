@@ -144,7 +144,7 @@ def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Colu
     return (
         Column("interval", (*before, *compared.intervals), interval_title(compared.level), ".2f", "", about, True),
         Column("behind", (*before, *compared.behind), "at most behind", ".2f", meaning=behind),
-        *floor_columns([compared.floor] * (first + len(compared.scores))),
+        *floor_columns([None] * first + [compared.floor] * len(compared.scores)),
     )
 
 

@@ -40,6 +40,7 @@ from layerprobe.jobs.plan import Workers
 from layerprobe.jobs.processes import available_cores
 from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.metrics.names import bounded
+from layerprobe.metrics.values import Floor
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.scoring.models import check_different
@@ -453,7 +454,7 @@ class _Search:
             rounds_by_layer=seconds,
             weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
-            floor=KINDS[self.task.kind].floors(self.folds[0].validation).get(self.folds[0].primary),
+            floor=_floor(self.folds[0]),
             lost=tuple(self.lost),
         )
 
@@ -508,6 +509,12 @@ class _Search:
         return RunItems(
             unit=KINDS[task.kind].unit, influences={"test": self._tested}, links={"test": links_of(task.test)}
         )
+
+
+def _floor(task: Task) -> Floor | None:
+    """Return what a trivial answer scores on the validation examples, where that is more than nothing."""
+    floor = KINDS[task.kind].floors(task.validation).get(task.primary)
+    return floor if floor is not None and floor.value > 0 else None
 
 
 def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, against_last: int) -> FoundModels:

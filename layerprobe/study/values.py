@@ -230,7 +230,7 @@ class Finding(Shown):
     failures: tuple[str, ...] = ()
     """Runs and layers that gave no score, and why; labels that seem the wrong way round."""
     floor: Floor | None = field(default=None, metadata=RARE)
-    """What a trivial answer scores on the validation examples; None where there is none."""
+    """What a trivial answer scores on the validation examples; None where that is 0, as for correlations."""
     lost: tuple[LostRun, ...] = field(default=(), metadata=RARE)
     """Runs without a score, which cost as much as others; not known in files of before."""
 
@@ -307,7 +307,7 @@ class Finding(Shown):
             return ""
         smallest = self.answer.smallest_sufficient
         gains = "" if smallest is None else self.gains(smallest)
-        floor = self.floor.sentence if self.floor and self.floor.value else ""
+        floor = "" if self.floor is None else self.floor.sentence
         said = sureness_sentence(self.answer), sufficient_sentence(self.answer, gains=gains), floor
         return " ".join(filter(None, said))
 

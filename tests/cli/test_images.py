@@ -72,7 +72,7 @@ def test_scores_and_a_page(tmp_path: Path) -> None:
     digits, page = digit_folder(tmp_path / "digits", 60, classes=(0, 1)), tmp_path / "page.html"
     code, out, err = run("score", save_vision("vit", tmp_path / "vit"), "-t", digits, "--json", "--report", page)
     assert code == 0, err
-    assert len(json.loads(out)["scores"]) == 4
+    assert len(json.loads(out)["scores"]["metrics"]["accuracy"]) == 4
     assert page.is_file()
 
 

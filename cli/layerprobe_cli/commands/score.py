@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -85,12 +86,10 @@ def score(
     timed: Annotated[
         bool, typer.Option("--time/--no-time", help="Measure how long one text takes at each layer of several models.")
     ] = True,
-    tolerance: Annotated[
-        float, typer.Option(min=0, help="Points of score x 100 that you accept for fewer layers, on one task.")
-    ] = TOLERANCE,
+    tolerance: Annotated[float, typer.Option(help="Points that you accept to lose for a smaller model.")] = TOLERANCE,
     all_pairs: Annotated[
         bool,
-        typer.Option("--all-pairs", help="Of several models, say by letters which layers differ from which."),
+        typer.Option("--all-pairs", help="Of several models, compare all pairs of layers by letters."),
     ] = False,
     level: Level = LEVEL,
     fail_below: FailBelow = None,
@@ -99,9 +98,8 @@ def score(
 
     By cosines, or by a probe on the frozen embeddings. Queries with documents are scored by nDCG@10, MRR and recall@10;
     documents with summaries by the sentences that are central and those that a probe chooses. Of several tasks, it
-    finds the one layer that does best on all. Each layer, of several models each of all of them, is compared with the
-    best: how far behind it is at most, and the smallest that is shown to be within the tolerance. Embeddings are kept
-    on disk: another call needs no pass of the model.
+    finds the one layer that does best on all. Each layer is compared with the best of all models: how far behind it is
+    at most, and the smallest within the tolerance. Embeddings are kept on disk.
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
 
@@ -118,6 +116,8 @@ def score(
     if layer_means and split not in (None, "test"):
         raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
     settings = source.all_settings()
+    if not 0 <= tolerance < math.inf:
+        raise typer.BadParameter(f"expected a tolerance of 0 points or more, got {tolerance}")
     if layer_means and (len(settings) > 1 or mteb is not None or old == "across"):
         raise typer.BadParameter("expected one task with --layer-means, and no --mteb")
     run = _Scoring(context, models, extraction, report, output, level, timed, tolerance, all_pairs)

@@ -178,7 +178,9 @@ def test_infonce_says_where_a_search_looks_first(model: Recorded) -> None:
 def test_without_errors_or_scans_there_is_no_search() -> None:
     old = records(entry("old", "a", RISING))
     assert old.replay is None
-    played = ("sweep, 1 seed", "sweep, 3 seeds", "sweep, 1 seed, every second layer")
+    played = ["sweep, 1 seed", "sweep, 3 seeds", "sweep, 1 seed, every second layer"]
+    orders = ("evenly spaced layers", "random layers")
+    played += [f"one seed at {order}, {budget}%" for order in orders for budget in (5, 10, 15)]
     for strategy in training_strategies():
         assert bool(strategy.choose(old)) == (strategy.name in played), strategy.name
     alone = records(recorded("alone", "a", RISING, scans=()))

@@ -25,6 +25,7 @@ MAY_NAME = {
     "layerprobe/lab/dropbench/values.py": {"mlm"},
     "layerprobe/lab/studies/values.py": {"rtd"},
     "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
+    "layerprobe/lab/dropbench/rules.py": {"random"},  # weights that nothing was trained for
     "layerprobe/lab/dropbench/strategies.py": {"random"},
     "cli/layerprobe_cli/commands/finetune.py": {"random"},
     "layerprobe/embedded/pair.py": {"mlm", "rtd"},
