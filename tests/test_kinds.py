@@ -195,7 +195,8 @@ def test_a_study_of_any_kind_holds_together(study: Study) -> None:
     assert study.finding is not None
     assert study.zero_shot.method == ("cosine" if kind == "paraphrase" else "probe")
     assert "best zero-shot layer" in study.prediction.baselines
-    assert f"{metric_title(study.metric)} x 100" in study.finding.sentence
+    title = metric_title(study.metric)
+    assert (f"({title} " if study.finding.on_floor else f"{title} x 100") in study.finding.sentence
     for outcome in (*study.outcomes, *study.reference_outcomes):
         assert tuple(outcome.test) == KINDS[kind].metrics
         assert outcome.mean == pytest.approx(np.mean(outcome.test[study.metric]))

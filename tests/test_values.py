@@ -44,7 +44,7 @@ from layerprobe.lab.ensembles.values import Ensemble, Member
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask
-from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
+from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
@@ -186,7 +186,10 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
             st.just("rank"), st.deferred(lambda: values_of(CurveUncertainty)), max_size=1
         ),
     },
-    Record: dict(zip(("models", "drops", "caught", "false_alarms"), map(st.just, (9, 5, 4, 3)), strict=True)),
+    **{
+        of: dict(zip(("models", "drops", "caught", "false_alarms"), map(st.just, (9, 5, 4, 3)), strict=True))
+        for of in (Record, RecordPart)
+    },
     LayerOutcome: {
         "layer": LAYER,
         "seeds": st.tuples(st.integers(), st.integers()),

@@ -90,7 +90,9 @@ def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path],
     note, *_, sentence = done.out.splitlines()[6:]
     assert all(metric_title(metric) in header for metric in KINDS[kind].metrics)
     assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
-    assert sum(row.split("  ")[-1].strip().startswith("best") for row in rows) == (not sentence.startswith("No layer predicts better"))
+    assert sum(row.split("  ")[-1].strip().startswith("best") for row in rows) == (
+        not sentence.startswith("No layer predicts better")
+    )
     assert note.partition(" x 100 by ")[0] in header
 
 

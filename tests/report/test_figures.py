@@ -224,19 +224,21 @@ def test_the_search_says_what_is_known_of_the_layer_and_of_the_run_that_is_point
 
 def test_the_search_shades_what_may_be_the_best_and_what_drops(searched: Study) -> None:
     assert searched.finding
-    assert (searched.finding.answer.candidates, searched.finding.drop_layers) == ((7, 8, 9), (10, 11, 12))
+    assert (searched.finding.answer.candidates, searched.finding.drop_layers) == (tuple(range(12)), (12,))
     figure = search(searched)
-    assert [(shade.x0, shade.x1) for shade in figure.layout.shapes] == [(6.5, 9.5), (9.5, 12.5)]
-    assert [annotation.text for annotation in figure.layout.annotations] == ["drop from layer 10"]
+    assert [(shade.x0, shade.x1) for shade in figure.layout.shapes] == [(-0.5, 11.5), (11.5, 12.5)]
+    assert [annotation.text for annotation in figure.layout.annotations] == ["drop at layer 12"]
     assert "may be the best" in [trace.name for trace in figure.data]
 
 
 def test_layers_that_may_be_the_best_and_lie_apart_are_shaded_apart(searched: Study) -> None:
     assert searched.finding
-    answer = dataclasses.replace(searched.finding.answer, candidates=(2, 3, 7, 9))
+    answer = dataclasses.replace(searched.finding.answer, candidates=(2, 3, 7, 8))
+    fell = (dataclasses.replace(each, runs=each.layer != 11) for each in answer.layers)  # 11 had no run
+    answer = dataclasses.replace(answer, worse=(9, 10, 12), layers=tuple(fell))
     apart = dataclasses.replace(searched, finding=dataclasses.replace(searched.finding, answer=answer))
     shades = [(shade.x0, shade.x1) for shade in search(apart).layout.shapes]
-    assert shades == [(1.5, 3.5), (6.5, 7.5), (8.5, 9.5), (9.5, 12.5)]
+    assert shades == [(1.5, 3.5), (6.5, 8.5), (8.5, 10.5), (11.5, 12.5)]
 
 
 def test_the_smallest_layer_that_will_do_is_marked_and_scans_share_an_entry() -> None:

@@ -25,7 +25,7 @@ from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.jobs.plan import HERE
-from layerprobe.metrics.crossed import crossed, item_covariance, least_variance
+from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.readings.read import read_curves
 from layerprobe.study import find as find_module
 from layerprobe.study.find import _covariance, _readings, _Search, find, jobs_at_a_time
@@ -297,7 +297,8 @@ def test_a_score_that_is_the_same_for_all_items_is_not_without_error() -> None:
     links = links_of(TASK.validation)
     plain, least = item_covariance(varied[None], links)[0, 0], least_variance(n, links)
     assert plain > least >= (100 / n) ** 2
-    np.testing.assert_allclose(covariance, np.diag([least, plain, plain, 0]))
+    own, units = np.diag([least, plain, plain, 0]), 2 * item_units(n, links)
+    np.testing.assert_allclose(covariance, pooled_covariance(own, [n] * 4, units))
 
 
 def test_a_shallow_model_is_swept(tmp_path: Path) -> None:

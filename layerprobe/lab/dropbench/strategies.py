@@ -186,7 +186,7 @@ def once(order: str, budget: float) -> Strategy:
                 choices.append(Choice(layer=taken[best_of(scores.tolist())], cost=cost, seeds=(seed,)))
         return choices
 
-    source = "the simplest use of the reading" if "InfoNCE" in order else "a control for where to look"
+    source = "the simplest use of the reading" if INFONCE in order else "a control for where to look"
     return Strategy(name=f"one seed at {order}, {budget:.0%}", source=source, needs="training", choose=choose)
 
 
@@ -225,7 +225,7 @@ def _at_random(model: Recorded) -> list[list[int]]:
 
 RANDOM_ORDERS = 20
 ORDERS: dict[str, Callable[[Recorded], list[list[int]]]] = {
-    "the layers of highest InfoNCE": _by_infonce,
+    f"the layers of highest {INFONCE}": _by_infonce,
     "evenly spaced layers": _evenly,
     "random layers": _at_random,
 }
