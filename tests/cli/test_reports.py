@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 HEADINGS = {
     "compare": "electra compared with bert",
     "predict": "electra: where to look first",
-    "find": "electra: keep layer",
+    "find": "the best guess, with a chance",
     "confirm": "Layer ",
 }
 
