@@ -18,11 +18,7 @@ LEVEL = 0.95
 
 
 def check_choice(value: object, kind: object, *, name: str) -> None:
-    """Raise unless `value` is one of the strings of the Literal `kind`.
-
-    Raises:
-        DataError: Naming the choices.
-    """
+    """Raise unless `value` is one of the strings of the Literal `kind`."""
     choices = typing.get_args(kind)
     if value not in choices:
         raise DataError(f"{name} is {value!r}, expected one of {', '.join(map(repr, choices))}")
@@ -70,9 +66,6 @@ def as_declared(value: Any) -> None:
 
     NumPy's numbers become Python's. The class calls it before it looks at them.
 
-    Raises:
-        DataError: Naming the first field that is something else.
-
     Examples:
         >>> from layerprobe.finetuning.values import Protocol
         >>> Protocol(epochs="3")
@@ -93,21 +86,13 @@ def as_declared(value: Any) -> None:
 
 
 def check_level(level: float) -> None:
-    """Raise unless a confidence level lies between 0 and 1.
-
-    Raises:
-        DataError: If it does not.
-    """
+    """Raise unless a confidence level lies between 0 and 1."""
     if not isinstance(level, Real) or not 0 < level < 1:
         raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
 
 
 def check_present(labels: Any, *, name: str) -> None:
-    """Raise unless every row of a NumPy array has a label: not None, NaN or what pandas has in their place.
-
-    Raises:
-        DataError: Naming the first row without one.
-    """
+    """Raise unless every row of a NumPy array has a label: not None, NaN or what pandas has in their place."""
     for row, label in enumerate(labels.tolist() if labels.dtype.kind in "Of" else ()):
         try:
             there = label is not None and bool(label == label)
@@ -164,11 +149,7 @@ def check_count(seeds: Seeds) -> int:
 
 
 def as_layers(layers: object) -> list[int]:
-    """Return layers that were given as numbers, or as results that choose one, such as a prediction.
-
-    Raises:
-        DataError: If they are anything else.
-    """
+    """Return layers that were given as numbers, or as results that choose one, such as a prediction."""
     for name in ("kept_layer", "best_layer", "recommended_layer"):
         if hasattr(layers, name):
             return [getattr(layers, name)]

@@ -73,11 +73,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return name in self._entries
 
     def __getitem__(self, name: str) -> T:
-        """Return what is registered under a name.
-
-        Raises:
-            DataError: If there is nothing, or what another package brings cannot be loaded.
-        """
+        """Return what is registered under a name."""
         if name not in self._loaded:
             self.check(name)
             self._loaded[name] = self._load(self._entries[name])
@@ -95,11 +91,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return {name: self._loaded[name] for name in self if name in self._loaded}
 
     def check(self, name: str) -> None:
-        """Raise unless a name is registered; nothing is loaded.
-
-        Raises:
-            DataError: With the names, and the nearest one where there is one.
-        """
+        """Raise unless a name is registered; nothing is loaded."""
         if name not in self._entries:
             raise DataError(
                 f"expected a {self.what}, one of {', '.join(self)}, got {name!r}{nearest(name, self._entries)}"

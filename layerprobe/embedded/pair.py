@@ -72,9 +72,6 @@ def write_embedded(folder: Path, *, pairs: int = sum(TASK_SIZES), texts: int = N
         folder: Made where it does not exist; what stands there already by these names is replaced.
         pairs: Rows of `pairs.csv`: two sentences and their gold similarity from 0 to 5.
         texts: Lines of `texts.txt`: sentences that are in none of the pairs' splits.
-
-    Raises:
-        OSError: If a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for objective in ("rtd", "mlm"):

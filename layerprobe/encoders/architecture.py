@@ -42,11 +42,7 @@ class ByText:
 
 
 def check_supported(config: PreTrainedConfig) -> None:
-    """Refuse architectures whose blocks cannot be cut off one by one.
-
-    Raises:
-        UnsupportedArchitectureError: With the reason.
-    """
+    """Refuse architectures whose blocks cannot be cut off one by one."""
     reason = _refusal(config)
     if reason:
         raise refusal(config.model_type, reason)
@@ -114,10 +110,6 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     What has an entry a block is cut, as in the file that is saved, so that the configuration's class checks it. A list
     can be as long by chance: those whose length follows the depth are cut first, then all, then all but one, then none.
     What the class refuses is left out; if it refuses all, what it says of the first is raised.
-
-    Raises:
-        ModelError: If the model has no such layer.
-        UnsupportedArchitectureError: If the architecture cannot be truncated.
     """
     check_supported(config)
     check_layer(config, layer)
@@ -261,9 +253,6 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     """Return the parameters of the model truncated at layers 0 .. n_blocks, from the configuration alone.
 
     The pooler is left out: mean pooling does not use it. Nothing is allocated.
-
-    Raises:
-        UnsupportedArchitectureError: If the architecture cannot be truncated.
     """
     return _parameters(ByText(config), trust_remote_code)
 

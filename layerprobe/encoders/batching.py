@@ -75,9 +75,6 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
     """Return `texts` as token ids, cut at `max_length` tokens, special ones included.
 
     `token_types` says whether the model reads token type ids.
-
-    Raises:
-        DataError: If the maximum length leaves no room for words, or a text has no token.
     """
     n_special = tokenizer.num_special_tokens_to_add()
     if max_length <= n_special:

@@ -51,10 +51,6 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
         blocks: To keep, ascending, from 1.
         probe: Texts to compare it on.
         name: Of the model, for its errors.
-
-    Raises:
-        ModelError: If it has no such blocks.
-        UnsupportedArchitectureError: If it cannot be made of them, with the reason.
     """
     n_blocks = count_blocks(model.config)
     check_blocks(model.config, blocks, name=name)

@@ -60,11 +60,7 @@ class BlockByBlock:
 
     @contextlib.contextmanager
     def at_work(self, number: int) -> Iterator[None]:
-        """Have the weights of block `number`, from 1, in memory; for 0 there is none.
-
-        Raises:
-            ModelError: If its weights cannot be read.
-        """
+        """Have the weights of block `number`, from 1, in memory; for 0 there is none."""
         if number == 0:
             yield
             return
@@ -91,9 +87,6 @@ class BlockByBlock:
             number: The layer, and the block at work.
             batch: What the model reads.
             state: What goes into the block at work, from the layer before; None for layer 0.
-
-        Raises:
-            ModelError: If the model's own code fails.
         """
         blocks, description = self.blocks, self.encoder.description
         following: list[Tensor] = []
@@ -134,10 +127,6 @@ def open_block_by_block(
 
     The second shares the weights outside of the blocks; as long as it is kept, its blocks are in memory, too. The
     arguments are those of `load_encoder`.
-
-    Raises:
-        ModelError: If the model cannot be loaded, or has no safetensors.
-        UnsupportedArchitectureError: If a block alone gives something else than it does in the model.
     """
     files = weight_files(checkpoint)
     few = _first_blocks(checkpoint, {"device": device, "dtype": dtype, "norm": norm, "attn": attn})
@@ -168,11 +157,7 @@ def open_block_by_block(
 
 
 def weight_files(checkpoint: Checkpoint) -> dict[str, Path]:
-    """Return the safetensors file of every weight.
-
-    Raises:
-        ModelError: If the model has no such files.
-    """
+    """Return the safetensors file of every weight."""
     if checkpoint.loaded is not None or checkpoint.random_init is not None:
         raise ModelError(
             f"{checkpoint.label} has no file of weights to read block by block: expected a folder or a hub id"

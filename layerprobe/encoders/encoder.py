@@ -108,11 +108,6 @@ class Encoder:
         """Return `texts` as token ids, cut at the model's own limit or `max_length`, by default 512; or images.
 
         Of images with captions, a model of texts is given the captions.
-
-        Raises:
-            DataError: If the maximum length leaves no room for words, or a text has no token; if they are texts and the
-                model reads images, or the other way round.
-            ModelError: If the tokenizer knows words that the model does not.
         """
         if self.reader is not None:
             return prepare_images(self.reader, texts)
@@ -135,11 +130,7 @@ class Encoder:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them.
-
-        Raises:
-            ModelError: If the model's own code fails.
-        """
+        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them."""
         description = self.description
         return self.stack.states(self.model, batch, name=description.name, raw=description.norm == "raw")
 
@@ -221,9 +212,6 @@ class TruncatedEncoder(nn.Module):
         encoder: It is not changed.
         layer: Blocks to keep.
         share: Whether the weights are the encoder's own, for a look without a copy; else they can be trained.
-
-    Raises:
-        ModelError: If the encoder has no such layer, or no model with so few blocks can be made.
     """
 
     def __init__(self, encoder: Encoder, layer: int, *, share: bool = False) -> None:
@@ -248,11 +236,7 @@ class TruncatedEncoder(nn.Module):
         yield self(batch)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the token states of the layer, (text, token, feature).
-
-        Raises:
-            ModelError: If the model's own code fails.
-        """
+        """Return the token states of the layer, (text, token, feature)."""
         if self.reads_input_of_block:
             return next(self.stack.states(self.model, batch, name=self.name))
         with model_errors(self.name, f"a forward pass of the first {self.layer} blocks"):
@@ -267,12 +251,7 @@ class TruncatedEncoder(nn.Module):
             )
 
     def save(self, directory: str | Path, tokenizer: Any) -> None:
-        """Write a Hugging Face checkpoint with its tokenizer.
-
-        Raises:
-            UnsupportedArchitectureError: If this is layer 0 of an architecture that does not run without a block.
-            ModelError: If the model's own code fails.
-        """
+        """Write a Hugging Face checkpoint with its tokenizer."""
         self.check_runs_alone()
         save_checkpoint(self.model, tokenizer, Path(directory), name=self.name)
 
@@ -297,12 +276,7 @@ class EveryLayer(nn.Module):
 
 
 def save_checkpoint(model: PreTrainedModel, tokenizer: Any, folder: Path, *, name: str) -> None:
-    """Write configuration, weights and tokenizer to a folder.
-
-    Raises:
-        ModelError: If the code of the model or of its tokenizer fails, or the saved tokenizer reads texts differently.
-        OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
-    """
+    """Write configuration, weights and tokenizer to a folder."""
     with model_errors(name, "saving", but=lambda error: error_number(error) is not None):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

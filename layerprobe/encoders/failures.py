@@ -27,9 +27,6 @@ def model_errors(
 
     It stands around calls into that code alone, so that errors of ours stay what they are. Expected failures, and
     those of memory, which callers mend, pass as they came; so do those that `but` picks.
-
-    Raises:
-        ModelError: From the error as it came.
     """
     try:
         yield

@@ -27,11 +27,7 @@ class FirstUse:
     """Whether the hidden states that transformers hands out for it are those of its layers."""
 
     def check(self, name: str) -> None:
-        """Refuse the model if its layers are not those of its truncations.
-
-        Raises:
-            UnsupportedArchitectureError: With the reason.
-        """
+        """Refuse the model if its layers are not those of its truncations."""
         if self.reason is not None:
             raise refusal(name, self.reason)
 
@@ -49,9 +45,6 @@ def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
 
     States that are not finite are equal here: what is wrong with them is found where they are used. With `ask`
     transformers is asked for its hidden states, too, which leaves hooks of its own in the model.
-
-    Raises:
-        ModelError: If the model's own code fails.
     """
     batch = probe_batch(encoder, n_texts=2, max_length=16)
     with float32_attention(encoder.model):

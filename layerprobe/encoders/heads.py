@@ -50,11 +50,7 @@ class MaskedLanguageModel:
 
 
 def check_masked_lm(checkpoint: Checkpoint) -> None:
-    """Refuse models that cannot fill in masked tokens.
-
-    Raises:
-        ModelError: With the reason.
-    """
+    """Refuse models that cannot fill in masked tokens."""
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     reason = None
     if checkpoint.loaded is not None:
@@ -81,9 +77,6 @@ def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) 
 
     What the checkpoint lacks of the head is drawn at random from `seed`; where the architecture ties the head to the
     input embeddings, it is tied to those of `encoder`.
-
-    Raises:
-        ModelError: If there is no such head for the model.
     """
     check_masked_lm(checkpoint)
     config = copy.deepcopy(checkpoint.config)

@@ -57,11 +57,7 @@ def _first_model(model: object) -> Any:
 
 
 def content_digest(model: PreTrainedModel) -> str:
-    """Return a sha256 of a loaded model's configuration and of the weights of its encoder, heads and decoders aside.
-
-    Raises:
-        ModelError: If weights are not in memory.
-    """
+    """Return a sha256 of a loaded model's configuration and of the weights of its encoder, heads and decoders aside."""
     config = {name: value for name, value in model.config.to_dict().items() if name not in _UNSAID}
     total = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     with torch.device("meta"):
@@ -87,9 +83,6 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
     """Return the bare encoder of `config` in float32 with the weights of a loaded model, which stays as it is.
 
     What hooks of the loaded model do to its states is not done.
-
-    Raises:
-        ModelError: If these are not all there, or a module is of another class than the configuration says.
     """
     with drawing():  # weights that are drawn, and then replaced
         fresh = empty_model(config, trust_remote_code=trust_remote_code)

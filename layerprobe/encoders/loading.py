@@ -224,11 +224,6 @@ def resolve_checkpoint(
         model: A name, a folder, a `Model`, a checkpoint or a loaded model.
         items: What it is to read; None where that is not known.
         like: How it is loaded and run unless it says itself.
-
-    Raises:
-        ModelError: If the model or its tokenizer cannot be loaded.
-        UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
-        DataError: If it reads texts and the items are images, or the other way round.
     """
     if not isinstance(model, Checkpoint):
         model = Model.of(model, like)
@@ -416,10 +411,6 @@ def load_encoder(
         norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw leaves out.
         attn: auto, or an attention implementation of transformers.
         share: Take a model that was given loaded itself, in evaluation mode, and not a copy.
-
-    Raises:
-        ModelError: If the model, its weights or its tokenizer cannot be loaded, or an option is unknown.
-        UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
     """
     check_attn(attn)
     if norm not in ("final", "raw"):
@@ -499,11 +490,7 @@ def load_encoder(
 
 @torch.inference_mode()
 def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> ImageReader:
-    """Look at one image for the tokens that a model makes of it.
-
-    Raises:
-        UnsupportedArchitectureError: If it does not make one state a patch of pixels alone.
-    """
+    """Look at one image for the tokens that a model makes of it."""
     reader = ImageReader(processor=processor, name=name, n_tokens=0, n_extra=0)
     with model_errors(name, "preprocessing an image"):
         given = processor(images=[probe_images()[0].read()], return_tensors="pt")
@@ -544,11 +531,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def resolve_device(device: str) -> torch.device:
-    """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU.
-
-    Raises:
-        ModelError: If there is no such device.
-    """
+    """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU."""
     if device == "auto":
         best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
         return torch.device(best)
@@ -572,11 +555,7 @@ def float64_device(device: torch.device) -> torch.device:
 
 
 def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
-    """Return the reduced precision that `dtype` asks for on a device; None for float32.
-
-    Raises:
-        ModelError: If there is no such dtype.
-    """
+    """Return the reduced precision that `dtype` asks for on a device; None for float32."""
     if dtype == "auto":
         return torch.bfloat16 if _computes_bfloat16(device) else None
     if dtype not in DTYPES:

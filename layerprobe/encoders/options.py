@@ -24,12 +24,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 
 def load(checkpoint: Checkpoint) -> Encoder:
-    """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models.
-
-    Raises:
-        ModelError: If it cannot be loaded.
-        UnsupportedArchitectureError: If its layers are not those of its truncations.
-    """
+    """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models."""
     return first_use(checkpoint)[1] or _loaded(checkpoint)
 
 
@@ -37,9 +32,6 @@ def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
     """Return what was found when a model was first used, from the store or now; with the encoder if it is loaded now.
 
     It is kept by all that it depends on: the model, the attention, the kind of device, and the libraries' versions.
-
-    Raises:
-        ModelError, UnsupportedArchitectureError: As `load`.
     """
     options = checkpoint.options
     store, key = Store(options.cache_dir), _use_key(checkpoint)
@@ -67,12 +59,7 @@ def kept_use(checkpoint: Checkpoint) -> FirstUse | None:
 
 
 def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
-    """Return a model of which one block at a time is in memory, and what was found of its first blocks, which is kept.
-
-    Raises:
-        ModelError: If it cannot be loaded, or has no safetensors.
-        UnsupportedArchitectureError: If its layers are not those of its truncations, or a block alone gives others.
-    """
+    """Return a model that holds one block at a time in memory, and the check of its first blocks."""
     options = checkpoint.options
     blocks, few = open_block_by_block(
         checkpoint, device=options.device, dtype=dtype_name(options), norm=options.norm, attn=options.attn

@@ -125,9 +125,6 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
     Args:
         find: The path of a file that lies next to the model, None where there is no such file.
         name: Of the model, for errors.
-
-    Raises:
-        ModelError: If a file of it cannot be read.
     """
     try:
         source = sentence_model(find)
@@ -168,11 +165,7 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
 
 
 def encoder_folder(folder: Path) -> Path:
-    """Return where the encoder of a local model lies: in `0_Transformer`, or so, of an old sentence-transformers.
-
-    Raises:
-        ModelError: If its first module is no encoder.
-    """
+    """Return where the encoder of a local model lies: in `0_Transformer`, or so, of an old sentence-transformers."""
     if (folder / "config.json").is_file():
         return folder
     held = sentence_model(lambda file: path if (path := folder / file).is_file() else None)

@@ -43,9 +43,6 @@ class Stack:
             batch: What it reads.
             name: Of the model, for its errors.
             raw: Leave the tail out.
-
-        Raises:
-            ModelError: If the model's own code fails.
         """
         width = _width(batch)
         with self.inputs_of_blocks(model) as inputs:
@@ -105,10 +102,6 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
     The blocks are the outermost list whose modules run as often as there are blocks; where a block is spread over
     several such lists, as in XLM, the one that runs first, and where blocks share weights, as in ALBERT, a list of one.
     The tail are the modules outside of all lists that lead, one into the next, to the output.
-
-    Raises:
-        UnsupportedArchitectureError: If there is no such list, or blocks do not read one state a token.
-        ModelError: If the model's own code fails.
     """
     if n_blocks == 0:
         return Stack(blocks=None)  # its only layer is its output

@@ -14,11 +14,7 @@ ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_a
 
 
 def check_attn(attn: str) -> None:
-    """Check the name of an attention implementation: auto, one of transformers, or a kernel on the hub.
-
-    Raises:
-        ModelError: If it is none of these.
-    """
+    """Check the name of an attention implementation: auto, one of transformers, or a kernel on the hub."""
     if attn != "auto" and attn not in ATTENTION and not re.fullmatch(r"[^/\s]+/[^/\s]+", attn):
         raise ModelError(f"expected attn auto, {', '.join(ATTENTION)} or a kernel such as org/name, got {attn!r}")
 
@@ -70,11 +66,7 @@ class ModelDescription:
 
 
 def check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str) -> None:
-    """Raise unless all are layers of the model.
-
-    Raises:
-        DataError: If one is not.
-    """
+    """Raise unless all are layers of the model."""
     wrong = [layer for layer in layers if not 0 <= layer < model.n_layers]
     if wrong:
         raise DataError(f"expected {what} from 0 to {model.n_blocks} of {model.name}, got {', '.join(map(str, wrong))}")

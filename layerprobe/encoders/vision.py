@@ -50,12 +50,7 @@ class ImageReader:
         return mask
 
     def pixels(self, item: ImageItem) -> Tensor:
-        """Return the pixels of an image, (channel, row, column) float32.
-
-        Raises:
-            DataError: If it does not open.
-            ModelError: If the processor fails.
-        """
+        """Return the pixels of an image, (channel, row, column) float32."""
         kept = self._kept.get(item.sha256)
         if kept is not None:
             return kept
@@ -105,12 +100,7 @@ class PreparedImages:
         return as_digests(bytes.fromhex(image.sha256)[:16] for image in self.images)
 
     def collate(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
-        """Return the pixels of images, (image, channel, row, column), and the mask of their tokens.
-
-        Raises:
-            DataError: If an image does not open.
-            ModelError: If the processor fails, or makes pixels of unequal sizes.
-        """
+        """Return the pixels of images, (image, channel, row, column), and the mask of their tokens."""
         pixels = [self.reader.pixels(self.images[row]) for row in rows]
         if len({each.shape for each in pixels}) > 1:
             sizes = " and ".join(sorted({"x".join(map(str, each.shape)) for each in pixels})[:2])
@@ -123,11 +113,7 @@ class PreparedImages:
 
 
 def prepare_images(reader: ImageReader, items: Sequence[str]) -> PreparedImages:
-    """Return images to make batches of.
-
-    Raises:
-        DataError: If one is no image.
-    """
+    """Return images to make batches of."""
     if texts := [item for item in items if not isinstance(item, ImageItem)]:
         raise DataError(f"{reader.name} reads images, got the text {texts[0][:60]!r}: give images, or a text model")
     return PreparedImages(images=tuple(item for item in items if isinstance(item, ImageItem)), reader=reader)
@@ -155,12 +141,7 @@ def n_patches(config: Any, pixels: Tensor) -> int | None:
 
 
 def load_image_processor(name: str, source: str, options: dict[str, Any]) -> Any:
-    """Return a model's own image processor, on Pillow.
-
-    Raises:
-        DataError: If Pillow is not installed.
-        ModelError: If there is none, or it cannot be loaded.
-    """
+    """Return a model's own image processor, on Pillow."""
     try:
         pillow()
     except DataError as error:

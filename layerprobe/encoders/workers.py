@@ -22,12 +22,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 def workers_of(
     options: Options, *folders: Path, count: int | None = None, ray: str | None = None, local: str = "here"
 ) -> Workers:
-    """Return who does jobs that compute as the options say, in these folders: `local`, or a Ray cluster where given.
-
-    Raises:
-        DataError: If the count is below 1.
-        ModelError: If there is no such device here: a command is begun on a machine like those that do its jobs.
-    """
+    """Return who does jobs that compute as the options say, in these folders: `local`, or a Ray cluster where given."""
     if ray is None and local == "here":
         return Workers(count=count)
     device = resolve_device(options.device)
@@ -52,9 +47,6 @@ def taken_over(options: AnyOptions, computes: str, share: Share) -> AnyOptions:
     """Return the options of a worker, on its share of a machine; in the process that planned they are what they are.
 
     `computes` is what `computed_on` says where the work was begun.
-
-    Raises:
-        WorkerError: If it is something else here.
     """
     if share.device is None or share.threads is None:
         return options
@@ -77,9 +69,6 @@ class SharedModel:
         checkpoint: The model, resolved.
         items: What it is to read.
         workers: Who loads it.
-
-    Raises:
-        DataError: If it was given loaded, and is to be loaded elsewhere.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, items: Readable | None = None, workers: Workers = HERE) -> None:

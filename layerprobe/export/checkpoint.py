@@ -69,13 +69,6 @@ def write_checkpoint(
 
     The encoder is on a CPU in float32, with its final norm where it has one; `card` gives the text of README.md,
     of `int8` what was found of graphs in 8 bits; see `check_target` for `out` and `overwrite`.
-
-    Raises:
-        ModelError: If the model has no such layer, what was written does not give the same embeddings, or it cannot be
-            computed in 8 bits.
-        UnsupportedArchitectureError: If this layer has no checkpoint.
-        DataError: If there is something at `out` that is not replaced.
-        StoreError: If the folder cannot be written.
     """
     target = check_target(out, overwrite=overwrite)
     with folder_errors(out, advice=_ADVICE), new_folder(target, replace=overwrite) as folder:
@@ -88,11 +81,7 @@ def write_checkpoint(
 
 
 def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout) -> Found:
-    """Return what `write_checkpoint` does of an export that is there, whose files are read and not written.
-
-    Raises:
-        DataError: If a file of it is damaged, or it is not an export of this layer.
-    """
+    """Return what `write_checkpoint` does of an export that is there, whose files are read and not written."""
     wrong = next(folder_problems(out, again=True), None)
     if wrong is None and layout.source is not None and (other := other_layout(out, layout)):
         wrong = f"{out} is another export of {encoder.description.name}: its {other} is not what is requested now"
@@ -116,9 +105,6 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None, kept
     An earlier export there is replaced where `overwrite` says so, anything else never: neither a model that is no
     export, nor the local model `source` that is exported, nor files that others put into an export. With `kept`, the
     export that is there stays as it is.
-
-    Raises:
-        DataError: If there is something else, or a file.
     """
     target = Path(os.path.realpath(from_home(out)))
     with folder_errors(out, advice=_ADVICE):
@@ -236,9 +222,6 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
     """Return how far what sentence-transformers encodes by a folder is from what it does by the source, its blocks cut.
 
     None where there is no such source, something else was requested, or sentence-transformers is not installed.
-
-    Raises:
-        ModelError: If they differ, or sentence-transformers fails.
     """
     source, name = layout.source, encoder.description.name
     if source is None or layout.asked or (modules := source.find(MODULES)) is None:
@@ -280,12 +263,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
 
 
 def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout, *, write: bool) -> tuple[Int8File, ...]:
-    """Return how far the graphs of 8 bits in a folder are from its model, once they are written there.
-
-    Raises:
-        DataError: If the model is one of images.
-        ModelError: If it cannot be computed in 8 bits, or its embeddings become others.
-    """
+    """Return how far the graphs of 8 bits in a folder are from its model, once they are written there."""
     name, found = encoder.description.name, list[Int8File]()
     if not layout.int8:
         return ()

@@ -57,9 +57,6 @@ def upload(folder: Path, push: Push, *, message: str) -> str:
 
     A repository that is made is private unless `public`; one that is there stays what it is, and a public one is
     refused where `public` was not asked for. On the Hub, the card names the repository in place of the folder.
-
-    Raises:
-        HubError: If anything of it fails; says how to go on. The folder stays as it is.
     """
     api = HfApi(token=get_token())
     try:

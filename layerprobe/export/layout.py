@@ -117,9 +117,6 @@ def write_layout(folder: Path, layout: Layout) -> None:
     """Write what sentence-transformers needs next to a checkpoint: modules, pooling, length, prompt, similarity.
 
     Of a model of images, how its states become an embedding, for whoever reads it.
-
-    Raises:
-        OSError: If a file cannot be written.
     """
     if layout.n_extra is not None:
         # sentence-transformers would take a mean over all tokens, [CLS] and registers with them
@@ -192,11 +189,7 @@ def check_activations(source: SentenceModel, *, name: str) -> None:
 
 
 def read_layout(folder: Path) -> Layout:
-    """Return what `write_layout` wrote.
-
-    Raises:
-        DataError: If a file is missing or is not one that `write_layout` writes.
-    """
+    """Return what `write_layout` wrote."""
     try:
         if (folder / IMAGES).is_file():
             said = _read(folder / IMAGES)

@@ -220,9 +220,6 @@ def _as_source(
     """Return the layout as a sentence-transformers model has it, but for what was requested otherwise, and notes.
 
     Modules that were trained behind the last block of the whole model are kept `at_end`, where that comes last here.
-
-    Raises:
-        ModelError: If it has modules that cannot be kept.
     """
     name, kinds = encoder.description.name, held.kinds
     of_others = [

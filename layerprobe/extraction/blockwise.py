@@ -49,11 +49,6 @@ def embedded_block_by_block(
     """Have the pooled embedding of every text at every layer, (layer, text, feature) float32, on disk for a while.
 
     What is in the folder is in files without a name, which are gone when the process ends, however it does.
-
-    Raises:
-        DegenerateLayerError: If an embedding is not finite; names the layer and the model.
-        ModelError: If the model's own code fails, or weights cannot be read.
-        StoreError: If the folder cannot be written.
     """
     encoder = blocks.encoder
     encoder.check_pooling(pooling)

@@ -150,12 +150,7 @@ def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Che
 
 
 def doctor(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
-    """Load a model and check that what layerprobe relies on holds for it, and which backend is best for texts here.
-
-    Raises:
-        ModelError: If the model cannot be loaded or its architecture is refused.
-        StoreError: If the graph of a backend cannot be written.
-    """
+    """Load a model and check that what layerprobe relies on holds for it, and which backend is best for texts here."""
     checkpoint = resolve_checkpoint(model)
     options = checkpoint.settled
     # not by `load`, which refuses what is to be examined

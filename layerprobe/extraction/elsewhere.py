@@ -21,14 +21,7 @@ from layerprobe.store.shards import ShardWriter, write_shard
 def embed_elsewhere(
     workers: Workers, writer: ShardWriter, checkpoint: Checkpoint, texts: Sequence[str], options: Settled
 ) -> None:
-    """Make the pending shards; a killed node costs those it was at.
-
-    Raises:
-        DataError: If the model was given loaded, or a value of an embedding cannot be kept.
-        ModelError: If the model cannot read a text.
-        StoreError: If no node can write.
-        WorkerError: If the process of a shard is lost again and again.
-    """
+    """Make the pending shards; a killed node costs those it was at."""
     directory, manifest = writer.place
     model = SharedModel(replace(checkpoint, options=options), items=readable_as(texts), workers=workers)
     setting = _Setting(model=model, options=options, directory=directory.absolute(), manifest=manifest)

@@ -65,9 +65,6 @@ def embed_layers(
 
     Returns:
         (layer, text, feature) float32.
-
-    Raises:
-        DegenerateLayerError: If an embedding is not finite; names the layer and the model.
     """
     if graph is None:
         return _embedded(encoder, texts, _by_torch(encoder, pooling), batch_tokens)
@@ -81,9 +78,6 @@ def embed_and_measure(
 
     Returns:
         (layer, text, feature) float32, and two numbers for every layer and text.
-
-    Raises:
-        DegenerateLayerError: If an embedding or a token state is not finite.
     """
     width = encoder.description.hidden_size
     measures = (prompt_entropy, curvature)

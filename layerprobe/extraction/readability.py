@@ -37,9 +37,6 @@ def data_quality(
         split: Whose texts of a task.
         scored: What of a task is scored; all of it, or the test split.
         max_length: Tokens at which texts are cut; by default as the options say.
-
-    Raises:
-        ModelError: If the model or its tokenizer cannot be loaded.
     """
     own, texts = (
         (task_quality(data, scored=scored), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)

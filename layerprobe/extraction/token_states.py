@@ -37,9 +37,6 @@ def token_states(
     Yields:
         The numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
         tokens, whichever side is padded; what comes behind them means nothing.
-
-    Raises:
-        DegenerateLayerError: If a state is not finite; names the layer and the model.
     """
     wanted = list(range(len(texts))) if rows is None else list(rows)
     lengths = [texts.length(row) for row in wanted]
@@ -91,9 +88,6 @@ def kept_token_states(
 
     Yields:
         (layer, n, feature) float32, a memory map: of these, a layer at a time should be read.
-
-    Raises:
-        StoreError: If there is no room for the file.
     """
     shape = (encoder.n_layers, len(rows), encoder.description.hidden_size)
     order = np.argsort(rows, kind="stable")

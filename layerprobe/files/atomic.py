@@ -28,11 +28,7 @@ _ADVICE = {
 
 @contextlib.contextmanager
 def store_errors(doing: str, path: Path) -> Iterator[None]:
-    """Turn an OSError into one line that names the path, the reason and what to do.
-
-    Raises:
-        StoreError: In its place.
-    """
+    """Turn an OSError into one line that names the path, the reason and what to do."""
     try:
         yield
     except OSError as error:
@@ -69,9 +65,6 @@ def inside(root: Path, path: Path) -> Path:
     """Return `path`, which lies below `root`, if neither it nor any folder between the two is a link.
 
     So nothing that is written or removed there lies elsewhere. The root itself and what it lies in may be links.
-
-    Raises:
-        StoreError: If there is a link; names where it leads.
     """
     with store_errors("read", path):
         real = Path(os.path.realpath(path))
@@ -83,11 +76,7 @@ def inside(root: Path, path: Path) -> Path:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of the files in a folder, 0 where there is none.
-
-    Raises:
-        OSError: If it cannot be read.
-    """
+    """Return the size of the files in a folder, 0 where there is none."""
     size = 0
     if folder.is_dir():
         for path in folder.iterdir():
@@ -98,31 +87,19 @@ def folder_bytes(folder: Path) -> int:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory with its parents.
-
-    Raises:
-        StoreError: If it cannot be made.
-    """
+    """Make a directory with its parents."""
     with store_errors("make the folder", path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file of the store: whole or not at all.
-
-    Raises:
-        StoreError: If that fails; then nothing of it is left.
-    """
+    """Write a file of the store: whole or not at all."""
     with store_errors("write", path):
         replace_file(path, data)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name, make it durable and give it its name.
-
-    Raises:
-        OSError: If that fails; then nothing of it is left.
-    """
+    """Write a file under a temporary name, make it durable and give it its name."""
     temporary = temporary_path(path)
     try:
         temporary.write_bytes(data)
@@ -166,11 +143,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def reserve(file: IO[bytes], n_bytes: int) -> None:
-    """Reserve room for an open file, where the platform can; writing to a map of more than fits kills the process.
-
-    Raises:
-        OSError: If there is no room.
-    """
+    """Reserve room for an open file, where the platform can; writing to a map of more than fits kills the process."""
     if not hasattr(os, "posix_fallocate") or not n_bytes:
         return
     try:
@@ -195,9 +168,6 @@ def known_sha256(path: Path) -> str:
 
     Writes show in its inode, its size and the times of its last changes, of which one cannot be set back by hand.
     Nothing is remembered from one process to the next: a disk that loses a bit changes no time.
-
-    Raises:
-        OSError: If it cannot be read.
     """
     found = path.stat()
     changed = max(found.st_mtime_ns, found.st_ctime_ns)
@@ -216,9 +186,6 @@ def problem_with(path: Path, *, size: int | None = None, sha256: str | None = No
     """Return what is wrong with a file, or None; what is not given is not compared.
 
     With `again` its bytes are read even if this process knows their sha256, see `known_sha256`.
-
-    Raises:
-        StoreError: If it is there and cannot be read, so that nobody knows whether something is wrong.
     """
     with store_errors("read", path):
         try:

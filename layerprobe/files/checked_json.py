@@ -23,12 +23,7 @@ T = TypeVar("T")
 
 
 def write_kept(path: Path, value: Any, *, root: Path, files: Iterable[str] = ()) -> None:
-    """Write a result below `root`, whole or not at all, with its checksum and those of files beside it.
-
-    Raises:
-        DataError: If a number is not finite.
-        StoreError: If it cannot be written, or the way from the root is a link.
-    """
+    """Write a result below `root`, whole or not at all, with its checksum and those of files beside it."""
     inside(root, path)
     with store_errors("read", path.parent):
         sums = {name: sha256_of(path.parent / name) for name in files}
@@ -43,10 +38,6 @@ def read_kept(kind: type[T], path: Path, *, root: Path, older: bool = True) -> T
         path: Of the file.
         root: The folder that it was written below, or a part of that which is nearer.
         older: Whether one without a checksum, written by a layerprobe that wrote none, is read, with a warning.
-
-    Raises:
-        DamagedStoreError: If it, or a file that belongs to it, is not as it was written, or was kept elsewhere.
-        StoreError: If it cannot be read, or the way from the root is a link.
     """
     inside(root, path)
     with store_errors("read", path):
@@ -70,11 +61,7 @@ def read_kept(kind: type[T], path: Path, *, root: Path, older: bool = True) -> T
 
 
 def parsed(data: bytes) -> tuple[Any, Checksum | None]:
-    """Return the content of a kept result and its checksum, None where it has none.
-
-    Raises:
-        DataError: If it is no JSON, or the checksum is not that of the content.
-    """
+    """Return the content of a kept result and its checksum, None where it has none."""
     try:
         return unsealed(parse_json(data.decode()))
     except UnicodeDecodeError as error:
@@ -84,11 +71,7 @@ def parsed(data: bytes) -> tuple[Any, Checksum | None]:
 
 
 def parsed_as(kind: type[T], data: bytes) -> tuple[T, Checksum | None]:
-    """Return a kept result of a type, and its checksum, None where it has none.
-
-    Raises:
-        DataError: If it is no JSON, not of that type, or not what its checksum is of.
-    """
+    """Return a kept result of a type, and its checksum, None where it has none."""
     try:
         content, checksum = parsed(data)
         return cast("T", from_dict(kind, content)), checksum

@@ -38,9 +38,6 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     Args:
         path: The folder to make, with its parents. An empty one may be there.
         replace: Whether a folder with files may be there, too; it is removed once the new one has its name.
-
-    Raises:
-        OSError: If it cannot be written, or a folder with files is there that is not to be replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, old = temporary_path(path), temporary_path(path)
@@ -70,9 +67,6 @@ def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
 
     A list that others made, such as one of `sha256sum *`, is none. With `again` all bytes are read, even if this
     process knows their checksums.
-
-    Raises:
-        StoreError: If a file is there and cannot be read.
     """
     text = _read_sums(path)
     if text is None:
@@ -90,11 +84,7 @@ def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
 
 
 def listed_files(path: Path) -> frozenset[str]:
-    """Return the names of the files in a folder's list of checksums; nothing where it is damaged, or not ours.
-
-    Raises:
-        StoreError: If the list is there and cannot be read.
-    """
+    """Return the names of the files in a folder's list of checksums; nothing where it is damaged, or not ours."""
     first, _, lines = (_read_sums(path) or "").partition("\n")
     return frozenset(line.partition("  ")[2] for line in lines.splitlines() if first == _headed(lines))
 
@@ -127,11 +117,7 @@ def _headed(lines: str) -> str:
 
 @contextlib.contextmanager
 def folder_errors(path: Path, *, advice: str) -> Iterator[None]:
-    """Turn a failed write, also of a library in Rust, into one line: the folder, the reason, and `advice`.
-
-    Raises:
-        StoreError: In place of the error of the writer.
-    """
+    """Turn a failed write, also of a library in Rust, into one line: the folder, the reason, and `advice`."""
     try:
         yield
     except Exception as error:

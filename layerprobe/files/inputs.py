@@ -64,12 +64,7 @@ SETTINGS = Limit(variable="LAYERPROBE_MAX_SETTINGS", default=2**20, unit="bytes 
 
 
 def read_document(path: Path, limit: Limit | None = RECORD) -> bytes:
-    """Return the bytes of a JSON or TOML file; without a limit for what layerprobe itself keeps.
-
-    Raises:
-        OSError: If it cannot be read, is no regular file (a pipe might never end), or is larger than the limit.
-        DataError: If the variable of the limit is no number.
-    """
+    """Return the bytes of a JSON or TOML file; without a limit for what layerprobe itself keeps."""
     with open_regular(path) as file:
         if limit is None:
             return file.read()
@@ -95,11 +90,6 @@ def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]
 
     Only `\n` ends a line. The whole file is measured before the first line comes, so that what is too large is refused
     with no more than a piece of it in memory. A byte order mark is no text.
-
-    Raises:
-        DataError: If the file has more than `BYTES`, a line more than `RECORD`, or more lines than `CELLS`; if it is
-            no gzip or not of the encoding.
-        OSError: If it cannot be read, or is no regular file.
     """
     with open_measured(path) as file:
         if codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
@@ -134,13 +124,7 @@ def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[tuple
 
 @contextlib.contextmanager
 def open_measured(path: Path) -> Iterator[IO[bytes]]:
-    """Open a text file whose size and lines are within the limits; a .gz is unpacked.
-
-    Raises:
-        DataError: If the file has more than `BYTES`, a line more than `RECORD`, or more lines than `CELLS`; if it is
-            no gzip.
-        OSError: If it cannot be read, or is no regular file.
-    """
+    """Open a text file whose size and lines are within the limits; a .gz is unpacked."""
     with open_regular(path) as file:
         try:
             packed = path.suffix.lower() == ".gz"

@@ -83,9 +83,6 @@ def to_bytes(value: Any, *, indent: int | None = 2) -> bytes:
     r"""Return `value` as JSON in UTF-8, on a single line where `indent` is None.
 
     A folder name that is no UTF-8 holds lone surrogates; they are written as JSON's escape, such as `\udc80`.
-
-    Raises:
-        DataError: If a number is not finite: results never hold NaN.
     """
     try:
         text = json.dumps(to_dict(value), indent=indent, ensure_ascii=False, allow_nan=False)
@@ -143,22 +140,14 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def sealed(value: Any, *, name: str = "", files: Mapping[str, str] | None = None, indent: int | None = 2) -> bytes:
-    """Return a value as `to_bytes` does, a JSON object with its `Checksum` as one more field.
-
-    Raises:
-        DataError: If a number is not finite.
-    """
+    """Return a value as `to_bytes` does, a JSON object with its `Checksum` as one more field."""
     content = json.loads(to_bytes(value))  # as it will be read
     about = {"name": name, "files": dict(files or {})}
     return to_bytes({**content, CHECKSUM: {**about, "sha256": digest([content, about])}}, indent=indent)
 
 
 def unsealed(data: Any) -> tuple[Any, Checksum | None]:
-    """Return what `sealed` wrote, parsed, without its checksum, and that; None where there is none.
-
-    Raises:
-        DataError: If the checksum is not that of the content.
-    """
+    """Return what `sealed` wrote, parsed, without its checksum, and that; None where there is none."""
     if not isinstance(data, dict) or CHECKSUM not in data:
         return data, None
     content = {key: value for key, value in data.items() if key != CHECKSUM}
@@ -262,11 +251,7 @@ def fields_of(kind: type[Any]) -> dict[str, tuple[Any, bool]]:
 
 
 def check_keys(data: Iterable[str], names: Collection[str], *, key: str = "") -> None:
-    """Check that all keys of a table are expected ones.
-
-    Raises:
-        DataError: With those that are not, and the name that is nearest to the first.
-    """
+    """Check that all keys of a table are expected ones."""
     if unknown := [name for name in data if name not in names]:
         where = f"{key}: " if key else ""
         expected = ", ".join(names) or "none"

@@ -60,11 +60,7 @@ class SpooledTexts(Sequence[str]):
 
 
 def spooled(texts: Iterable[str]) -> Sequence[str]:
-    """Return texts, read once: a tuple of them, or `SpooledTexts` where they have more than `IN_MEMORY` characters.
-
-    Raises:
-        DataError: If there is no room for the file.
-    """
+    """Return texts, read once: a tuple of them, or `SpooledTexts` where they have more than `IN_MEMORY` characters."""
     iterator, kept, size = iter(texts), list[str](), 0
     for text in iterator:
         kept.append(text)

@@ -92,9 +92,6 @@ class Keys:
             key: Its name.
             kind: What it may hold: a type or a reader, as `from_dict` takes it.
             default: What it is where it is missing.
-
-        Raises:
-            DataError: If the key is missing and has no default, or holds something else than expected.
         """
         self.known.append(key)
         if key in self.data:
@@ -171,9 +168,6 @@ def read_toml(path: str | Path, what: str, *, absolute: bool = False) -> Keys:
         path: The file.
         what: What messages call it, such as "the chain".
         absolute: Whether the paths in it become absolute, so that they hold wherever they are written again.
-
-    Raises:
-        DataError: If it cannot be read or is no TOML.
     """
     file = from_home(path)
     try:
@@ -191,9 +185,6 @@ def parse_toml(content: str, *, where: str, folder: Path | None = None) -> Keys:
         content: The text.
         where: What messages call it.
         folder: What relative paths are relative to; by default they stay as they are.
-
-    Raises:
-        DataError: If it is no TOML, or nested too deeply.
     """
     try:
         if any(token["key"] and len(re.findall(_PART, token["key"])) > DEPTH for token in _TOKEN.finditer(content)):

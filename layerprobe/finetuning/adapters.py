@@ -29,9 +29,6 @@ def prepare_model(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> N
 
     Adapters stand in the linear modules of the blocks, or in those whose names end as `lora_modules` says; a model
     without a block has them in its embedding tables. All other weights are frozen.
-
-    Raises:
-        ModelError: If no module has such a name, peft is not installed, or the model cannot compute activations again.
     """
     if protocol.gradient_checkpointing:
         _checkpoint(model)

@@ -59,9 +59,6 @@ def run_items(
 
     A layer of a joint run is a run in the directory of that, see `JointRun.truncated`. Items
     that share a text count as linked, and where `documents` says which document a text is from, also those of one.
-
-    Raises:
-        StoreError: If the disk does not let outputs be read.
     """
     influences: dict[ScoredSplit, dict[LayerSeed, Array]] = {split: {} for split in SCORED}
     for run, directory in runs:

@@ -42,11 +42,6 @@ def fine_tune_jointly(
 
     Returns:
         The run with scores by layer, and what its best epoch outputs for every validation and test example.
-
-    Raises:
-        DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.
-        TrainingError: If no layer is left.
-        InsufficientMemoryError: If a single example does not fit the memory.
     """
     protocol = protocol or Protocol()
     n_layers = encoder.n_layers

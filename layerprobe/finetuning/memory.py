@@ -38,9 +38,6 @@ class TokenLimit:
 
         It takes its batches from `watched`, within `tokens`. The warning says what was done, and what smaller passes
         change.
-
-        Raises:
-            RuntimeError, MemoryError: As it came, where a batch of one does not fit.
         """
         while True:
             self._tried = (0, 0)

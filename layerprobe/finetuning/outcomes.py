@@ -12,11 +12,7 @@ from layerprobe.metrics.values import CrossedInterval
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
-    """Put the runs of one layer together, with errors over items and seeds, or without items over seeds alone.
-
-    Raises:
-        DataError: If they are of several layers or metrics, or there are none.
-    """
+    """Put the runs of one layer together, with errors over items and seeds, or without items over seeds alone."""
     runs = sorted(runs, key=lambda run: run.seed)
     if len({run.layer for run in runs}) != 1:
         raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")

@@ -92,9 +92,6 @@ def plan_tuning(
         block_steps: Number of blocks -> block-steps of all runs, at most.
         seeds: Of the full sweep that it is compared with.
         protocol: As for `finetune`.
-
-    Raises:
-        LayerProbeError: If the model cannot be loaded, or a single example does not fit the memory.
     """
     task = checked_task(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))

@@ -35,11 +35,7 @@ def load_finished(kind: type[R], directory: Path) -> R | None:
 
 
 def save_finished(directory: Path, run: FineTuningRun | JointRun, outputs: RunOutputs) -> None:
-    """Write a run into its directory: outputs first, then the result, which says that all is there.
-
-    Raises:
-        StoreError: If they cannot be written.
-    """
+    """Write a run into its directory: outputs first, then the result, which says that all is there."""
     write_outputs(directory, outputs)
     write_kept(directory / RESULT, run, root=runs_root(directory), files=[OUTPUTS])
 
@@ -72,12 +68,7 @@ def keep_origin(folder: Path, origin: RunsOrigin) -> None:
 
 
 def read_origin(folder: Path) -> RunsOrigin | None:
-    """Return what the runs of a folder are of; None where an older layerprobe made them, which did not write it.
-
-    Raises:
-        DamagedStoreError: If it is not as it was written.
-        StoreError: If the disk does not let it be read.
-    """
+    """Return what the runs of a folder are of; None where an older layerprobe made them, which did not write it."""
     return read_kept(RunsOrigin, folder / ORIGIN, root=folder.parent)
 
 

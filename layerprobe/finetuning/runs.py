@@ -158,10 +158,6 @@ class RunSet:
 
         One that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the
         same. One that was killed goes on after its last epoch on disk: see `layerprobe.finetuning.epochs`.
-
-        Raises:
-            TrainingError: If the run fails, or did before.
-            StoreError: If the result cannot be written.
         """
         directory = self.directory(job)
         self.folder.keep_origin()
@@ -239,12 +235,7 @@ class RunWorker:
 
     @plain_torch()
     def __call__(self, job: RunJob) -> Run | None:
-        """Return a run, read or made; None where another process is at it.
-
-        Raises:
-            InsufficientMemoryError: If the model does not fit.
-            LayerProbeError: As `RunSet.make`; WorkerError if the model is another one here.
-        """
+        """Return a run, read or made; None where another process is at it."""
         try:
             return self.sets[job.of].make(job, lambda: self._load(job.of))
         except (MemoryError, RuntimeError) as error:
@@ -291,11 +282,6 @@ def fine_tune_layers(
 
     The model is loaded once, and only where a run is missing. After each seed `enough` is asked, given all runs so
     far, whether no further one is needed.
-
-    Raises:
-        ModelError: If the model has no such layer, or no checkpoint of it can be saved.
-        TrainingError: If a run fails, or did before.
-        StoreError: If a result cannot be written.
     """
     # a run that is named twice is one run: copies would narrow the intervals over seeds
     layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))

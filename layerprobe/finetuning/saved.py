@@ -69,11 +69,7 @@ class SavedRun:
 
 
 def has_model(directory: Path) -> bool:
-    """Return whether a run's directory holds its weights as they were written; warns where they are not.
-
-    Raises:
-        StoreError: If the disk does not let them be read.
-    """
+    """Return whether a run's directory holds its weights as they were written; warns where they are not."""
     with store_errors("read", directory / MODEL):
         if not (directory / MODEL / ORIGIN).is_file():  # it is written last
             return False
@@ -110,10 +106,6 @@ def saving_model(
     """Give a folder for the checkpoint of a locked run; it becomes the run's `model/` when all is written.
 
     The layer is None for a joint run, whose model is the whole one.
-
-    Raises:
-        UnsupportedArchitectureError: Before any training, if this layer has no checkpoint.
-        StoreError: If the folder cannot be written.
     """
     if layer == 0 and (why := without_checkpoint(encoder)):
         raise UnsupportedArchitectureError(f"{why}: expected layers from 1 with --save-models")
@@ -154,11 +146,6 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
     """Return the run that a directory holds with its weights, or None where it is no directory of a run.
 
     The layer is one of a joint run; a run of TMFT has its own.
-
-    Raises:
-        DataError: If its weights were not kept, what it holds cannot be read, or a joint run has no such layer.
-        DamagedStoreError: If the result or the weights are not as they were written.
-        StoreError: If the disk does not let it be read.
     """
     directory = Path(os.path.realpath(directory))
     # elsewhere it is a copy that somebody made and named

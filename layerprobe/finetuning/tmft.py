@@ -90,12 +90,6 @@ def fine_tune(
 
     Returns:
         The run, and what its best epoch outputs for every validation and test example.
-
-    Raises:
-        DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.
-        ModelError: If the model has no such layer.
-        TrainingError: If the loss is not finite, or an epoch leaves embeddings that cannot be scored.
-        InsufficientMemoryError: If a single example does not fit the memory.
     """
     protocol = protocol or Protocol()
     trained = train_layers(
@@ -172,9 +166,6 @@ def train_layers(
     A model of one layer is TMFT, and its failure is raised. With several, a layer whose loss or scores are not finite
     is left out from there on; the best epoch has the highest primary metric on the validation split in the mean over
     layers. `weights` says how much each layer's loss counts at each step, by default alike.
-
-    Raises:
-        DataError, ModelError, TrainingError, InsufficientMemoryError: As `fine_tune`.
     """
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")

@@ -83,11 +83,7 @@ class Crew(abc.ABC):
 
     @abc.abstractmethod
     def hire(self, n_jobs: int) -> None:
-        """Begin workers where there is room, as many as jobs at most.
-
-        Raises:
-            LayerProbeError: If there is nobody to do them.
-        """
+        """Begin workers where there is room, as many as jobs at most."""
 
     @abc.abstractmethod
     def give(self, worker: Any, job: Any, part: AbstractContextManager[object]) -> None:

@@ -40,11 +40,6 @@ def execute(
         crew: Who does it; a crew can be given one plan after another.
         done: The jobs that are there, which are left out; by default the plan is asked, and they are given.
         reports: Whether what costs are done, of all, is reported; False where the caller does that.
-
-    Raises:
-        LayerProbeError: If the workers cannot be begun.
-        StoreError, WorkerError: If no worker can do any job.
-        RuntimeError: If a worker that begins raises anything else; with its traceback.
     """
     queue = _Queue(plan, done, crew)
     finished = sum(plan.jobs[job] for job in done or ())
@@ -82,11 +77,7 @@ def execute(
 
 
 def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:
-    """Return what came of every job of a plan, in its order.
-
-    Raises:
-        LayerProbeError: What the first job that failed gave; or as `execute`.
-    """
+    """Return what came of every job of a plan, in its order."""
     answers = {}
     for job, outcome in execute(plan, crew):
         if isinstance(outcome, LayerProbeError):

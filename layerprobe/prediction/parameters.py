@@ -75,11 +75,7 @@ class FittedParameters:
 
 @functools.cache
 def fitted_parameters() -> FittedParameters:
-    """Return what comes with layerprobe.
-
-    Raises:
-        DataError: If the file is missing or damaged.
-    """
+    """Return what comes with layerprobe."""
     try:
         found, checksum = parsed_as(FittedParameters, FILE.read_bytes())
         if checksum is None:

@@ -21,9 +21,6 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
 
     Returns:
         (draws, layers); not clamped to the range of the measure.
-
-    Raises:
-        DataError: If there is nothing to draw.
     """
     if draws < 1:
         raise DataError(f"expected at least one draw, got {draws}")

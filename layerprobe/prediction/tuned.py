@@ -80,11 +80,7 @@ def rule_curves(name: str) -> tuple[str, ...]:
 
 @functools.cache
 def tuned_rule(name: str) -> TunedRule:
-    """Return a rule as it was fitted to the zoos, with its record on models of families that it was not fitted to.
-
-    Raises:
-        DataError: If there is no such rule.
-    """
+    """Return a rule as it was fitted to the zoos, with its record on models of families that it was not fitted to."""
     if name not in fitted_parameters().by_name:
         rule = _outside_rule(name)
         if "zoos" not in FITTERS:

@@ -33,11 +33,7 @@ def random_batch(encoder: Encoder, *, length: int, batch_size: int, seed: int) -
 
 
 def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ...]:
-    """Return the lengths to measure, each once, ascending: see `ProfileSettings.lengths`.
-
-    Raises:
-        DataError: If the model cannot read texts of one of them, or reads images, which have one length.
-    """
+    """Return the lengths to measure, each once, ascending: see `ProfileSettings.lengths`."""
     limit, name = encoder.max_length, encoder.description.name
     if encoder.reader is not None:
         if lengths is not None and set(lengths) != {encoder.reader.n_tokens}:

@@ -56,10 +56,6 @@ def profile_layers(
     Every round gives each layer one turn, back and forth, so that a machine that warms up or is shared treats all
     layers alike. In its turn a layer is a model of its own, the only truncated one in memory. A pass is the forward
     pass and the pooling of a batch that is on the device already, in the encoder's precision; tokenising is not in it.
-
-    Raises:
-        DataError: If the model cannot read texts of one of the lengths, or an image has no such token to pool.
-        ModelError: If it has no such layer.
     """
     encoder.check_pooling(pooling)
     shapes = itertools.product(lengths_of(encoder, settings.lengths), sorted(set(settings.batch_sizes)))

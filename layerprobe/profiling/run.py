@@ -31,10 +31,6 @@ def profile(model: ModelLike, *, layers: object = None, settings: ProfileSetting
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
 
     All layers are measured where none are given; they are numbers, or results that choose one, as for `finetune`.
-
-    Raises:
-        ModelError: If the model cannot be loaded or truncated.
-        DataError: If it has no such layer, or cannot read texts so long.
     """
     checkpoint = resolve_checkpoint(model)
     options = checkpoint.options
@@ -74,9 +70,6 @@ def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, f
 
     Returns:
         By model, of it truncated at each layer: milliseconds, the median over rounds, and the ends of their range.
-
-    Raises:
-        ModelError: If a model cannot be loaded or truncated.
     """
     shapes = [_shape(resolve_checkpoint(model)) for model in models]
     first = {shape: resolve_checkpoint(model) for shape, model in zip(shapes[::-1], models[::-1], strict=True)}

@@ -19,11 +19,7 @@ Identified = ModelDescription | Checkpoint
 
 
 def side_by_side(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> Profiles:
-    """Return profiles of the same lengths and batch sizes, with the scores of their layers in studies.
-
-    Raises:
-        DataError: If the profiles are of different shapes, or a study is of other models.
-    """
+    """Return profiles of the same lengths and batch sizes, with the scores of their layers in studies."""
     shown = Profiles(
         profiles=pooled(profiles),
         scores=tuple(tuple(scores_of(studies, profile.model).values()) for profile in profiles),
@@ -80,11 +76,7 @@ def scores_of(studies: Sequence[Study], model: Identified) -> dict[int, LayerOut
 
 
 def check_studies(studies: Sequence[Study], models: Sequence[Identified]) -> None:
-    """Check that every study has fine-tuning scores of one of the models.
-
-    Raises:
-        DataError: If one is a study of other models, without fine-tuning of these, or scored by another metric.
-    """
+    """Check that every study has fine-tuning scores of one of the models."""
     if len(metrics := dict.fromkeys(study.metric for study in studies)) > 1:
         raise DataError(
             f"expected studies scored by one metric, got {' and '.join(map(metric_title, metrics))}: "

@@ -143,11 +143,7 @@ class LayerProfile:
             raise DataError(f"expected costs by ascending length and batch size, each once, got {shapes}")
 
     def cost(self, length: int, batch_size: int) -> Cost:
-        """Return what a batch of this shape costs.
-
-        Raises:
-            DataError: If that was not measured.
-        """
+        """Return what a batch of this shape costs."""
         for cost in self.costs:
             if cost.shape == (length, batch_size):
                 return cost
@@ -260,11 +256,7 @@ class Profile(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profiles(Shown):
-    """Models side by side, profiled at the same lengths and batch sizes, and what fine-tuning showed of their layers.
-
-    Raises:
-        DataError: If the profiles are of different shapes.
-    """
+    """Models profiled at the same lengths and batch sizes, with the scores of their fine-tuned layers."""
 
     profiles: tuple[Profile, ...]
     scores: tuple[tuple[LayerOutcome, ...], ...]

@@ -33,10 +33,6 @@ def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, 
 
     Returns:
         Without errors where there are fewer than five texts or documents.
-
-    Raises:
-        DegenerateLayerError: If a layer is constant or has fewer than four texts.
-        DataError: If there is no document for a text.
     """
     from layerprobe.comparison.compare import cluster_numbers, diagnostics  # loads torch, which rules do without
 

@@ -30,10 +30,6 @@ def read_curves(
     Returns:
         In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where
         most texts have one embedding.
-
-    Raises:
-        DataError: If a name is unknown, or one needs a task or a reference.
-        LayerProbeError: If something cannot be measured; see the stages.
     """
     for name in names:
         READINGS.check(name)

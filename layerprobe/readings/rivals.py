@@ -39,9 +39,6 @@ def isotropy(layer: ArrayLike, *, name: str = "the layer") -> float:
     Variances are divided by n and at least 1e-6; of more than 512 features only min(n, features) of them count, as in
     the code of LOES. Positive; not bounded.
 
-    Raises:
-        DegenerateLayerError: If the layer is constant or not finite.
-
     Source: Batra et al. 2026 (arXiv 2605.23033).
 
     Examples:
@@ -63,9 +60,6 @@ def loes(features: ArrayLike, targets: ArrayLike, *, name: str = "the layer") ->
     The error is the mean square of what a ridge regression of (n,) or (n, k) targets on (n, d) features leaves, with
     penalty 1e-3 and an intercept. Lower is better.
 
-    Raises:
-        DegenerateLayerError: If the features are constant or not finite.
-
     Source: Batra et al. 2026 (arXiv 2605.23033).
     """
     x, y = (
@@ -81,9 +75,6 @@ def kite(features: ArrayLike, targets: ArrayLike, random: ArrayLike, *, name: st
     """Return KITE: linear CKA of features with the targets over that with features of the same model before training.
 
     The paper sets features against random features; random weights are taken here, at the same layer. Not negative.
-
-    Raises:
-        DegenerateLayerError: If one of the features is constant or not finite.
 
     Source: Guo 2024 (arXiv 2405.01603).
     """
@@ -103,9 +94,6 @@ def decay(layer: ArrayLike, *, name: str = "the layer") -> float | None:
 
     Ranks 6 to 100, weighted by 1 / rank; the ten smallest eigenvalues are left out. None for fewer than 17 of them.
 
-    Raises:
-        DegenerateLayerError: If the layer is constant or not finite.
-
     Source: Agrawal et al. 2022 (NeurIPS), the fit that of Stringer et al. 2019.
     """
     centred = centred_layer(layer, name=name)
@@ -123,9 +111,6 @@ def displacement(layer: ArrayLike, first: ArrayLike, *, name: str = "the layer")
     """Return the Grassmann distance of two layers: of the subspaces of samples that their ten main directions span.
 
     It is the root of the sum of the squared principal angles, from 0 to sqrt(10) pi / 2.
-
-    Raises:
-        DegenerateLayerError: If a layer is constant or not finite.
     """
     spans = [
         np.linalg.svd(centred_layer(each, name=name), full_matrices=False)[0][:, :SUBSPACE] for each in (layer, first)

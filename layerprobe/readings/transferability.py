@@ -55,9 +55,6 @@ def item_features(kind: Kind, u: NDArray[np.float32], v: NDArray[np.float32] | N
     """Return (n, features) of items from the (n, width) embeddings of their first texts and, of pairs, second ones.
 
     The module's docstring says what they are.
-
-    Raises:
-        DegenerateLayerError: If an embedding of a pair that is trained by its cosine is zero.
     """
     if v is None or kind.zero_shot != "cosine":
         return logistic_features(u, v).astype(np.float64)

@@ -44,12 +44,7 @@ def unmasked(X: Given, *, name: str) -> Given:
 
 
 def finite_matrix(X: ArrayLike, *, name: str) -> Array:
-    """Return a (n, d) layer in float64.
-
-    Raises:
-        DataError: If it is no matrix of real numbers.
-        DegenerateLayerError: If a value is NaN or infinite.
-    """
+    """Return a (n, d) layer in float64."""
     array = as_array(X, name=name)
     check_shape(array.shape, array.dtype, name=name)
     matrix = array.astype(np.float64)
@@ -84,13 +79,7 @@ def check_samples(n: int, *, name: str) -> None:
 
 
 def centred_layer(X: ArrayLike, *, name: str) -> Array:
-    """Return a layer in float64 with the mean of every column subtracted.
-
-    Raises:
-        DataError: If it is no matrix of real numbers.
-        DegenerateLayerError: If it has fewer than 4 rows, values that are not finite, or rows that differ by no
-            more than the rounding of its dtype.
-    """
+    """Return a layer in float64 with the mean of every column subtracted."""
     layer = finite_matrix(X, name=name)
     check_samples(len(layer), name=name)
     centred: Array = layer - layer.mean(axis=0)

@@ -16,9 +16,6 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
     Returns:
         One value a layer of the model, in the range of the map: debiased ones can be negative.
 
-    Raises:
-        DataError: If same-index is requested models of different depth, or the alignment is unknown.
-
     Examples:
         >>> from layerprobe.similarity.measures.cka import CKA
         >>> values = ((0.9, 0.5), (0.6, 0.7), (0.8, 0.2))

@@ -77,9 +77,6 @@ def measure_layers(
         The map, and what curves and tests are computed from. There are no intervals with fewer than five samples or
         documents, nor where the samples that stay without a group are too few for the measure.
 
-    Raises:
-        LayerProbeError: As in `measure_map`.
-
     Examples:
         >>> from layerprobe.similarity.measures.procrustes import Procrustes
         >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
@@ -165,9 +162,6 @@ class MeasureEstimate:
         sample are each other's nearest neighbours in every layer, which makes any two layers alike. For measures by
         nearest neighbours the errors are too large, by 1.4 to 1.7 in simulations of 150 to 1500 samples: a sample
         that leaves changes the neighbours of others, which a jackknife counts more than once.
-
-        Raises:
-            DataError: If same-index is requested models of different depth.
 
         Source: Quenouille 1956 (Biometrika 43); Efron and Tibshirani 1993, An Introduction to the Bootstrap,
         chapter 11.

@@ -63,9 +63,6 @@ def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> flo
         X: (n, d) embeddings, n >= 4.
         bandwidth_multiplier: sigma in units of the root of the median squared distance.
 
-    Raises:
-        LayerProbeError: As in `centred_layer`, or if the multiplier is not positive and finite, or most rows are equal.
-
     Examples:
         >>> round(rbf_sigma_squared([[0.0], [1.0], [2.0], [3.0]]), 12)
         2.5

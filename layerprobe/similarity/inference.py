@@ -64,9 +64,6 @@ def spread(
         pair_variance: 2 zeta_2 / (n (n - 1)); 0 where it is not known, or small as for many samples.
         clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
 
-    Raises:
-        DataError: If there are fewer than five units.
-
     Source: Hoeffding 1948 (Annals of Mathematical Statistics 19), section 5; Arvesen 1969 (same, 40); clusters:
     Liang and Zeger 1986 (Biometrika 73).
     """
@@ -221,9 +218,6 @@ def curve_uncertainty(
         level: Confidence level of Student's intervals and of a band that holds the whole curve.
         clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
 
-    Raises:
-        DataError: If there are fewer than five samples or documents.
-
     Source: Hampel 1974 (Journal of the American Statistical Association 69); Efron and Stein 1981 (Annals of Statistics
     9); clusters: Liang and Zeger 1986 (Biometrika 73).
     """
@@ -279,11 +273,7 @@ def student_uncertainty(
 def difference(
     first: float, second: float, errors: tuple[Spread, Spread], *, label: str, level: float = LEVEL
 ) -> Difference:
-    """Return `first` less `second`, similarities on the same samples, with its interval and test.
-
-    Raises:
-        MisalignedSamplesError: If the spreads are of different numbers of samples.
-    """
+    """Return `first` less `second`, similarities on the same samples, with its interval and test."""
     a, b = errors
     check_same_samples(len(b.influences), len(a.influences), name="the second similarity", other="the first")
     variances = covariance([a, b])

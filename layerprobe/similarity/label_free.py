@@ -49,10 +49,6 @@ def dataset_entropy(layer: ArrayLike, *, name: str = "the layer") -> float:
 
     Returns:
         Nats, 0 .. log min(n, d).
-
-    Raises:
-        DataError: If it is no matrix of real numbers.
-        DegenerateLayerError: If a row is not finite or has no direction.
     """
     array = np.asarray(layer)
     check_shape(array.shape, array.dtype, name=name)
@@ -88,10 +84,6 @@ def infonce(views: ArrayLike, *, competing: int = COMPETING, name: str = "the la
 
     Returns:
         Nats, at most log K; 0 where a view tells nothing, and below where it misleads.
-
-    Raises:
-        DataError: If there are too few views or texts.
-        DegenerateLayerError: If a row is not finite or has no direction; `lidar` and `dime` raise the same.
 
     Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5.
     """
@@ -142,9 +134,6 @@ def lidar(views: ArrayLike, *, name: str = "the layer") -> float:
 
     Returns:
         1 .. min(n - 1, d).
-
-    Raises:
-        DegenerateLayerError: Also if all texts have one mean.
 
     Source: Thilak et al. 2023 (arXiv 2312.04000), equations 1 to 5.
     """

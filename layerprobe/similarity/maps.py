@@ -39,12 +39,6 @@ def measure_map(
     Returns:
         values[i][j] of layer i of the model and layer j of the reference, in the range that the measure declares.
 
-    Raises:
-        DataError: If a model has no layers, a layer is no matrix of real numbers, the measure is CKA, or it takes
-            more samples.
-        DegenerateLayerError: If a layer has no such similarity; the message names the layer.
-        MisalignedSamplesError: If layers have different numbers of rows.
-
     Examples:
         >>> from layerprobe.similarity.measures.rsa import RSA
         >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
@@ -83,9 +77,6 @@ def without_groups(
     """Return the (groups,) values of a similarity that remain when one group of samples at a time is left out.
 
     Layers and measure are as in `layer_similarity`, and `samples_without_groups` returns which samples are kept.
-
-    Raises:
-        LayerProbeError: As in `layer_similarity`, without one of the groups.
     """
     X, Y = np.asarray(model_layer), np.asarray(reference_layer)
     n = len(finite_matrix(X, name=names[0]))
@@ -109,11 +100,7 @@ def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:
-    """Return the centred features divided by their standard deviations, without those that only rounding varies.
-
-    Raises:
-        LayerProbeError: As in `centred_layer`.
-    """
+    """Return the centred features divided by their standard deviations, without those that only rounding varies."""
     centred = centred_layer(X, name=name)
     kept = centred[:, varying(finite_matrix(X, name=name), centred, np.asarray(X).dtype)]
     scores: Array = kept / kept.std(axis=0)

@@ -134,9 +134,6 @@ def shuffled_maps(
     Where one Gram matrix fits into memory, those of the reference are made once and read in every order, by as many
     layers at once as fit. Otherwise they are made in every order, and those of the model once for as many permutations
     as fit; so they are where products of few features are cheaper than to read n^2 numbers.
-
-    Raises:
-        LayerProbeError: As in `estimate_cka`.
     """
     model, reference = named_layers("the model", model_layers), named_layers("the reference", reference_layers)
     for name, layer in itertools.chain(model, reference):

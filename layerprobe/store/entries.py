@@ -38,11 +38,7 @@ class Entry:
 
 
 def entry_of(directory: Path) -> Entry:
-    """Return the summary of one entry.
-
-    Raises:
-        StoreError: If the directory cannot be read.
-    """
+    """Return the summary of one entry."""
     with store_errors("read", directory):
         size = folder_bytes(directory)
         modified = directory.stat().st_mtime

@@ -125,22 +125,12 @@ class Manifest:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, whole or not at all, with its checksum.
-
-    Raises:
-        StoreError: If it cannot be written.
-    """
+    """Write the manifest, whole or not at all, with its checksum."""
     write_kept(directory / MANIFEST, manifest, root=directory.parent)
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of an entry, None where there is none yet.
-
-    Raises:
-        DamagedStoreError: If it is garbled, or that of another entry.
-        StoreVersionError: If a newer layerprobe wrote it.
-        StoreError: If it cannot be read.
-    """
+    """Return the manifest of an entry, None where there is none yet."""
     path = inside(directory, directory / MANIFEST)
     with store_errors("read", path):
         try:

@@ -50,11 +50,7 @@ class StoredEmbeddings:
 
     @property
     def sample_ids(self) -> NDArray[np.uint64]:
-        """By row: what `key.sample_ids` gives of its text.
-
-        Raises:
-            DamagedStoreError: If the file with them is garbled.
-        """
+        """By row: what `key.sample_ids` gives of its text."""
         return _read_samples(self.directory, self.manifest)
 
     @property
@@ -63,12 +59,7 @@ class StoredEmbeddings:
         return self.manifest.n_layers
 
     def layer(self, layer: int) -> NDArray[np.float32]:
-        """Return one layer, (n_rows, width), read-only: the memory map itself where there is a single shard of float32.
-
-        Raises:
-            DataError: If there is no such layer.
-            DamagedStoreError: If a shard is missing, or was altered since it was opened.
-        """
+        """Return one layer, (n_rows, width), read-only; a single shard of float32 is handed out as its memory map."""
         parts = self._parts(layer)
         alone = len(parts) == 1 and parts[0].dtype == np.float32
         whole = parts[0].mapped() if alone else StoredLayer(parts)[:].astype(np.float32, copy=False)
@@ -102,11 +93,7 @@ class _Part:
     shape: tuple[int, int]
 
     def mapped(self) -> NDArray[np.floating]:
-        """Return it as a memory map, which keeps a file open for as long as it is used.
-
-        Raises:
-            DamagedStoreError: If the file is gone or cut short since it was opened.
-        """
+        """Return it as a memory map, which keeps a file open for as long as it is used."""
         try:
             return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
         except (OSError, ValueError) as error:
@@ -210,30 +197,17 @@ class ShardWriter:
         return embeddings
 
     def write(self, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0) -> None:
-        """Write the rows of one pending shard, as `write_shard`, and note it in the manifest.
-
-        Raises:
-            DataError: If the shard is not pending, or as `write_shard`.
-            StoreError: If a file cannot be written.
-        """
+        """Write the rows of one pending shard, as `write_shard`, and note it in the manifest."""
         if index not in self._manifest.pending:
             raise DataError(f"expected one of the pending shards {list(self._manifest.pending)}, got {index}")
         self.note(write_shard(*self.place, index, embeddings, n_cut=n_cut))
 
     def note(self, shard: StoredFile) -> None:
-        """Note a pending shard that `write_shard` wrote in the manifest.
-
-        Raises:
-            StoreError: If the manifest cannot be written.
-        """
+        """Note a pending shard that `write_shard` wrote in the manifest."""
         self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda each: each.name)))
 
     def finish(self) -> StoredEmbeddings:
-        """Mark the entry as complete.
-
-        Raises:
-            StoreError: If shards are pending, or the manifest cannot be written.
-        """
+        """Mark the entry as complete."""
         if self._manifest.pending:
             raise StoreError(f"cannot finish {self._directory}: the shards {list(self._manifest.pending)} are pending")
         if not self._manifest.complete:
@@ -252,11 +226,6 @@ def write_shard(
     """Write the rows of a shard, (n_layers, rows, width) float32, which the manifest does not know of yet.
 
     `n_cut` is how many of its texts were cut at the maximum length.
-
-    Raises:
-        DataError: If the array is not what it should be, or a value is not finite or beyond what float16 holds where
-            that is requested.
-        StoreError: If the file cannot be written.
     """
     start, stop = manifest.shard_rows(index)
     _check_embeddings(embeddings, (manifest.n_layers, stop - start, manifest.width), manifest.key.store_dtype)
@@ -272,10 +241,6 @@ def begin(directory: Path, new: Manifest, ids: NDArray[np.uint64]) -> Manifest:
 
     The caller holds the entry's lock. Afterwards the directory has the manifest, the sample ids and no
     temporary file.
-
-    Raises:
-        StoreVersionError: If a newer layerprobe wrote the entry.
-        StoreError: If the entry was begun with another shape, or a file cannot be written.
     """
     make_directory(directory)
     on_disk = _resumable(directory, new)
@@ -323,9 +288,6 @@ def check_files(directory: Path, manifest: Manifest, *, checksums: bool = True) 
     """Raise unless every file of an entry is as it was written; without the checksums only sizes are compared.
 
     A file that did not change since this process read it last is not read again.
-
-    Raises:
-        DamagedStoreError: If one is not; names it.
     """
     files = (manifest.samples, *manifest.shards)
     # sha256 lets other threads run
@@ -340,9 +302,6 @@ def opened(directory: Path, manifest: Manifest, *, checksums: bool = True) -> St
     """Return the embeddings of a complete entry, all files of it as they were written.
 
     Without the checksums only sizes and headers are looked at, which costs little.
-
-    Raises:
-        DamagedStoreError: If a file is missing, cut short, altered or has another header; names it.
     """
     check_files(directory, manifest, checksums=checksums)
     for _ in _headers(directory, manifest):

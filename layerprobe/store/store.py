@@ -82,11 +82,6 @@ class Store:
         """Return the complete entry of a key, None where there is none.
 
         All its files are read and their checksums compared, once in a process for as long as nothing changes them.
-
-        Raises:
-            DamagedStoreError: If a file is missing, cut short or altered; `writer` then redoes it.
-            StoreVersionError: If a newer layerprobe wrote the entry.
-            StoreError: If it cannot be read.
         """
         directory = self._directory(key.fingerprint)
         manifest = read_manifest(directory)
@@ -106,11 +101,6 @@ class Store:
 
         While another process writes the entry, this waits, and then finds nothing pending. The description is strings,
         numbers and lists to keep beside the numbers.
-
-        Raises:
-            DataError: If texts repeat, are none, or are not those of the key.
-            StoreVersionError: If a newer layerprobe wrote the entry.
-            StoreError: If the disk has no room, a file cannot be written, or the entry was begun with another shape.
         """
         ids = _checked_ids(texts, key)
         needed, free = self.room(key, n_rows=len(texts), n_layers=n_layers, width=width)
@@ -147,19 +137,11 @@ class Store:
         return max(0, entry_bytes(key, n_rows=n_rows, n_layers=n_layers, width=width) - there), free
 
     def entries(self) -> list[Entry]:
-        """Return what is in the store, the latest first.
-
-        Raises:
-            StoreError: If the folder cannot be read.
-        """
+        """Return what is in the store, the latest first."""
         return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
 
     def verify(self, fingerprint: str | None = None) -> Verification:
-        """Return what is wrong after reading every file of one entry, or all that is kept: results and runs, too.
-
-        Raises:
-            StoreError: If there is no such entry, or a folder cannot be read.
-        """
+        """Return what is wrong after reading every file of one entry, or all that is kept: results and runs, too."""
         self._directories(fingerprint)  # raises where there is none
         if not self.root.exists():
             return Verification(problems=(), checked=0, unchecked=())
@@ -182,10 +164,6 @@ class Store:
             fingerprint: This one.
             everything: All of them, and cached results; no other condition can be given.
             dry_run: Only return what would go.
-
-        Raises:
-            DataError: If there is no condition, or `everything` and another one.
-            StoreError: If there is no such entry, or it cannot be removed.
         """
         if everything == (older_than_days is not None or partial_only or fingerprint is not None):
             raise DataError("expected an age, partial entries, a fingerprint, or everything alone")
@@ -204,10 +182,6 @@ class Store:
         """Return a result; None where there is none, or where it is damaged, which is logged: it has to be made again.
 
         One without a checksum, written by an older layerprobe, counts as damaged.
-
-        Raises:
-            DataError: If kind or key is no plain name.
-            StoreError: If it cannot be read.
         """
         path = self._result(kind, key)
         try:
@@ -219,12 +193,7 @@ class Store:
             return None
 
     def save_result(self, kind: str, key: str, result: Any) -> None:
-        """Keep what `to_dict` can make JSON of, whole or not at all.
-
-        Raises:
-            DataError: If kind or key is no plain name, or a number is not finite.
-            StoreError: If it cannot be written.
-        """
+        """Keep what `to_dict` can make JSON of, whole or not at all."""
         path = self._result(kind, key)
         make_directory(path.parent)
         write_kept(path, {_RESULT: result}, root=self.root)

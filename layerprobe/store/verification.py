@@ -31,9 +31,6 @@ def verify(path: Path) -> Verification:
     """Return what is wrong in a folder, or with a file, after reading all that is kept there; nothing is remembered.
 
     A folder may be a store, an entry, a run, a model that layerprobe wrote, or hold any of these.
-
-    Raises:
-        StoreError: If it is not there, or cannot be read.
     """
     problems: list[str] = []
     unchecked: list[str] = []

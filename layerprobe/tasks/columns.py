@@ -52,9 +52,6 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
     The columns are "first,second,target", or "text,label" for single texts, as names or as indices from 0. Where they
     are None, usual names are known, and what names do not say is inferred from the cells, as the table's notes then
     say; without a kind a pair goes before a single text.
-
-    Raises:
-        TaskError: If a column is missing or the layout is not known, or there is more than one reading.
     """
     asked = None if kind is None else KINDS[kind]
     if columns is None:

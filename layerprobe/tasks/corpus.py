@@ -14,10 +14,6 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, form
 
     Files, columns and format are as in `load_texts`; empty texts are left out, since blank lines part
     paragraphs. A text file with one text a line can also be compressed, `.txt.gz`.
-
-    Raises:
-        TaskError: If a file is not what it should be, or there is no text in it.
-        DataError: If there is no file.
     """
     if not paths:
         raise DataError("expected at least one file with texts, got none")

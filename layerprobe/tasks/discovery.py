@@ -50,9 +50,6 @@ def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of e
     """Return the keys of splits by train, validation and test; a lone one counts as train.
 
     A key that says no more than the role goes before others, as test before test_hard.
-
-    Raises:
-        TaskError: If none is train, or two could be the same split.
     """
     keys = list(keys)
     if len(keys) == 1:
@@ -80,9 +77,6 @@ def sibling_splits(
     """Return the files of `roles` that lie beside a train file and are named like it.
 
     `en-test.csv` belongs to `en-train.csv`; where it is missing, so does a lone `en-test-annotated.csv`.
-
-    Raises:
-        TaskError: If two files could be the same split.
     """
     if split_role(train.stem) != "train":
         return {}
@@ -129,9 +123,6 @@ def split_files(
     """Return the files of a folder, or a train file and those named like it, by split, and how they were found.
 
     Splits that were `given` are not looked for.
-
-    Raises:
-        TaskError: If it is not clear which file is which split.
     """
     if path.is_dir():
         files = {role: file for role, file in folder_splits(path, suffixes=suffixes).items() if role not in given}

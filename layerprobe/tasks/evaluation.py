@@ -70,9 +70,6 @@ def item_influences(
 
     Returns:
         (n,) influences of mean 0, on the scale of scores, x 100.
-
-    Raises:
-        DataError: If the kind has no such metric, an output is not finite, or a correlation is not defined.
     """
     rules = KINDS[kind]
     metric = rules.metrics[0] if metric is None else metric

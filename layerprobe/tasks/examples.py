@@ -137,10 +137,6 @@ def task_of(
     """Return a task of parsed rows, whose missing splits are drawn from the train split.
 
     Scores are scaled to 0 .. 1; labels are numbered as in the train split.
-
-    Raises:
-        TaskError: If a split has too few examples, or all of one score or label; if a score is out of the range, or
-            fits no usual range; if there are too many classes, or another split has one that the train split lacks.
     """
     unit, whole = KINDS[kind].unit, splits["train"]
     pairs = bool(whole) and whole[0].second is not None

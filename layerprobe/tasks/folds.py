@@ -25,9 +25,6 @@ def folds_of(task: Task, n_folds: int, *, seed: int = 0) -> tuple[Task, ...]:
     The test split is the same in all. Examples that share a text are in one fold, so that no text is trained on and
     validated on; where that would put too many into one, only copies of an example are kept together. The folds are of
     like size, and every pooled example validates once.
-
-    Raises:
-        DataError: If there are fewer than two folds, or fewer than two examples for each.
     """
     pool = task.train.join(task.validation)
     if n_folds < 2:

@@ -33,20 +33,12 @@ def is_on_hub(source: str | Path) -> bool:
 
 
 def hub_tables(name: str) -> dict[str, Table]:
-    """Return the tables of a hub data set by train, validation and test; a lone split counts as train.
-
-    Raises:
-        TaskError: As `hub_splits`.
-    """
+    """Return the tables of a hub data set by train, validation and test; a lone split counts as train."""
     return {role: split_table(f"{name} {role}", split) for role, split in hub_splits(name).items()}
 
 
 def hub_splits(name: str) -> dict[str, Any]:
-    """Return the splits of a hub data set by train, validation and test; a lone split counts as train.
-
-    Raises:
-        TaskError: If it cannot be loaded, or it is not clear which splits are meant.
-    """
+    """Return the splits of a hub data set by train, validation and test; a lone split counts as train."""
     repository, _, config = name.partition(":")
     splits = _load(ALIASES.get(repository, repository), config or None, name)
     advice = "download its files, with `hf download --repo-type dataset`, and give those to take"
@@ -58,9 +50,6 @@ def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
 
     The configurations are `corpus`, `queries` and `qrels` or `default`, with `-de` or `de-` about them for `name:de`;
     BEIR has the judgements in a repository of their own, `name-qrels`. A data set without them is one of pairs.
-
-    Raises:
-        TaskError: If it cannot be loaded, or does not have the split.
     """
     repository, _, part = name.partition(":")
     with _hub(name) as datasets:

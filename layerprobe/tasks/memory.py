@@ -17,20 +17,12 @@ EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a 
 
 
 def tables_of(data: object, name: str) -> dict[str, Table]:
-    """Return the tables of data by train, validation and test; what is no mapping of splits counts as train.
-
-    Raises:
-        TaskError: If it is no data, or a mapping of splits, and not clear which is train, validation and test.
-    """
+    """Return the tables of data by train, validation and test; what is no mapping of splits counts as train."""
     return {role: table_of(part, label) for role, (label, part) in splits_of(data, name).items()}
 
 
 def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
-    """Return data by train, validation and test, each with its name; what is no mapping of splits counts as train.
-
-    Raises:
-        TaskError: If it is a mapping of splits, and not clear which is train, validation and test.
-    """
+    """Return data by train, validation and test, each with its name; what is no mapping of splits counts as train."""
     if not isinstance(data, Mapping) or not data or not all(_is_table(part) for part in data.values()):
         return {"train": (name, data)}
     return {role: (f"{name} {key}", data[key]) for role, key in roles_of(data, name).items()}
@@ -42,9 +34,6 @@ def table_of(data: object, name: str) -> Table:
     Args:
         data: A DataFrame, a Dataset, a mapping of columns, or a sequence: of mappings, of rows, or of texts.
         name: For messages.
-
-    Raises:
-        TaskError: If it is none of these, is empty or too large, or rows are of different lengths.
     """
     if is_data_set(data):
         return split_table(name, data)

@@ -27,11 +27,7 @@ PAIRS: tuple[tuple[Split, Split], ...] = (("validation", "test"), ("train", "tes
 
 
 def checked_task(task: object) -> Task:
-    """Return a task without items that stand in two splits, where they are not to be kept; log what was left out.
-
-    Raises:
-        DataError: If it is no task, or too few items are left.
-    """
+    """Return a task without items that stand in two splits, where they are not to be kept; log what was left out."""
     check_task(task)
     assert isinstance(task, Task)
     if task.keep_overlaps:
@@ -47,9 +43,6 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
 
     Where too few are left of the validation split, it is drawn from the train split, by the ratios and the seed, as
     one that is missing is. A task that is to keep them has the warnings alone.
-
-    Raises:
-        TaskError: If too few are left of a split, or none of a class to train on.
     """
     unit, items = KINDS[task.kind].unit, {split: task.split(split) for split in ("train", "validation", "test")}
     said = []

@@ -34,9 +34,6 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
     1 to 5 where the minimum is exactly 1 and the maximum exactly 5, else the narrowest of 0 to 1, 0 to 4,
     0 to 5, 0 to 10 and 0 to 100 that holds all of them.
 
-    Raises:
-        TaskError: If none does, or there are no scores.
-
     Examples:
         >>> detect_range([0.2, 4.8])
         (0.0, 5.0)

@@ -9,11 +9,7 @@ from layerprobe.tasks.values import Task, TaskSettings
 
 
 def load_settings(settings: TaskSettings) -> Task:
-    """Load a task as its settings say.
-
-    Raises:
-        TaskError: If it is not what it should be.
-    """
+    """Load a task as its settings say."""
     if settings.merge:
         kind = next(kind for name, kind in KINDS.usable().items() if kind.merged and settings.kind in (None, name))
         merged: Task = kind.load("merged")(

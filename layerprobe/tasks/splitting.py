@@ -111,11 +111,7 @@ def _exchanged(parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels:
 
 
 def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Task:
-    """Return a task with at most so many training, validation and test examples, drawn at random and in their order.
-
-    Raises:
-        DataError: If a size is not positive.
-    """
+    """Return a task with at most so many training, validation and test examples, drawn at random and in their order."""
     if min(sizes) < 1:
         raise DataError(f"expected at least one example of each split, got {sizes}")
     train, validation, test = (
@@ -130,9 +126,6 @@ def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
 
     Examples that are copies of each other, or the same pair swapped, land in one split, which can then
     have a few more, see `split_by_ratio`.
-
-    Raises:
-        DataError: If a size is not positive, or no example would be left to test.
     """
     whole = task.split("all")
     pairs = [(item[0], item[-1]) for item in zip(*whole.sides, strict=True)]

@@ -92,10 +92,6 @@ def read_table(path: Path, format: Format | None = None) -> Table:
     in RFC 4180, TSV has tabs, and quotes where every field that begins with one is quoted; a lone `"` is text.
     Otherwise the delimiter is the one of comma, semicolon, tab and pipe with which it does. Encoding and decimal commas
     are found out too. Blank lines are left out.
-
-    Raises:
-        TaskError: If the file is missing, empty, of another kind or encoding, too large, or a line is malformed; if
-            the format says something that files of the kind do not have.
     """
     check_file(path)
     format = format or Format()

@@ -17,9 +17,6 @@ def taken_task(keys: Keys, key: str = "source", *, named: str = "") -> TaskSetti
         keys: The table.
         key: That of the source.
         named: A source that is the name of something else than a file or data set.
-
-    Raises:
-        DataError: If a key is missing, or not what it should be.
     """
     also = f'"{named}", ' if named else ""
     expected = f"{also}a file, a folder, stsb or the hub id of a data set"

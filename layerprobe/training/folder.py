@@ -59,10 +59,6 @@ class ModelFolder(Generic[R]):
 
         With `overwrite`, such a model there, or an unfinished other one, is replaced; nothing else ever is, and never
         `source`, the local model that is trained.
-
-        Raises:
-            DataError: If there is another model, something else, or a file.
-            StoreError: If another process is at it, or the folder cannot be written.
         """
         target, _ = self.check(out, overwrite=overwrite, source=source)
         run_directory = RunDirectory(target, suffix=self.suffix, doing=self.doing, fingerprint=fingerprint)
@@ -91,11 +87,6 @@ class ModelFolder(Generic[R]):
         """Return the real path of a folder that may be written, and the numbers of the model that is there.
 
         With `overwrite` there are none of a model that is not as it was written.
-
-        Raises:
-            DataError: If there is something else, or a file.
-            DamagedStoreError: If such a model is there that is not as it was written, unless it is to be replaced.
-            StoreError: If the folder cannot be read.
         """
         target = Path(os.path.realpath(from_home(out)))
         with folder_errors(Path(out), advice=f"choose another place for the {self.what}"):
@@ -123,12 +114,7 @@ class ModelFolder(Generic[R]):
         return target, record
 
     def read(self, folder: Path) -> R | None:
-        """Return the numbers of the model in a folder, None where there are none.
-
-        Raises:
-            DamagedStoreError: If the model is not as it was written.
-            StoreError: If it cannot be read.
-        """
+        """Return the numbers of the model in a folder, None where there are none."""
         for problem in folder_problems(folder):
             raise DamagedStoreError(problem)
         return read_kept(self.kind, folder / self.record, root=folder.parent)

@@ -46,9 +46,6 @@ class Trainer:
     and optimiser. `rows` and `held_out` are numbers of texts; the seed is that of order, masking, sampling and dropout;
     `precision` returns the context in which the models compute. With `same_length` held-out texts are never padded;
     with `fused` the optimiser's step is one kernel, whose rounding differs.
-
-    Raises:
-        DataError: If no token of the held-out texts is masked.
     """
 
     def __init__(
@@ -252,10 +249,6 @@ def train(
     A run that goes on from a saved step gives the same weights as one that was never interrupted. It is saved in its
     directory, locked by the caller, and evaluated every so many steps; by default nowhere, and after every epoch. The
     steps that are done are reported, with `show_loss` with loss and speed.
-
-    Raises:
-        TrainingError: If the loss or its gradient is not finite.
-        StoreError: If a step cannot be saved.
     """
     evaluate_every = evaluate_every or run.steps_per_epoch
     total = run.total_steps

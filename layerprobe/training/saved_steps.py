@@ -49,11 +49,7 @@ class SavedSteps(Generic[S]):
                     shutil.rmtree(old)
 
     def last(self) -> tuple[S, dict[str, Tensor]] | None:
-        """Return the last step that is as it was written, None where there is none; others are removed, and said.
-
-        Raises:
-            StoreError: If the disk does not let it be read; then nothing is removed.
-        """
+        """Return the last step that is as it was written, None where there is none; others are removed, and said."""
         for step in reversed(self.folders()):
             with store_errors("read", step):
                 try:

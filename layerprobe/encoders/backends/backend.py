@@ -50,11 +50,7 @@ class Engine(Backend):
         return {package: metadata.version(package) for package in self.packages}
 
     def check(self, device: str, dtype: str) -> None:
-        """Check that it is installed, and for a device and a precision.
-
-        Raises:
-            ModelError: If it is not.
-        """
+        """Check that it is installed, and for a device and a precision."""
         check_installed(self.name)
         if device != "cpu":
             raise ModelError(
@@ -86,11 +82,7 @@ def backend_names() -> list[str]:
 
 
 def check_backend(name: str) -> None:
-    """Check the name of a backend.
-
-    Raises:
-        DataError: If it is neither `AUTO` nor a backend.
-    """
+    """Check the name of a backend."""
     if name != AUTO and name not in BACKENDS:
         names = backend_names()
         raise DataError(f"expected a backend, one of {', '.join(names)}, got {name!r}{nearest(name, names)}")

@@ -40,11 +40,6 @@ def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Grap
     """Return what computes an encoder's embeddings by `options.backend`; None: torch.
 
     With auto, a library that is not there, or does not equal torch for the model, is passed over.
-
-    Raises:
-        ModelError: If the backend that is requested is not installed, is for another device or precision, or does not
-            equal torch for the model.
-        StoreError: If the graph cannot be written.
     """
     name = options.backend
     if name == AUTO:
@@ -64,9 +59,6 @@ def survey(
     """Return what every backend does for a model here: whether it equals torch at every layer, and how fast it is.
 
     Speeds are measured on texts, with the threads that torch has. It is kept: `auto` takes what the latest one chose.
-
-    Raises:
-        StoreError: If a graph, or what was found, cannot be written.
     """
     graphs: dict[str, Graph] = {}
     found: dict[str, tuple[float, ...]] = {}

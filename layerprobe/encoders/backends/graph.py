@@ -69,9 +69,6 @@ def exported(encoder: Encoder, pooling: Pooling | Tokens, *, plain: bool = False
         encoder: It is left as it was.
         pooling: As of `PooledLayers`.
         plain: Make it of attention written out, instead of the one that the encoder computes with.
-
-    Raises:
-        Exception: Whatever the exporter raises.
     """
     batch = probes(encoder)[0]
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
@@ -113,11 +110,7 @@ def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:
 def differences(
     graph: Graph, encoder: Encoder, pooling: Pooling, *, max_length: int | None = None
 ) -> tuple[float, ...]:
-    """Return by how much a graph differs from torch at every layer, as a share of the layer's largest feature.
-
-    Raises:
-        Exception: Whatever the library raises.
-    """
+    """Return by how much a graph differs from torch at every layer, as a share of the layer's largest feature."""
     worst = np.zeros(encoder.n_layers)
     for batch in probes(encoder, max_length=max_length):
         expected = PooledLayers(encoder, pooling)(**batch).numpy()

@@ -33,12 +33,7 @@ _GROUP, _ROUNDS = 64, "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 
 
 def check_int8(backends: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the backends for which graphs of 8 bits are to be written, each once.
-
-    Raises:
-        DataError: If one has no such graphs.
-        MissingPackageError: If a package of one is not installed.
-    """
+    """Return the backends for which graphs of 8 bits are to be written, each once."""
     if not isinstance(backends, Sequence):
         raise DataError(f"expected 8 bits for {' or '.join(FILES)}, got {backends!r}")
     names = tuple(dict.fromkeys([backends] if isinstance(backends, str) else backends))
@@ -54,9 +49,6 @@ def int8_graphs(encoder: Encoder, pooling: Pooling) -> dict[str, Graph]:
     """Return an encoder and its pooling as graphs by the names of a backend and of `WEIGHTS` or `BOTH`.
 
     OpenVINO, whose own quantiser is another package, reads the weights that ONNX Runtime has rounded.
-
-    Raises:
-        ModelError: If ONNX Runtime is not installed, the encoder is not on a CPU, or it cannot be quantised.
     """
     with _rounded(encoder, pooling) as (weights, both):
         made = ((WEIGHTS, weights), (BOTH, both))
@@ -69,12 +61,7 @@ def int8_graphs(encoder: Encoder, pooling: Pooling) -> dict[str, Graph]:
 
 
 def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
-    """Write an encoder in a folder as graphs with `BOTH` that give token states, and return their products of 8 bits.
-
-    Raises:
-        ModelError: If the encoder cannot be quantised, or has no product with weights.
-        OSError: If a file cannot be written.
-    """
+    """Write an encoder as graphs with `BOTH` that give token states; return the number of its products of 8 bits."""
     with _rounded(encoder, TOKENS) as (weights, both):
         import onnx
 
@@ -95,11 +82,7 @@ def write_int8(encoder: Encoder, folder: Path, backends: Sequence[str]) -> int:
 
 
 def read_int8(folder: Path, backend: str) -> Graph:
-    """Return the graph that `write_int8` wrote, which gives (text, token, feature) states, computed as it is measured.
-
-    Raises:
-        ModelError: If there is none, or it cannot be read.
-    """
+    """Return the graph that `write_int8` wrote; it gives (text, token, feature) states."""
     file = folder / FILES[backend]
     try:
         return compile_onnx(file) if file.suffix == ".onnx" else compile_graph(file, "float32")

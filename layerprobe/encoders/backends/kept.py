@@ -43,10 +43,6 @@ def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options
 
     Waits for another process that is making the same graph, and for another thread that is opening any; makes a damaged
     one again.
-
-    Raises:
-        ModelError: If the library cannot convert it, or the graph does not compute what torch does.
-        StoreError: If the graph cannot be written.
     """
     root = Store(options.cache_dir).root
     folder = _folder(engine, encoder, checkpoint, options, root)

@@ -76,10 +76,6 @@ def load_questions(source: TaskSource) -> Task:
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
     missing are drawn at random from the train file; the questions about one context stay together. Every split has at
     least 4 questions, and the train split one with an answer.
-
-    Raises:
-        TaskError: If the source is not in a layout of SQuAD; unless they are to be skipped, if a question, a context or
-            the answers are missing, an answer is not in its context where it is said to be, or an id occurs twice.
     """
     if source.columns is not None or source.format.given:
         given = "columns" if source.columns is not None else source.format.given[0]

@@ -53,11 +53,6 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
     """Return what the probe scores at every layer, from the store, or fitted on the train split now.
 
     Where questions of the validation split have no answer, the threshold is chosen there.
-
-    Raises:
-        ModelError: If the model cannot be loaded.
-        DataError: If no window of the train split has an answer, or a layer cannot be scored.
-        StoreError: If the store cannot be written.
     """
     options = checkpoint.settled
     settings = [options.max_length, options.prompt, options.norm, options.attn, computed_on(options)]

@@ -84,9 +84,6 @@ class Windows:
 
         Args:
             logits: (token, 2) of each window: of being the first and the last token of the answer.
-
-        Raises:
-            DataError: If a logit is not finite.
         """
         best = np.tile([0.0, 0.0, NO_SPAN, np.inf], (self.n_pairs, 1))
         for window, (pair, values) in enumerate(zip(self.pairs, logits, strict=True)):
@@ -139,10 +136,6 @@ def windowed(
     """Return questions and contexts as windows of at most `max_length` tokens, by default 512, or what the model reads.
 
     Question first, with special tokens and token types as the tokenizer writes pairs.
-
-    Raises:
-        DataError: If the tokenizer has no offsets, or the length leaves no room.
-        ModelError: If the tokenizer knows words that the model does not.
     """
     tokenizer, limit = encoder.tokenizer, encoder.limit(max_length)
     if not tokenizer.is_fast:

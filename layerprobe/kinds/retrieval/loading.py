@@ -76,9 +76,6 @@ def load_retrieval(
 
     Returns:
         The task; queries without a relevant document are left out and counted.
-
-    Raises:
-        TaskError: If a file, the data set, a column, an id or a score is not what it should be, or too little is left.
     """
     if relevant_from is not None and not math.isfinite(relevant_from):
         raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
@@ -144,10 +141,6 @@ def load_retrieval_task(source: TaskSource) -> Task:
     that are missing are drawn from the train file, or from the only one, by query. Anything else is a table of
     examples: query (or anchor), positive (or document), maybe columns of hard negatives, and maybe the relevance; its
     documents are those of all its splits. Judgements above 0 are gains in nDCG; all of them are positives alike.
-
-    Raises:
-        TaskError: If a file, a column, an id or a gain is not what it should be, a query has no relevant document, or
-            a split is too small.
     """
     path = from_home(source.source) if isinstance(source.source, (str, Path)) else None
     if path is not None and path.is_dir() and {"corpus", "queries"} & {file.stem for file in data_files(path)}:

@@ -37,11 +37,7 @@ _SAME = 1e-9
 
 
 def untrained_retrieval(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
-    """Return how well every layer finds the relevant documents of a split's queries, by cosine, as `retrieve` does.
-
-    Raises:
-        DataError: If a layer has an embedding that is not finite or has no direction.
-    """
+    """Return how well every layer finds the relevant documents of a split's queries, by cosine, as `retrieve` does."""
     items, embeddings = extract_items(checkpoint, task.split(split), task=task)
     assert isinstance(items, RetrievalItems)
     scores = score_queries(embeddings, items)
@@ -84,11 +80,6 @@ def retrieve(
     Returns:
         All metrics by layer and query, their means with Student's t intervals over queries, and the paired
         differences of every layer to the last one, whose intervals hold for all layers together.
-
-    Raises:
-        ModelError: If the model cannot be loaded or truncated.
-        DataError: If a layer has an embedding that is not finite or has no direction.
-        StoreError: If the store cannot be written.
     """
     level = current().level
     check_choice(ranking, Ranking, name="ranking")
@@ -132,10 +123,6 @@ def score_queries(
     Every document is ranked for every query by the similarity of their embeddings; of equal ones the earlier document
     comes first, which is the one with the higher id, as in trec_eval. A document that is the query itself is not
     ranked. Memory is that of one layer and of blocks of 64 MB.
-
-    Raises:
-        MisalignedSamplesError: If a text was not embedded.
-        DataError: If a layer has an embedding that is not finite or has no direction.
     """
     queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
     texts, numbers = np.unique(documents, return_inverse=True)

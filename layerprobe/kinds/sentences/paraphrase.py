@@ -9,11 +9,7 @@ from layerprobe.tasks.labels import BINARY, is_binary, label_cell
 
 
 def binary_label(cell: str, place: str) -> str:
-    """Return 0 or 1; empty where the label is missing.
-
-    Raises:
-        TaskError: If it is another one; names the place.
-    """
+    """Return 0 or 1; empty where the label is missing."""
     label = label_cell(cell).lower()
     if label and label not in BINARY:
         raise TaskError(

@@ -43,9 +43,6 @@ def load_word_similarity(
         seed: Of the split.
         format: How the files are written, where that is not to be found out.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
-
-    Raises:
-        TaskError: If a file is not of two words and a score, or a split is too small.
     """
     rows: list[Row] = []
     notes: list[str] = []

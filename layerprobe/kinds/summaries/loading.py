@@ -68,9 +68,6 @@ def load_summaries(source: TaskSource) -> Task:
     Each line has a `document`, a text or a list of its sentences, and a `summary`, likewise; the columns can have other
     names. Texts become sentences by `sentences_of`. Of each document as many sentences are chosen as training summaries
     have in the median.
-
-    Raises:
-        TaskError: If a file or a line is not as it should be, or a split has fewer than 4 documents.
     """
     names = COLUMNS if source.columns is None else _names(source.columns)
     rows: dict[str, list[Document]] = {}

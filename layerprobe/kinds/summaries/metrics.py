@@ -20,9 +20,6 @@ ROUGE = {"rouge-1": "rouge1", "rouge-2": "rouge2", "rouge-l": "rougeLsum"}
 def rouge(chosen: tuple[str, ...], summary: tuple[str, ...]) -> dict[str, float]:
     """Return F1 by ROUGE-1, -2 and -L of some sentences of a document against the sentences of a summary, 0 .. 1.
 
-    Raises:
-        MissingPackageError: If rouge-score is not installed.
-
     Examples:
         >>> rouge(("the cat sat",), ("the cat slept",))["rouge-1"]
         0.6666666666666666

@@ -43,9 +43,6 @@ def centrality(embeddings: NDArray[np.floating], by: Centrality = "degree") -> A
         embeddings: (sentences, width).
         by: What counts as central.
 
-    Raises:
-        DataError: If an embedding is zero or not finite.
-
     Examples:
         >>> centrality(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])).round(3).tolist()
         [0.354, 0.354, 0.707]
@@ -83,11 +80,6 @@ def summarize(model: ModelLike, task: Task) -> SummaryScores:
     fitted on whether the greedy oracle has it. Layer and way are chosen on the validation split, differences to the
     first sentences are on test, with intervals over documents. The oracle is what no choice of sentences is
     likely to exceed.
-
-    Raises:
-        ModelError: If the model cannot be loaded or truncated.
-        DataError: If it is no task of documents with summaries.
-        StoreError: If the store cannot be written.
     """
     level = current().level
     task = checked_task(task)

@@ -40,11 +40,7 @@ class Sentence:
 def read_sentences(
     path: Path, columns: Columns | None, format: Format, target_columns: Sequence[str]
 ) -> list[Sentence]:
-    """Return the sentences of a file; the columns are word and tag, by name in JSONL and by number elsewhere.
-
-    Raises:
-        TaskError: If the file is missing, of another kind or encoding, or a line is not as the others.
-    """
+    """Return the sentences of a file; the columns are word and tag, by name in JSONL and by number elsewhere."""
     if not path.is_file():
         raise TaskError(f"{path} is no file: expected sentences, one of {', '.join(SUFFIXES)}")
     if path.suffix.lower() not in SUFFIXES:
@@ -70,11 +66,7 @@ def first_cells(path: Path, target_columns: Sequence[str]) -> list[str]:
 def sentences_of(
     name: str, columns: dict[str, Sequence[Any]], wanted: Columns | None, tags: Sequence[str]
 ) -> list[Sentence]:
-    """Return the sentences of columns of lists: one of words, and one of as many tags.
-
-    Raises:
-        TaskError: If there are no such columns, or a sentence has more words than tags, or fewer.
-    """
+    """Return the sentences of columns of lists: one of words, and one of as many tags."""
     word, tag = _names(name, list(columns), wanted, tags)
     check_lengths({word: columns[word], tag: columns[tag]}, name)
     rows = enumerate(zip(columns[word], columns[tag], strict=True), 1)

@@ -17,11 +17,7 @@ TAG_COLUMNS = ("nertags", "ner", "entitytags", "tags", "labels")
 
 
 def bio_tag(cell: str, place: str) -> str:
-    """Return a BIO tag, of several with commas between, as annotators differ, the first; empty where it is missing.
-
-    Raises:
-        TaskError: If it is another one; names the place.
-    """
+    """Return a BIO tag, of several with commas between, as annotators differ, the first; empty where it is missing."""
     tags = cell.strip().split(",")
     for tag in tags if cell.strip() else ():
         if BIO.fullmatch(tag) is None:
@@ -42,12 +38,7 @@ def has_bio_tags(path: Path) -> bool:
 
 
 def load_entities(source: "TaskSource") -> "Task":
-    """Load sentences with BIO tags.
-
-    Raises:
-        TaskError: As `load_tagged`, and if a tag is not of BIO.
-        DataError: If seqeval is not installed.
-    """
+    """Load sentences with BIO tags."""
     from layerprobe.kinds.tokens.loading import load_tagged
 
     get_entities()

@@ -39,9 +39,6 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
 
     Files are columns as of CoNLL or JSONL, found and split as tables are; the tag is in the last column where nobody
     says otherwise.
-
-    Raises:
-        TaskError: If a source, a column or a tag is not what it should be, or a split is too small.
     """
     read, notes = _sources(source, kind)
     warnings: list[str] = []

@@ -51,9 +51,6 @@ def entity_scores(outputs: Array, gold: WordTags) -> dict[str, float]:
 
     An entity is found where its type, its first and its last word are as they should be. F1 is 2 TP / (predicted +
     true), over the entities of all sentences together.
-
-    Raises:
-        DataError: If seqeval is not installed, or the outputs are not those of the words.
     """
     predicted = _predicted(outputs, gold)
     found, said, true = _entity_counts(predicted, gold).sum(axis=0)
@@ -86,11 +83,7 @@ def entity_floors(items: Any) -> dict[str, Floor]:
 
 
 def tag_scores(outputs: Array, gold: WordTags) -> dict[str, float]:
-    """Return how well (word, tags) outputs, of which the highest wins, tell the tags of words.
-
-    Raises:
-        DataError: If the outputs are not those of the words.
-    """
+    """Return how well (word, tags) outputs, of which the highest wins, tell the tags of words."""
     predicted = _predicted(outputs, gold)
     return {
         "accuracy": float(np.mean(predicted == gold.tags)),

@@ -43,10 +43,6 @@ def tokenize_words(
 
     They are those that transformers gives for words (`is_split_into_words`), of tokenizers that begin words with a
     space as with `add_prefix_space`. Slow tokenizers, which tell no words, are given one word at a time.
-
-    Raises:
-        DataError: If the maximum length leaves no room for words, or a sentence has no token.
-        ModelError: If the tokenizer fails, or knows words that the model does not.
     """
     tokenizer, limit = encoder.tokenizer, encoder.limit(max_length)
     n_special = tokenizer.num_special_tokens_to_add()

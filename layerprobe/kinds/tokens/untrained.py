@@ -38,13 +38,7 @@ KEPT = "word-probes"
 
 
 def score_words(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
-    """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now.
-
-    Raises:
-        DataError: If it is no task of words, has a prompt, or no training word is read.
-        ModelError: If the model cannot be loaded.
-        StoreError: If the store cannot be written.
-    """
+    """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now."""
     options = checkpoint.settled
     train, scored = (_sentences(task, each).prompted(options.prompt) for each in ("train", split))
     store, key = Store(options.cache_dir), _key(checkpoint, task, split)

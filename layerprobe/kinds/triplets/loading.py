@@ -13,11 +13,7 @@ from layerprobe.tasks.values import Task
 
 
 def load_triplets(source: TaskSource) -> Task:
-    """Load triplets in three splits from what `load_task` takes; splits that are missing are drawn at random.
-
-    Raises:
-        TaskError: If a table or a column is not what it should be, a text is empty, or a split is too small.
-    """
+    """Load triplets in three splits from what `load_task` takes; splits that are missing are drawn at random."""
     tables, notes = source_tables(source)
     read = {role: _read(table, source) for role, table in tables.items()}
     warnings = [warning for table in tables.values() for warning in table.warnings]

@@ -13,11 +13,7 @@ from layerprobe.tasks.values import Items, Task, TextSplit
 
 
 def untrained_triplets(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> LayerScores:
-    """Return the share of triplets whose anchor is closer to the positive, by cosine.
-
-    Raises:
-        DataError: If a layer has an embedding without a direction.
-    """
+    """Return the share of triplets whose anchor is closer to the positive, by cosine."""
     embeddings, items = extract_split(checkpoint, task, split), task.split(split)
     by_layer = []
     for layer in range(embeddings.n_layers):

@@ -38,12 +38,7 @@ def card(adaptation: Adaptation) -> str:
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write configuration, weights and tokenizer to a folder that is there.
-
-    Raises:
-        ModelError: If the code of the model or of its tokenizer fails.
-        OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
-    """
+    """Write configuration, weights and tokenizer to a folder that is there."""
     with quiet_transformers():
         save_checkpoint(encoder.model, encoder.tokenizer_to_save(), folder, name=encoder.description.name)
 

@@ -59,12 +59,6 @@ def adapt(
     evaluated every so many steps, an epoch by default. With `overwrite`, an adapted model at `out`, or an unfinished
     other one, is replaced. The progress is called with the steps that are done.
 
-    Raises:
-        ModelError: If the model cannot be loaded, or cannot fill in masked tokens.
-        DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
-        TrainingError: If the loss is not finite.
-        StoreError: If another process is at it, or the disk cannot be written.
-
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
     """
     protocol = protocol or AdaptationProtocol()
@@ -116,11 +110,7 @@ def adapt(
 def plan_adaptation(
     model: ModelLike, texts: TextFile | Sequence[str], *, protocol: AdaptationProtocol | None = None, seed: int = 0
 ) -> AdaptationPlan:
-    """Return the steps and the estimated time of what `adapt` would do with the arguments; nothing is written.
-
-    Raises:
-        ModelError, DataError: As `adapt`.
-    """
+    """Return the steps and the estimated time of what `adapt` would do with the arguments; nothing is written."""
     protocol = protocol or AdaptationProtocol()
     _, distinct, checkpoint = _checked(model, texts, seed)
     encoder = load(checkpoint)
@@ -193,9 +183,6 @@ def stored_adaptation(
     """Return the folder of an adapted model in the store, named by all that its weights depend on, and its numbers.
 
     These are None where it is still to be adapted.
-
-    Raises:
-        DataError: If there is something else at that place.
     """
     name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed)[:32]
     root = Store(model.options.cache_dir).root

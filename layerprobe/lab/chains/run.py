@@ -92,12 +92,6 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
     What its steps learn from can be given, loaded, as `data`. Of the options, pooling is the chain's, and
     `max_length` for CKA that of the last step where they have none.
 
-    Raises:
-        ModelError: If a model cannot be loaded or fill in masked tokens, or a layer has no checkpoint to go on from.
-        DataError: If a task, a file with texts or a layer is not what it should be.
-        TrainingError: If a training fails.
-        StoreError: If a result cannot be written.
-
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130): word similarity or domain-adaptive pretraining, then STS.
     """
     level = current().level
@@ -130,11 +124,7 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
 
 
 def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainPlan:
-    """Return the steps of a chain from each start, and how many of their trainings are stored.
-
-    Raises:
-        LayerProbeError: As `run_chain` does for what is wrong before any training.
-    """
+    """Return the steps of a chain from each start, and how many of their trainings are stored."""
     loaded = _LoadedChain.of(chain, data, options)
     steps = [planned for start in (loaded.start, *loaded.controls) for planned in _planned(loaded, start)]
     if chain.compares:

@@ -53,9 +53,6 @@ def load_chain(path: str | Path) -> Chain:
         finetune = "stsb"
 
     Further keys are those of `Chain`: name, random_init, baseline, cka. With `lora`, learning_rate is 2e-4 by default.
-
-    Raises:
-        DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
     """
     return _chain(read_toml(path, "the chain", absolute=True), name=Path(path).stem)
 
@@ -64,9 +61,6 @@ def chain_from_toml(content: str, *, name: str = "chain", folder: Path | None = 
     r"""Return the chain that a TOML text describes, called `name` where the text does not say; see `chain_to_toml`.
 
     What is left out is the default. Relative paths are from the folder; without one they stay as they are.
-
-    Raises:
-        DataError: If it is no TOML, or a key is missing, unknown or not what it should be.
 
     Examples:
         >>> chain = chain_from_toml('model = "bert"\nseeds = 2\n[[step]]\nfinetune = "stsb"\nepochs = 3')

@@ -161,11 +161,7 @@ Entry = Callable[[Trial], int | Answer]
 
 
 def load_entry(name: str) -> Strategy:
-    """Return the strategy of another package by `package:strategy`, which can be imported here.
-
-    Raises:
-        DataError: If there is none, or it cannot be imported.
-    """
+    """Return the strategy of another package by `package:strategy`, which can be imported here."""
     module, colon, attribute = name.partition(":")
     if not (colon and module and attribute):
         raise DataError(f"expected an entry as package:strategy, got {name!r}")

@@ -53,10 +53,6 @@ def zoo_entry(
     References go by the names that entries have in common, such as "mlm twin, same seed"; budgets are protocols of
     fine-tuning, with a run a layer for each of the seeds, and scans by weighting, with their seeds. Name, family, size,
     seed and corpus are those of the entry. Readings are all that are listed, and those that are not listed by name.
-
-    Raises:
-        DataError: If a reference is the model itself.
-        LayerProbeError: If any stage cannot be done; see the stages.
     """
     task = checked_task(task)
     checkpoint = resolve_checkpoint(model, items=task.readable)
@@ -121,9 +117,6 @@ def tuned_layers(
     """Fine-tune a model at every layer, and scan it; what is done is read. Texts are cut as the protocol says.
 
     Errors over items are those of TMFT, and of the scans of the first weighting where no layer of them failed.
-
-    Raises:
-        LayerProbeError: As `finetune` and `scan`.
     """
     task = checked_task(task)
     checkpoint = resolve_checkpoint(model, items=task.readable).with_options(max_length=None)

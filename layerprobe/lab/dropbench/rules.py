@@ -52,11 +52,7 @@ REAL_ENCODERS = {
 
 
 def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
-    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to.
-
-    Raises:
-        DataError: If there is no such budget, or the rule cannot be fitted to the zoos.
-    """
+    """Return a rule fitted to the zoos, with its record on models of families that it was not fitted to."""
     models = _models(budget)
     if reason := obstacle(rule, models):
         raise DataError(f"the rule {rule.name!r} cannot be fitted to the models of DropBench: {reason}")

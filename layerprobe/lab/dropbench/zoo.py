@@ -20,11 +20,7 @@ SEARCHED = SHIPPED / "searched"
 
 
 def read_zoo(*paths: str | Path) -> Zoo:
-    """Return the models of the zoos that `write_zoo` wrote, by default those that come with layerprobe, put together.
-
-    Raises:
-        DataError: If there is no such file, it holds no zoo, or two of them have a model of one name.
-    """
+    """Return the models of zoos that `write_zoo` wrote as one zoo; by default those that come with layerprobe."""
     return put_together([_read(Path(path)) for path in paths or sorted(SHIPPED.glob("*.json"))])
 
 
@@ -70,12 +66,7 @@ def put_together(zoos: Sequence[Zoo]) -> Zoo:
 
 
 def write_zoo(zoo: Zoo, path: str | Path) -> None:
-    """Write a zoo on one line, whole or not at all.
-
-    Raises:
-        DataError: If a number is not finite.
-        StoreError: If it cannot be written.
-    """
+    """Write a zoo on one line, whole or not at all."""
     write_whole(Path(path), sealed(zoo, indent=None))
 
 

@@ -48,11 +48,7 @@ def masking_of(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
 
 
 def save_models(objective: Objective | None, encoder: ElectraModel, tokenizer: Any, folder: Path) -> None:
-    """Write the encoder under its head to a folder that is there, and a generator to `generator/` within it.
-
-    Raises:
-        OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
-    """
+    """Write the encoder under its head to a folder that is there, and a generator to `generator/` within it."""
     with quiet_transformers():
         model: Any = encoder if objective is None else objective.model
         model.save_pretrained(folder)

@@ -56,11 +56,7 @@ class PatchCodes:
         return math.isqrt(self.centres.shape[1])
 
     def texts(self, images: NDArray[Any]) -> list[str]:
-        """Return the codes of (image, row, column) pixels as letters, patches row by row.
-
-        Raises:
-            DataError: If patches do not tile the images.
-        """
+        """Return the codes of (image, row, column) pixels as letters, patches row by row."""
         patches = patches_of(images, self.side)
         flat = patches.reshape(-1, patches.shape[2])
         # |x - c|^2 without |x|^2, which is the same for all centres
@@ -76,11 +72,7 @@ class PatchCodes:
 
 
 def patches_of(images: NDArray[Any], side: int) -> NDArray[np.float64]:
-    """Return (image, patch, pixel) of (image, row, column) pixels, patches row by row.
-
-    Raises:
-        DataError: If patches do not tile the images.
-    """
+    """Return (image, patch, pixel) of (image, row, column) pixels, patches row by row."""
     n, height, width = images.shape
     if height % side or width % side:
         raise DataError(f"expected images that patches of {side} x {side} pixels tile, got {height} x {width}")
@@ -119,11 +111,7 @@ def _draw(image: NDArray[Any], piece: NDArray[Any], rng: np.random.Generator) ->
 def write_patches(
     folder: Path, *, corpus_size: int = CORPUS_SIZE, task_sizes: dict[str, int] = TASK_SIZES, seed: int = 0
 ) -> PatchCodes:
-    """Write texts to pretrain on and a task; return the codes.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
+    """Write texts to pretrain on and a task; return the codes."""
     digits, labels = load_digits(return_X_y=True)
     digits = digits.reshape(-1, 8, 8)
     rng = np.random.default_rng(seed)

@@ -73,11 +73,6 @@ def pretrain(
     all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
     progress is called with the steps that are done, with the loss and the tokens per second.
 
-    Raises:
-        DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
-        TrainingError: If the loss is not finite.
-        StoreError: If another process is at it, or the disk cannot be written.
-
     Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
     """
     check_seeds([seed])
@@ -128,11 +123,7 @@ def plan_pretraining(
     device: str = "auto",
     dtype: str = "auto",
 ) -> PretrainingPlan:
-    """Return parameters, tokens and estimated time of what `pretrain` would do with the arguments; nothing is written.
-
-    Raises:
-        DataError: If there are too few texts, or no generator takes the seed.
-    """
+    """Return parameters, tokens and estimated time of `pretrain` with these arguments; nothing is written."""
     check_seeds([seed])
     protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
     given = texts_of(corpus, protocol)

@@ -58,9 +58,6 @@ def prepare(
 
     The texts are distinct; where they are `endless`, as many as are needed, all requested sequences are held
     out. With `autocast` None the models compute in float32. The progress is called with the texts that are tokenised.
-
-    Raises:
-        DataError: If there are too few texts, or no token of the held-out ones is masked.
     """
     corpus = tokenize_corpus(partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts)
     warnings = [f"{corpus.n_cut:,} texts were cut at {protocol.max_length} tokens"] if corpus.n_cut else []

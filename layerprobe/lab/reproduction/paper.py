@@ -191,11 +191,7 @@ def experiment(name: str) -> Experiment:
 
 
 def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what is run in place of each model of the paper, in its order: by default all, as they are.
-
-    Raises:
-        DataError: If the experiment has no such model.
-    """
+    """Return what is run in place of each model of the paper, in its order: by default all, as they are."""
     models = models or {model: model for model in chosen.models}
     if unknown := [model for model in models if model not in chosen.models]:
         raise DataError(f"expected models of {chosen.name}: {', '.join(chosen.models)}, got {', '.join(unknown)}")

@@ -195,12 +195,6 @@ def reproduce(
 
     For `models` see `run_models`; words and corpus are for what is fine-tuned on word similarity or adapted to a domain
     first, as `load_word_similarity` and `load_corpus` load them.
-
-    Raises:
-        DataError: If there is no such experiment, model or layer, the task is of another kind, or nothing of the
-            experiment learns from the words or the corpus.
-        ModelError: If a model cannot be loaded.
-        TrainingError: If a run fails.
     """
     chosen = experiment(name)
     run, kind = run_models(chosen, models), read_paper().data_set(chosen.data).kind

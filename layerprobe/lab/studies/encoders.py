@@ -150,11 +150,7 @@ class ContestPlan:
 
 
 def load_contest(path: str | Path) -> Contest:
-    """Read a contest from a TOML file such as the one that comes with layerprobe; paths are relative to the file.
-
-    Raises:
-        DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
-    """
+    """Read a contest from a TOML file such as the one that comes with layerprobe; paths are relative to the file."""
     keys = read_toml(path, "the contest", absolute=True)
     models = tuple(
         table.whole(
@@ -203,11 +199,6 @@ def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT
 
     Every part is kept in the folder, so a killed contest goes on where it was. A model whose training fails is left
     out, with a warning.
-
-    Raises:
-        DataError: If a model has another number of blocks than the contest says or is its own reference, or every model
-            failed.
-        LayerProbeError: If a model or the task cannot be loaded, or a result not be written.
     """
     out = Path(out)
     make_directory(out)

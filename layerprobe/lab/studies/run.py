@@ -90,12 +90,6 @@ def run_lab(
     The `workers` are the processes that share the work, by default one, between which processor threads are divided.
     With `ray`, the address of a Ray cluster, they are processes on its nodes, by default one for each GPU, else one a
     node; all nodes must see the folder. Embeddings and runs are kept in the folder, unless the options say where.
-
-    Raises:
-        DataError: If the corpus is too small, the folder holds another study, or every model failed.
-        TaskError: If the task is not what it should be.
-        StoreError: If a result cannot be written.
-        LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
     """
     level = current().level
     folders = Path(out), Store(options.cache_dir or Path(out) / "cache").root
@@ -119,11 +113,7 @@ def run_lab(
 
 
 def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> LabPlan:
-    """Return the encoders of a study, and how much of each is there; nothing is written.
-
-    Raises:
-        LayerProbeError: As `run_lab` does for what is wrong before any training.
-    """
+    """Return the encoders of a study, and how much of each is there; nothing is written."""
     run = _LabRun.of(study, Path(out), options)
     return LabPlan(study=study, models=tuple(map(run.planned, study.models)))
 
@@ -202,12 +192,7 @@ class _LabRun:
         return {self.study.entry_name(*job): job for job in jobs}
 
     def make_unless_busy(self, name: str) -> bool | None:
-        """Make an entry if it is not there; return None where another process makes it.
-
-        Raises:
-            TrainingError: If the model cannot be trained.
-            StoreError: If it cannot be kept, as the next could not.
-        """
+        """Make an entry if it is not there; return None where another process makes it."""
         with self.lock(name, wait=False) as held:
             if not held:
                 return None

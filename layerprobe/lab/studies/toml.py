@@ -13,7 +13,7 @@ from layerprobe.tasks.toml import source_from, taken_task
 
 
 def load_lab(path: str | Path) -> LabStudy:
-    """Read a lab study from a TOML file; paths in it are relative to the file.
+    """Read a lab study from a TOML file.
 
         corpus = "language"                   # or a file or a list of files; column = "text" in a table
         objectives = ["mlm", "rtd"]           # mlm is among them
@@ -33,8 +33,7 @@ def load_lab(path: str | Path) -> LabStudy:
         [budget.gentle]                       # fields of Protocol; any number of budgets
         epochs = 3                            # with lora, learning_rate is 2e-4 by default
 
-    Raises:
-        DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
+    Paths in it are relative to the file.
     """
     keys = read_toml(path, "the study", absolute=True)
     if isinstance(budgets := keys.data.get("budget"), dict):

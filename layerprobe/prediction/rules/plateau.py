@@ -110,9 +110,6 @@ def plateau_rule(
     The sentence calls things as model, reference and measure say. Layers before `first` are left out: the rule sees
     the curve from there on.
 
-    Raises:
-        DataError: If the curve has fewer than four layers, or a value that is not finite.
-
     Examples:
         >>> values = (0.90, 0.91, 0.90, 0.89, 0.70, 0.55)
         >>> curve = SimilarityCurve(values=values, reference_layers=tuple(range(6)), alignment="same-index")

@@ -67,12 +67,7 @@ class NeedsFloat64Error(Exception):
 
 
 def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -> list[Gram]:
-    """Return what centres the Gaussian kernel of each bandwidth, from a first pass over all distances.
-
-    Raises:
-        DegenerateLayerError: If the median distance is 0 up to rounding.
-        NeedsFloat64Error: If it might be more than 0 in float64.
-    """
+    """Return what centres the Gaussian kernel of each bandwidth, from a first pass over all distances."""
     n = layer.n_samples
     chosen = np.linspace(0, n - 1, min(n, MEDIAN_SAMPLES)).round().astype(np.intp)
     some = layer if len(chosen) == n else layer.chosen(chosen)

@@ -64,9 +64,6 @@ def sums_of(
 
     Pairs are models to compare, by position in `models`. `per_sample` keeps what standard errors need: (layers, layers,
     n) numbers a pair. The path is gram, features (linear kernel alone), or auto for the one with fewer operations.
-
-    Raises:
-        LayerProbeError: As in `estimate_cka`.
     """
     ends = list(itertools.accumulate(map(len, models)))
     slices = [slice(end - len(layers), end) for end, layers in zip(ends, models, strict=True)]
@@ -147,9 +144,6 @@ def shuffled_sums(
     """Yield the sums of a measure for the samples of the reference in each of the (n,) orders.
 
     They come from Gram matrices that are kept, in `memory` bytes or those of a single one.
-
-    Raises:
-        LayerProbeError: As in `estimate_cka`.
     """
     with _full_precision():
         layers, (grams,), tile = _centred([*model, *reference], [measure], device, None)

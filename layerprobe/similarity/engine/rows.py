@@ -153,9 +153,6 @@ def centred_layers(
     are much longer than the others, and in float32 otherwise. Sums run over blocks of rows from which a row near the
     mean was subtracted first, so that a common offset costs no digits; sums over blocks are in float64. Z-scoring
     leaves out constant features.
-
-    Raises:
-        LayerProbeError: As in `estimate_cka`.
     """
     for name, source in sources:
         check_shape(source.shape, source.dtype, name=name)

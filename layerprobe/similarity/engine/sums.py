@@ -53,11 +53,7 @@ class LayerSums:
         return self.inner + float((1 - 2 / n) * (delta @ delta) + delta.sum() * delta.sum() / n**2)
 
     def norm(self, estimator: Estimator) -> float:
-        """Return the root of the inner product with itself.
-
-        Raises:
-            DegenerateLayerError: If it is zero up to rounding.
-        """
+        """Return the root of the inner product with itself."""
         inner = self.inner if estimator == "debiased" else self.biased
         # Written so that NaN fails as well.
         if not inner > (ROUNDING * self.spacing) ** 2 * abs(self.biased):
