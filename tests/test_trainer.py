@@ -22,7 +22,7 @@ from layerprobe.encoders.architecture import refusal
 from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, MissingPackageError, ModelError, UnsupportedArchitectureError
-from layerprobe.metrics.crossed import crossed
+from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Examples, Task

@@ -12,10 +12,10 @@ from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.export.layout import Layout
 from layerprobe.export.values import Int8File
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.seeds import SeedScores
 from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import from_layer
 from layerprobe.search.sentence import percents
+from layerprobe.stats.seeds import SeedScores
 from layerprobe.study.sentence import expectation_sentence, proof_sentence
 from layerprobe.study.values import Study
 from layerprobe.versions import __version__

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.values import FineTuningRun
-from layerprobe.metrics.links import Links
+from layerprobe.stats.links import Links
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

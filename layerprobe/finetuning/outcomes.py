@@ -6,9 +6,9 @@ from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
 from layerprobe.finetuning.items import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.seeds import seed_scores
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.seeds import seed_scores
+from layerprobe.stats.values import CrossedInterval
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:

@@ -12,11 +12,11 @@ from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title
-from layerprobe.metrics.seeds import SeedScores
-from layerprobe.metrics.values import CrossedInterval, Floor, over_all, with_interval
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, layer_columns
 from layerprobe.scoring.values import floor_columns
+from layerprobe.stats.seeds import SeedScores
+from layerprobe.stats.values import CrossedInterval, Floor, over_all, with_interval
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]

@@ -1,1 +1,1 @@
-"""What outputs score on a task: names, formulas, scores over seeds. Knows arrays, no models."""
+"""What outputs score on a task: names, formulas, what each item adds. Knows arrays, no models."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from layerprobe.context import part
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.extraction.embeddings import Embeddings, extract_items, left_out_layer
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import split_title
 from layerprobe.probing.arrays import Layer, Rows
 from layerprobe.probing.probes import SCORED_AS, Problem
@@ -20,6 +19,7 @@ from layerprobe.probing.targets import Targets, joined
 from layerprobe.probing.values import ProbeSettings, Probing
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.zero_shot import score_by_item
+from layerprobe.stats.links import Links
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task

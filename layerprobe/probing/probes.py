@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.kinds.retrieval.metrics import closest_documents
 from layerprobe.metrics.correlation import DIGITS, cosine_scores
-from layerprobe.metrics.floors import (
+from layerprobe.metrics.influence import decision_influences
+from layerprobe.metrics.scores import decision_scores
+from layerprobe.probing.arrays import NUMBERS, Layer
+from layerprobe.probing.ridge import Array, refitted, ridge_outputs
+from layerprobe.probing.values import TargetKind
+from layerprobe.process import without_warnings
+from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
+from layerprobe.stats.floors import (
     NAMING_THE_MEAN,
     RANDOM_ORDER,
     Floor,
@@ -22,14 +29,7 @@ from layerprobe.metrics.floors import (
     ranking_floors,
     zero_floors,
 )
-from layerprobe.metrics.influence import decision_influences
-from layerprobe.metrics.links import Links
-from layerprobe.metrics.scores import decision_scores
-from layerprobe.probing.arrays import NUMBERS, Layer
-from layerprobe.probing.ridge import Array, refitted, ridge_outputs
-from layerprobe.probing.values import TargetKind
-from layerprobe.process import without_warnings
-from layerprobe.scoring.probes import LOGIT_VARIANCE, STEPS
+from layerprobe.stats.links import Links
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 

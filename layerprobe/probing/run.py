@@ -17,19 +17,19 @@ from layerprobe.checks import settings_or_default
 from layerprobe.context import current, report
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.metrics.best import Statement, of_highest, state
 from layerprobe.metrics.correlation import fisher_ends
-from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance
 from layerprobe.metrics.influence import mean_influences
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import bounded
-from layerprobe.metrics.values import CrossedInterval, Floor
 from layerprobe.probing.arrays import Layer, as_layers
 from layerprobe.probing.combinations import Combinations
 from layerprobe.probing.jackknife import jackknife
 from layerprobe.probing.probes import UNITS, Fitted, Problem
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import METHODS, ProbedLayer, ProbeSettings, Probing, TargetKind
+from layerprobe.stats.best import Statement, of_highest, state
+from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance
+from layerprobe.stats.links import Links
+from layerprobe.stats.values import CrossedInterval, Floor
 
 Array = NDArray[np.float64]
 

@@ -17,11 +17,11 @@ from scipy.sparse.csgraph import connected_components
 from layerprobe.checks import check_choice, check_present
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.inputs import text_lines
-from layerprobe.metrics.links import Links
 from layerprobe.names import nearest, some
 from layerprobe.probing.values import ProbeSettings, TargetKind
 from layerprobe.process import without_warnings
 from layerprobe.similarity.checks import as_array
+from layerprobe.stats.links import Links
 from layerprobe.tasks.scores import is_number
 from layerprobe.tasks.tables import read_table
 

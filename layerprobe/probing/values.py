@@ -8,11 +8,11 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval, Floor
 from layerprobe.names import in_percent, listed, plural, short_name
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
+from layerprobe.stats.values import CrossedInterval, Floor
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
 """scores: a number a sample; classes: one of several; labels: several of 0 and 1; pairs: of rows with a score; queries:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from layerprobe.metrics.seeds import front_beyond_noise
 from layerprobe.names import times_as_fast
 from layerprobe.profiling.figures import Ranged, latency, score_for_cost, throughput
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, megabytes
@@ -10,6 +9,7 @@ from layerprobe.results import numbers
 from layerprobe.results.numbers import significant
 from layerprobe.results.parts import facts_table, section, table_of
 from layerprobe.results.values import Card, Figure, Page
+from layerprobe.stats.seeds import front_beyond_noise
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

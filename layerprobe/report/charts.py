@@ -7,11 +7,11 @@ from typing import Any, Literal
 import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
-from layerprobe.metrics.values import Floor, over_all
 from layerprobe.names import counted
 from layerprobe.results import numbers
 from layerprobe.results.style import CHOSEN, FAINT, INK, TRANSPARENT, layer_axis, styled, text
+from layerprobe.stats.seeds import SeedScores, pareto_front, seed_scores
+from layerprobe.stats.values import Floor, over_all
 
 SeedSplit = Literal["validation", "test"]
 SPLITS: tuple[SeedSplit, ...] = ("validation", "test")

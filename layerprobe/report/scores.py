@@ -10,7 +10,6 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.kinds.summaries.values import SummaryScores
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import Floor
 from layerprobe.names import counted, distinct_names, listed, short_name
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
@@ -26,6 +25,7 @@ from layerprobe.results.style import FAINT, FURTHER, INTERVAL, MODEL, SYMBOLS, l
 from layerprobe.results.table import stacked
 from layerprobe.results.values import Figure, Page, Part
 from layerprobe.scoring.values import AcrossTasks, LayerMean, LayerMeans, LayerScores
+from layerprobe.stats.values import Floor
 
 METHODS = {
     "cosine": "By the cosines of embeddings, without any fine-tuning.",

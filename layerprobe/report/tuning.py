@@ -15,7 +15,6 @@ from layerprobe.finetuning.values import (
     outcomes_table,
 )
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import Floor
 from layerprobe.names import short_name
 from layerprobe.report import words
 from layerprobe.report.charts import Look, floor_line, line, mean_and_std, seeds_and_mean, seeds_reading
@@ -29,6 +28,7 @@ from layerprobe.results.shown import Shown, make_page
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
+from layerprobe.stats.values import Floor
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding

@@ -5,7 +5,6 @@ import re
 from layerprobe.comparison.values import Comparison
 from layerprobe.finetuning.values import best_by_validation
 from layerprobe.metrics.names import metric_title, split_title
-from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import distinct_names, short_names
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.prediction.values import DropPrediction, Evidence
@@ -25,6 +24,7 @@ from layerprobe.results.numbers import labels as short_labels
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.sentence import either, spoilt_sentence
 from layerprobe.similarity.values import SimilarityMap
+from layerprobe.stats.seeds import pareto_front
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
 

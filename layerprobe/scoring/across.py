@@ -11,12 +11,12 @@ from layerprobe.encoders.model import DEFAULT_OPTIONS
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import METRICS, Split, bounded
-from layerprobe.metrics.seeds import best_of, mean_interval
-from layerprobe.metrics.values import TOLERANCE
 from layerprobe.names import distinct_names
 from layerprobe.scoring.models import Timing, score_models
 from layerprobe.scoring.values import AcrossTasks, LayerAcross, LayerScores, ScoresOfModels, TaskScores
 from layerprobe.scoring.zero_shot import score_compared
+from layerprobe.stats.seeds import best_of, mean_interval
+from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import Task, TextSplit
 
 

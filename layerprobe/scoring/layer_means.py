@@ -17,12 +17,12 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.metrics.correlation import DIGITS
-from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
-from layerprobe.metrics.seeds import best_of
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.seeds import best_of
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.store.shards import StoredLayer
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS

@@ -7,12 +7,12 @@ from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings
-from layerprobe.metrics.best import against_best
-from layerprobe.metrics.letters import compact_letters, differing
-from layerprobe.metrics.values import TOLERANCE
 from layerprobe.names import plural
 from layerprobe.scoring.values import LayerOfModel, LayerScores, ScoresOfModels
 from layerprobe.scoring.zero_shot import score_by_item
+from layerprobe.stats.best import against_best
+from layerprobe.stats.letters import compact_letters, differing
+from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import checked_task

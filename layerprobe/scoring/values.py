@@ -10,12 +10,12 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
-from layerprobe.metrics.seeds import best_of, front_beyond_noise, pareto_front
-from layerprobe.metrics.values import AgainstBest, CrossedInterval, Floor
 from layerprobe.names import counted, distinct_names, in_percent, short_name
 from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
+from layerprobe.stats.seeds import best_of, front_beyond_noise, pareto_front
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 REVERSED = -20.0
 """Correlations x 100 of all layers below which labels are likely to be the wrong way round."""

@@ -14,11 +14,11 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.files.serialisation import digest
-from layerprobe.metrics.best import against_best
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.metrics.values import TOLERANCE
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
+from layerprobe.stats.best import against_best
+from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS

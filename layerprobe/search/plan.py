@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.seeds import best_of
 from layerprobe.search.posterior import (
     Array,
     Outlook,
@@ -28,6 +27,7 @@ from layerprobe.search.values import (
     SearchSettings,
     StopReason,
 )
+from layerprobe.stats.seeds import best_of
 
 LEAST_RUN_GAIN = 0.001
 """Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""

@@ -28,9 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.seeds import best_of
 from layerprobe.prediction.parameters import fitted_parameters
 from layerprobe.search.values import Evidence, Score
+from layerprobe.stats.seeds import best_of
 
 Array = NDArray[np.float64]
 

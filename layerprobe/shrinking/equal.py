@@ -17,7 +17,6 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import in_percent, told_apart
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
@@ -25,6 +24,7 @@ from layerprobe.search.sentence import spoilt_sentence
 from layerprobe.shrinking.order import evenly_spaced, kept_order
 from layerprobe.shrinking.points_lost import Scored, difference, tuned
 from layerprobe.shrinking.values import Size, read_size
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.overlaps import checked_task, spoilt_items
 from layerprobe.tasks.values import Task
 

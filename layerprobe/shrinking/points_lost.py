@@ -18,11 +18,11 @@ from layerprobe.finetuning.items import ScoredSplit
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.probes import Probe
 from layerprobe.shrinking.embedding import Embed, embedder
 from layerprobe.shrinking.values import Loss
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

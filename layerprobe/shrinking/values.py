@@ -15,12 +15,12 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import bounded, metric_title
-from layerprobe.metrics.seeds import front_beyond_noise
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import counted, plural, short_name, times_as_fast, told_apart
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, millions
+from layerprobe.stats.seeds import front_beyond_noise
+from layerprobe.stats.values import CrossedInterval
 
 TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
 """How a smaller model is trained to agree with the whole one, where nobody says."""

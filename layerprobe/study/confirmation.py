@@ -21,14 +21,14 @@ from layerprobe.finetuning.values import (
     SavedSeeds,
     Verdict,
 )
-from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import in_percent, plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
 from layerprobe.search.sentence import spoilt_sentence
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.study.interim import FIRST_LOOK, level_at_look
 from layerprobe.study.predict import predict
 from layerprobe.study.values import Finding, Prediction, Study

@@ -38,9 +38,7 @@ from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Workers
 from layerprobe.jobs.processes import available_cores
-from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.metrics.names import bounded
-from layerprobe.metrics.values import Floor
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.scoring.models import check_different
@@ -59,6 +57,8 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
+from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
+from layerprobe.stats.values import Floor
 from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
 from layerprobe.study.predict import DEFAULT_RULE, default_rule

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import counted, distinct_names, in_percent, listed
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
@@ -12,6 +11,7 @@ from layerprobe.results.table import Column, Table, millions, stacked
 from layerprobe.scoring.values import LayerOfModel
 from layerprobe.search.sentence import either, percents, points
 from layerprobe.search.values import SearchSettings
+from layerprobe.stats.seeds import pareto_front
 from layerprobe.study.values import Finding
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval, Floor
 from layerprobe.names import in_percent, short_name, times_as_fast
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.shown import Shown
@@ -29,6 +28,7 @@ from layerprobe.search.sentence import (
     sureness_sentence,
 )
 from layerprobe.search.values import SearchAnswer
+from layerprobe.stats.values import CrossedInterval, Floor
 from layerprobe.study.tables import finding_table, prediction_table, study_table
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.quality import DataQuality

@@ -11,11 +11,11 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_precision
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol, best_by_validation, on_floor
 from layerprobe.metrics.names import METRICS, metric_title
-from layerprobe.metrics.values import Floor
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of, interval_title, millions, percent
 from layerprobe.scoring.values import floor_columns
+from layerprobe.stats.values import Floor
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 

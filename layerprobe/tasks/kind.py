@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from layerprobe.metrics.floors import Floor
+    from layerprobe.stats.floors import Floor
 
     Array = NDArray[np.float64]
 

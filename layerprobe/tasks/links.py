@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from layerprobe.metrics.links import Links
+from layerprobe.stats.links import Links
 from layerprobe.tasks.texts import plain
 from layerprobe.tasks.values import Items
 

@@ -261,7 +261,7 @@ class Task:
     @property
     def unusual_primary(self) -> tuple[str, ...]:
         """The primary metric where it is not the first of the kind, for the names of what is kept; empty otherwise."""
-        from layerprobe.metrics.floors import has_rare_class  # imports numpy, which `--help` does without
+        from layerprobe.stats.floors import has_rare_class  # imports numpy, which `--help` does without
 
         metric = KINDS[self.kind].primary_if_rare
         return (metric,) if metric is not None and has_rare_class(self.class_sizes.values()) else ()

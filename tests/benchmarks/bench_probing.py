@@ -29,13 +29,13 @@ import numpy as np
 from frozen_cases import Case
 from numpy.typing import NDArray
 
-from layerprobe.metrics.best import state
-from layerprobe.metrics.crossed import item_covariance, item_units, least_variance
 from layerprobe.probing.arrays import Layer, as_layers
 from layerprobe.probing.probes import UNITS, Problem
 from layerprobe.probing.run import Board
 from layerprobe.probing.targets import as_groups, as_targets
 from layerprobe.probing.values import ProbeSettings
+from layerprobe.stats.best import state
+from layerprobe.stats.crossed import item_covariance, item_units, least_variance
 
 Array = NDArray[np.float64]
 SETTINGS = ProbeSettings(foldings=1)

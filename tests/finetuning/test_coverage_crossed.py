@@ -20,10 +20,10 @@ from layerprobe.embedded.pair import embedded_model, embedded_task
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.study.interim import level_at_look, looks
 
 Array = NDArray[np.float64]

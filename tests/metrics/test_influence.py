@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.influence import (
     GROUPS,
     Influences,
@@ -19,8 +18,9 @@ from layerprobe.metrics.influence import (
     jackknife_influences,
     mean_influences,
 )
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.scores import class_scores, correlations, decision_scores
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.links import Links
 
 Array = NDArray[np.float64]
 Items = tuple[Array, Array]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layerprobe.metrics.best import of_highest, state
 from layerprobe.probing.run import probe
 from layerprobe.probing.values import ProbeSettings, Probing
+from layerprobe.stats.best import of_highest, state
 from tests.probing.data import layered, scores_of
 
 EQUAL = (1.0, 1.0, 1.0, 1.0)

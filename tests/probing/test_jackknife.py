@@ -11,7 +11,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from layerprobe.metrics.correlation import spearman
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.scores import class_scores
 from layerprobe.probing import jackknife as again
 from layerprobe.probing.arrays import as_layers
@@ -20,6 +19,7 @@ from layerprobe.probing.probes import Problem
 from layerprobe.probing.ridge import refitted
 from layerprobe.probing.targets import as_targets
 from layerprobe.probing.values import ProbeSettings
+from layerprobe.stats.links import Links
 from tests.probing.data import layered, scores_of
 
 N = 30

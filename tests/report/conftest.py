@@ -12,8 +12,6 @@ import pytest
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
-from layerprobe.metrics.seeds import seed_scores
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.prediction.values import Evidence as DropEvidence
 from layerprobe.report.page import study_page
@@ -23,6 +21,8 @@ from layerprobe.search.answer import answer
 from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
+from layerprobe.stats.seeds import seed_scores
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Provenance, Study
 from tests.few import few
 

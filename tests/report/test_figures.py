@@ -10,13 +10,13 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.metrics.seeds import pareto_front, seed_scores
 from layerprobe.report.figures import similarity
 from layerprobe.report.figures.scores import parameters_against_score, seeds, tmft, zero_shot
 from layerprobe.report.figures.search import search
 from layerprobe.report.figures.similarity import cka_curve, cka_map, other_map, read_by_rule
 from layerprobe.results import style
 from layerprobe.similarity.measures.neighbours import MutualKNN
+from layerprobe.stats.seeds import pareto_front, seed_scores
 from layerprobe.study.values import Study
 
 from .conftest import STUDIES, confirmed, outcome, rendered

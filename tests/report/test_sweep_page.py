@@ -9,8 +9,8 @@ from pathlib import Path
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.values import FailedRun
-from layerprobe.metrics.values import Floor
 from layerprobe.results.page import render, write_page
+from layerprobe.stats.values import Floor
 from layerprobe.sweeps.page import sweep_curves, sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.study.test_confirmation import run_of

@@ -15,13 +15,13 @@ from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Model
 from layerprobe.errors import DataError, LayerProbeError, ModelError
 from layerprobe.kinds.retrieval.untrained import retrieve
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.floors import Floor
-from layerprobe.metrics.values import AgainstBest
 from layerprobe.profiling.run import milliseconds
 from layerprobe.scoring.models import score_models
 from layerprobe.scoring.values import AcrossTasks, LayerOfModel, LayerScores, ScoresOfModels
 from layerprobe.scoring.zero_shot import score_split
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.floors import Floor
+from layerprobe.stats.values import AgainstBest
 from layerprobe.store.store import Store
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.kind import KINDS

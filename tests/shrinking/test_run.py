@@ -30,8 +30,6 @@ from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.correlation import cosine_scores, spearman
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.scoring.across import score
 from layerprobe.shrinking import order
 from layerprobe.shrinking import run as shrinking
@@ -39,6 +37,8 @@ from layerprobe.shrinking.page import shrunk_page
 from layerprobe.shrinking.run import plan_shrinking, shrink
 from layerprobe.shrinking.teacher import agreement
 from layerprobe.shrinking.values import Loss, Served, ShrinkSettings, Shrunk
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import Task
 from tests.few import few
 from tests.images import digit_folder, save_vision

@@ -18,13 +18,13 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.items import RunItems
 from layerprobe.finetuning.outcomes import outcome, outcomes
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import bounded
-from layerprobe.metrics.seeds import mean_interval, seed_scores
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.values import SimilarityCurve
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.links import Links
+from layerprobe.stats.seeds import mean_interval, seed_scores
 from layerprobe.study.confirmation import confirmation, layers_to_confirm
 from layerprobe.study.interim import level_at_look
 

@@ -25,8 +25,8 @@ from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.jobs.plan import HERE
-from layerprobe.metrics.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.readings.read import read_curves
+from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
 from layerprobe.study.find import _covariance, _readings, _Search, find, jobs_at_a_time
 from layerprobe.study.tables import runs_table

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.metrics.crossed import crossed
+from layerprobe.stats.crossed import crossed
 from layerprobe.study.interim import level_at_look, looks
-from tests.metrics.test_crossed import Array, studies
+from tests.stats.test_crossed import Array, studies
 
 
 def levels(planned: int, level: float) -> dict[int, float]:

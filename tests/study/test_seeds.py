@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.metrics.seeds import seed_scores
+from layerprobe.stats.seeds import seed_scores
 
 
 def outcome(validation: tuple[float, ...], test: tuple[float, ...]) -> LayerOutcome:

@@ -89,7 +89,7 @@ def test_runs_by_another_metric_have_a_folder_of_their_own(tmp_path: Path, monke
 
     rare, even = rare_task(6), rare_task(15)
     before = folder(rare), folder(even)
-    monkeypatch.setattr("layerprobe.metrics.floors.has_rare_class", lambda sizes: False)
+    monkeypatch.setattr("layerprobe.stats.floors.has_rare_class", lambda sizes: False)
     assert folder(rare) != before[0], "epochs were chosen by accuracy before"
     assert folder(even) == before[1], "older runs of other tasks are read"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
 from layerprobe.kinds.triplets.items import Triplets
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.links import Links
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.links import Links
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Examples
 

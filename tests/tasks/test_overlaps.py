@@ -10,7 +10,7 @@ import pytest
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.kinds.triplets.items import Triplets
-from layerprobe.metrics.crossed import item_covariance
+from layerprobe.stats.crossed import item_covariance
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.overlaps import PAIRS, checked_task, spoilt_items, without_overlaps

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe.metrics.values import TOLERANCE
 from layerprobe.names import distinct_names
+from layerprobe.stats.values import TOLERANCE
 from layerprobe_cli.options import (
     OLD_NAME,
     Extraction,

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.floors import NO_ANSWER, Floor
 from layerprobe.metrics.influence import Influences, mean_influences
+from layerprobe.stats.floors import NO_ANSWER, Floor
 
 Array = NDArray[np.float64]
 Words = tuple[str, ...]

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from layerprobe.metrics.floors import class_floors
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
+from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.kind import Kind
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import MisalignedSamplesError
-from layerprobe.metrics.floors import Floor, ranking_floors
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.similarity.checks import finite_matrix, unit_rows
+from layerprobe.stats.floors import Floor, ranking_floors
 
 BLOCK = 2**24
 """Scores that are in memory at a time: 64 MB."""

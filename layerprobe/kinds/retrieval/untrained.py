@@ -20,14 +20,14 @@ from layerprobe.kinds.retrieval.metrics import (
     relevant_ranks,
 )
 from layerprobe.kinds.retrieval.values import Ranking, RetrievalScores
-from layerprobe.metrics.best import against_best
-from layerprobe.metrics.crossed import least_variance
 from layerprobe.metrics.influence import mean_influences
 from layerprobe.metrics.names import LISTED_METRICS, RETRIEVAL_METRICS, bounded
-from layerprobe.metrics.values import TOLERANCE
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import Rows, layer_scores, naming_layer
 from layerprobe.similarity.values import Difference, Interval
+from layerprobe.stats.best import against_best
+from layerprobe.stats.crossed import least_variance
+from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Task, TextSplit
 

@@ -8,13 +8,13 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title
-from layerprobe.metrics.seeds import best_of
-from layerprobe.metrics.values import AgainstBest
 from layerprobe.names import short_name
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.scoring.values import compared_columns
 from layerprobe.similarity.values import Difference, Interval
+from layerprobe.stats.seeds import best_of
+from layerprobe.stats.values import AgainstBest
 
 Ranking = Literal["cosine", "dot"]
 

@@ -1,8 +1,8 @@
 """Classification: the class of one text."""
 
-from layerprobe.metrics.floors import class_floors
 from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
+from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.kind import Kind
 
 CLASSIFICATION = Kind(

@@ -1,9 +1,9 @@
 """Paraphrase: whether two texts say the same, 0 or 1."""
 
 from layerprobe.errors import TaskError
-from layerprobe.metrics.floors import decision_floors
 from layerprobe.metrics.influence import decision_influences
 from layerprobe.metrics.scores import best_threshold, decision_scores
+from layerprobe.stats.floors import decision_floors
 from layerprobe.tasks.kind import Kind
 from layerprobe.tasks.labels import BINARY, is_binary, label_cell
 

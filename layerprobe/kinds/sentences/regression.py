@@ -3,9 +3,9 @@
 from collections.abc import Set as AbstractSet
 
 from layerprobe.kinds.sentences.sts import SCORE_COLUMNS
-from layerprobe.metrics.floors import NAMING_THE_MEAN, RANDOM_ORDER, zero_floors
 from layerprobe.metrics.influence import fit_influences
 from layerprobe.metrics.scores import fit_scores
+from layerprobe.stats.floors import NAMING_THE_MEAN, RANDOM_ORDER, zero_floors
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.scores import detect_or_observe, is_number
 

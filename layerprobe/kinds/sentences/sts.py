@@ -2,9 +2,9 @@
 
 from collections.abc import Set as AbstractSet
 
-from layerprobe.metrics.floors import RANDOM_ORDER, zero_floors
 from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
+from layerprobe.stats.floors import RANDOM_ORDER, zero_floors
 from layerprobe.tasks.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.labels import is_binary
 from layerprobe.tasks.scores import is_number

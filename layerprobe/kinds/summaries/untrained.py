@@ -16,11 +16,11 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.kinds.summaries.items import SummaryItems
 from layerprobe.kinds.summaries.values import Centrality, SummaryMethod, SummaryScores
-from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import LOGISTIC
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import Rows, layer_scores
+from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

@@ -6,10 +6,10 @@ from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, layer_columns
+from layerprobe.stats.values import CrossedInterval
 
 Centrality = Literal["degree", "centroid"]
 """Of a sentence in its document: the mean cosine with the others, or the cosine with the mean of all."""

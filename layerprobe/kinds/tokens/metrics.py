@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from layerprobe.checks import check_extra
 from layerprobe.errors import DataError
-from layerprobe.metrics.floors import NO_ENTITY, Floor, zero_floors
 from layerprobe.metrics.influence import Influences, ratio_influences
 from layerprobe.metrics.scores import macro_f1
+from layerprobe.stats.floors import NO_ENTITY, Floor, zero_floors
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.intp]

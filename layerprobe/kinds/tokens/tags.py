@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerprobe.kinds.tokens.metrics import tag_influences, tag_scores
-from layerprobe.metrics.floors import class_floors
+from layerprobe.stats.floors import class_floors
 from layerprobe.tasks.kind import Kind
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.metrics.floors import RANDOM_ORDER, Floor
 from layerprobe.metrics.influence import mean_influences
+from layerprobe.stats.floors import RANDOM_ORDER, Floor
 from layerprobe.tasks.kind import Kind
 
 Array = NDArray[np.float64]

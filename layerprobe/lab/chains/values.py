@@ -15,14 +15,14 @@ from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome, Protocol, best_by_validation
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
 from layerprobe.similarity.values import Measure
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.links import Links
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import TaskSettings
 
 Array = NDArray[np.float64]

@@ -21,7 +21,7 @@ from layerprobe.lab.dropbench.truth import (
     seed_variance,
 )
 from layerprobe.lab.dropbench.values import Needs, Score, StrategyOutcome, StrategyScores
-from layerprobe.metrics.letters import compact_letters
+from layerprobe.stats.letters import compact_letters
 
 Array = NDArray[np.float64]
 

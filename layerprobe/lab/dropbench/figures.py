@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from layerprobe.lab.dropbench.values import Needs, StrategyScores
-from layerprobe.metrics.seeds import pareto_front
 from layerprobe.report.charts import Look, bars, line
 from layerprobe.results.numbers import number, percent
 from layerprobe.results.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, styled, text
+from layerprobe.stats.seeds import pareto_front
 
 LEAST = 0.01
 """Where costs of nothing stand on the axis, which is logarithmic."""

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.values import ItemErrors, RunName
-from layerprobe.metrics.crossed import item_covariance, item_units
 from layerprobe.similarity.values import Matrix
+from layerprobe.stats.crossed import item_covariance, item_units
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Items

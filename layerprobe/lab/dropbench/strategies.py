@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from layerprobe.finetuning.values import Weighting
 from layerprobe.lab.dropbench.replays import SCANNED, Found, Replay
 from layerprobe.lab.dropbench.values import Needs, TunedLayers, ZooEntry
-from layerprobe.metrics.seeds import best_of
 from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.search.posterior import layer_steps
+from layerprobe.stats.seeds import best_of
 
 Array = NDArray[np.float64]
 PAPER_SEEDS = 5

@@ -19,8 +19,8 @@ from scipy import stats
 from layerprobe.checks import LEVEL
 from layerprobe.finetuning.values import MARGIN
 from layerprobe.lab.dropbench.values import TunedLayers
-from layerprobe.metrics.seeds import best_of
 from layerprobe.prediction.values import Truth
+from layerprobe.stats.seeds import best_of
 
 Array = NDArray[np.float64]
 

@@ -28,12 +28,12 @@ from layerprobe.finetuning.saved import is_joint
 from layerprobe.finetuning.values import FineTuningRun, JointRun, RunsOrigin
 from layerprobe.lab.ensembles.values import Choice, Ensemble, EnsembleCost, Member
 from layerprobe.lab.ensembles.weights import Score, greedy_selection, line_search
-from layerprobe.metrics.crossed import crossed
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.profiling.run import ALONE
 from layerprobe.profiling.run import profile as profile_model
 from layerprobe.profiling.values import LayerProfile
+from layerprobe.stats.crossed import crossed
+from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.links import links_of

@@ -6,10 +6,10 @@ from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
-from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions
+from layerprobe.stats.values import CrossedInterval
 
 Choice = Literal["line", "pair", "greedy"]
 """How the weights are chosen by the validation split: of two on a line; of every two, and the best two; of more one

@@ -8,7 +8,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.lab.dropbench.values import OTHER_SEED, TWIN, ZooEntry
 from layerprobe.lab.studies.values import ObjectiveEffect
-from layerprobe.metrics.seeds import mean_interval
+from layerprobe.stats.seeds import mean_interval
 
 Pair = tuple[ZooEntry, ZooEntry]
 """A model and the MLM model of the same size, corpus, task and seed."""

@@ -11,7 +11,7 @@ from scipy import stats
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.items import ItemOutputs, half_scores, item_errors
 from layerprobe.lab.dropbench.values import ItemErrors, RunName
-from layerprobe.metrics.crossed import crossed, item_covariance
+from layerprobe.stats.crossed import crossed, item_covariance
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.values import Examples
 

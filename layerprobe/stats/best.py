@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.metrics.crossed import item_covariance, item_units, least_variance
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import bounded
-from layerprobe.metrics.values import TOLERANCE, AgainstBest, Floor
+from layerprobe.stats.crossed import item_covariance, item_units, least_variance
+from layerprobe.stats.links import Links
+from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
 Array = NDArray[np.float64]
 

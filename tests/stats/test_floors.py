@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from layerprobe.kinds.retrieval.metrics import ranking_metrics
-from layerprobe.metrics.floors import class_floors, decision_floors, has_rare_class, ranking_floors
 from layerprobe.metrics.scores import class_scores, decision_scores
+from layerprobe.stats.floors import class_floors, decision_floors, has_rare_class, ranking_floors
 
 
 @pytest.mark.parametrize("sizes", [(5, 2), (3, 3, 3), (97, 3), (1, 40, 9, 2)])

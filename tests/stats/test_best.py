@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.best import against_best
 from layerprobe.metrics.influence import mean_influences
-from layerprobe.metrics.links import Links
-from layerprobe.metrics.values import AgainstBest, Floor
+from layerprobe.stats.best import against_best
+from layerprobe.stats.links import Links
+from layerprobe.stats.values import AgainstBest, Floor
 
 FLOOR = Floor(value=50.0, by="always naming the largest class")
 

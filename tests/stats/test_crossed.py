@@ -12,11 +12,11 @@ from scipy import stats
 
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.metrics.crossed import crossed, item_covariance, pooled_covariance
 from layerprobe.metrics.influence import class_influences, correlation_influences
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.scores import class_scores, correlations
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.stats.crossed import crossed, item_covariance, pooled_covariance
+from layerprobe.stats.links import Links
+from layerprobe.stats.values import CrossedInterval
 
 Array = NDArray[np.float64]
 

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import bounded
-from layerprobe.metrics.values import CrossedInterval
+from layerprobe.stats.links import Links
+from layerprobe.stats.values import CrossedInterval
 
 Array = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ def crossed(
 
     Satterthwaite's squares of the shares would take the share of the seeds as known, which few seeds only estimate:
     where it is half or more, intervals of two and three seeds then cover 87 to 94 % at a level of 95 %, and these 91 to
-    95 %; where it is less, 94 to 97 % (simulated in tests/metrics/test_crossed.py).
+    95 %; where it is less, 94 to 97 % (simulated in tests/stats/test_crossed.py).
 
     Args:
         values: (S,) scores, or differences of scores, by seed, x 100.

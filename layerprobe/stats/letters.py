@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.metrics.crossed import item_covariance, item_units, least_variance
-from layerprobe.metrics.links import Links
+from layerprobe.stats.crossed import item_covariance, item_units, least_variance
+from layerprobe.stats.links import Links
 
 DRAWS = 20_000
 """Of all scores, for the quantile of their largest difference: its level is then right to 0.3 points."""

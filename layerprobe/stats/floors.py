@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.metrics.values import Floor as Floor
+from layerprobe.stats.values import Floor as Floor
 
 CUTOFF = 10
 """Documents of a ranking that count."""
