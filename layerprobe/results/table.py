@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.names import in_percent
+from layerprobe.results.charts import Chart, Quantity
 from layerprobe.results.imports import imported
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ class Column:
     """Whether it stands on screens; otherwise in files alone."""
     dtype: str = ""
     """In DataFrames and Parquet, where its values do not say: without one, a column is of numbers."""
+    quantity: Quantity | None = None
+    """What its numbers are, where they are drawn."""
+    over: str = ""
+    """Of intervals: what is drawn anew, such as `over new pairs`."""
 
     @property
     def head(self) -> str:
@@ -66,20 +72,16 @@ class Column:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The values as screens show them; empty where one is None."""
-        return tuple(map(self._cell, self.values))
+        """The values as screens show them, numbers with the same digits; empty where one is None."""
+        form = same_digits(self.form, self.values) if isinstance(self.form, str) else self.form
+        return tuple(self._cell(value, form) for value in self.values)
 
-    def _cell(self, value: object) -> str:
+    def _cell(self, value: object, form: Form) -> str:
         if value is None:
             return ""
         if isinstance(value, tuple):
-            return (" to " if self.interval else " ").join(map(self._written, value))
-        return self._written(value)
-
-    def _written(self, value: object) -> str:
-        if isinstance(value, bool):
-            return "yes" if value else ""
-        return self.form(value) if callable(self.form) else format(value, no_minus_zero(self.form))
+            return (" to " if self.interval else " ").join(_written(each, form) for each in value)
+        return _written(value, form)
 
     @property
     def kind(self) -> str:
@@ -140,6 +142,8 @@ class Table:
     """Sentences that stand below it on screens."""
     marks: tuple[str | None, ...] = ()
     """What a page marks rows as: chosen or drop."""
+    charts: tuple[Chart, ...] = ()
+    """Figures of its columns, the most important one first."""
 
     def __post_init__(self) -> None:
         lengths = [(column.name, len(column.values)) for column in self.columns]
@@ -163,6 +167,17 @@ class Table:
             raise DataError(f"expected one of the columns {', '.join(names)}, got {after!r}")
         place = len(names) if after is None else names.index(after) + 1
         return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
+
+    def column(self, name: str) -> Column:
+        """Return the column of a name.
+
+        Raises:
+            DataError: If there is none.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise DataError(f"expected one of the columns {', '.join(each.name for each in self.columns)}, got {name!r}")
 
     def named(self, **names: str) -> Table:
         """Return the table with first columns that say what all its rows are of."""
@@ -271,6 +286,27 @@ def _aligned(row: Iterable[str], widths: Sequence[int], numeric: Sequence[bool])
 
 def _is_number(cell: str) -> bool:
     return cell == "" or cell.lstrip("+-<>±")[:1].isdigit()
+
+
+def _written(value: object, form: Form) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return form(value) if callable(form) else format(value, no_minus_zero(form))
+
+
+def same_digits(form: str, values: Iterable[object]) -> str:
+    """Return a format of significant digits as one of decimals, the same for all values; other formats as they are.
+
+    Examples:
+        >>> same_digits(".4g", (1.58, 0.05608, None)), same_digits(".2f", (1.58,)), same_digits(".4g", (0.0,))
+        ('.3f', '.2f', '.3f')
+    """
+    if not (significant := re.fullmatch(r"([-+ ]?)\.(\d+)g", form)):
+        return form
+    flat = (each for value in values for each in (value if isinstance(value, tuple) else (value,)))
+    largest = max((abs(each) for each in flat if isinstance(each, (int, float)) and math.isfinite(each)), default=0.0)
+    before = math.floor(math.log10(largest)) if largest else 0
+    return f"{significant[1]}.{min(max(int(significant[2]) - 1 - before, 0), 6)}f"
 
 
 def no_minus_zero(form: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.table import Column, Table, csv_text, stacked
 
 FORMULAS = [
@@ -90,3 +92,35 @@ def test_a_column_stands_behind_one_that_there_is() -> None:
 def test_a_column_is_titled_by_the_first_table_that_has_values_of_it() -> None:
     tables = [Table(columns=(Column("score", (value,), title),)) for value, title in ((None, "TMFT"), (1, "TMFT F1"))]
     assert stacked(tables).columns[0].head == "TMFT F1"
+
+
+def test_a_chart_refuses_two_splits_and_two_units_on_one_axis() -> None:
+    def column(name: str, unit: str, split: str) -> Column:
+        return Column(name, (1.0, 2.0), quantity=Quantity(unit, split))
+
+    layer, points = Column("layer", (0, 1)), "Spearman × 100"
+    table = Table(
+        columns=(layer, column("a", points, "test"), column("b", points, "validation"), column("c", "ms", "test"))
+    )
+    assert Chart(lines=(Line("a"),)).quantity(table).title == "Test Spearman × 100"
+    for other, what in (("b", "split"), ("c", "unit")):
+        with pytest.raises(DataError, match=f"expected columns of one {what} on one axis, got a .*: draw a chart of"):
+            Chart(lines=(Line("a"), Line(other))).quantity(table)
+    with pytest.raises(DataError, match="expected one of the columns layer, a, b, c, got 'd'"):
+        Chart(lines=(Line("d"),)).quantity(table)
+
+
+def test_a_caption_says_what_columns_declare_and_nothing_else() -> None:
+    ends = Column("interval", ((1.0, 2.0), None), "95 % interval", interval=True, over="over new pairs")
+    table = Table(columns=(Column("layer", (0, 1)), Column("a", (1.5, 2.0)), ends, Column("seeds", ((1.0,), (2.0,)))))
+    line = Line("a", interval="interval", seeds="seeds")
+    assert Chart(lines=(line,)).reading(table) == "Bars: 95 % interval over new pairs."
+    assert Chart(lines=(line,), band=True).reading(table) == "Shade: 95 % interval over new pairs."
+    several = replace(
+        table, columns=(*table.columns[:2], Column("seeds", ((1.0, 2.0), (2.0,)))), marks=("chosen", None)
+    )
+    assert Chart(lines=(Line("a", seeds="seeds"),)).reading(several) == "Small marks are seeds. Ring: chosen."
+
+
+def test_a_column_has_one_format() -> None:
+    assert Column("a", (1.58, 0.05608, -0.09663), form=".4g").cells == ("1.580", "0.056", "-0.097")

@@ -1,0 +1,131 @@
+"""Figures declared by the columns of a table. Knows what may share an axis and what a caption says; draws nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from layerprobe.errors import DataError
+
+if TYPE_CHECKING:
+    from layerprobe.results.table import Column, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What the numbers of a column are: only numbers of one unit and one split share an axis."""
+
+    unit: str
+    """What they are in, such as `Spearman × 100` or `ms`."""
+    split: str = ""
+    """The split that they are measured on: validation, test, or all; empty where there is none."""
+    best: Literal["higher", "lower", ""] = ""
+    """Which numbers are better."""
+
+    @property
+    def title(self) -> str:
+        """The title of an axis of them.
+
+        Examples:
+            >>> Quantity("Spearman × 100", "test").title
+            'Test Spearman × 100'
+        """
+        split = "" if self.split == "all" else self.split
+        title = f"{split} {self.unit}".strip()
+        return title[:1].upper() + title[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One curve, or one set of points, of a chart."""
+
+    column: str
+    """What is drawn."""
+    interval: str = ""
+    """The column of its intervals."""
+    seeds: str = ""
+    """The column of the scores of its seeds, a tuple a row."""
+    name: str = ""
+    """In the legend; by default the title of the column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A figure of some columns of a table.
+
+    Rows without a layer, or without a number, are left out. Rows that the table marks as chosen have a ring, those
+    that it marks as drops are diamonds.
+    """
+
+    lines: tuple[Line, ...]
+    name: str = "chart"
+    """Unique on a page."""
+    heading: str = ""
+    """Of its section, where it is not the first of a page."""
+    kind: Literal["line", "bars", "cost"] = "line"
+    """line: over x, joined; bars: from 0; cost: labelled points of quality against a cost on a logarithmic axis."""
+    x: str = "layer"
+    by: str = ""
+    """The column that tells the curves of a line apart, such as model."""
+    x_interval: str = ""
+    """The column of the intervals of x."""
+    band: bool = False
+    """Whether intervals are shades, not bars."""
+    floor: str = ""
+    """The column of what a trivial answer scores."""
+    floor_by: str = ""
+    """That answer, in words."""
+    chosen: str = "chosen"
+    """What a ring means."""
+    finding: str = ""
+    """What it shows; by default where each curve is best, and its value in the last row."""
+    height: str = ""
+    """CSS class of a figure that needs more room."""
+
+    def quantity(self, table: Table) -> Quantity:
+        """Return what the numbers of its axis are.
+
+        Raises:
+            DataError: If there is no such column, or columns are of several units or splits.
+        """
+        drawn = {line.column: table.column(line.column) for line in self.lines}
+        quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
+        for what in ("split", "unit"):
+            values = {getattr(quantity, what) for quantity in quantities.values()}
+            if len(values) > 1:
+                said = ", ".join(f"{name} ({getattr(each, what) or 'none'})" for name, each in quantities.items())
+                raise DataError(f"expected columns of one {what} on one axis, got {said}: draw a chart of each")
+        return next(iter(quantities.values()))
+
+    def reading(self, table: Table) -> str:
+        """Return how to read it, from what its columns declare."""
+        parts = [*self._intervals(table)]
+        if any(len(scores) > 1 for line in self.lines if line.seeds for scores in _tuples(table.column(line.seeds))):
+            parts.append("Small marks are seeds.")
+        if self.floor and any(table.column(self.floor).values):
+            parts.append(f"Dashed line: {self.floor_by or 'a trivial answer'}.")
+        if "chosen" in table.marks:
+            parts.append(f"Ring: {self.chosen}.")
+        if "drop" in table.marks:
+            parts.append("Diamonds: drop layers.")
+        if self.kind == "cost":
+            parts.append("Faint: another is cheaper and better by more than both intervals.")
+        return " ".join(parts)
+
+    def _intervals(self, table: Table) -> list[str]:
+        upright = [table.column(line.interval) for line in self.lines if line.interval]
+        across = [table.column(self.x_interval)] if self.x_interval else []
+        what = "Shade" if self.band else "Bars upright" if across else "Bars"
+        said = [f"{what}: {text}." for text in dict.fromkeys(filter(None, map(_interval, upright)))]
+        return said + [f"Bars across: {text}." for text in filter(None, map(_interval, across))]
+
+
+def _interval(column: Column) -> str:
+    """Return what an interval is and what it is over; empty where no row has one."""
+    if not any(value is not None for value in column.values):
+        return ""
+    return f"{column.head} {column.over}".strip()
+
+
+def _tuples(column: Column) -> list[tuple[object, ...]]:
+    return [value for value in column.values if isinstance(value, tuple)]
