@@ -24,16 +24,16 @@ def check_choice(value: object, kind: object, *, name: str) -> None:
         raise DataError(f"{name} is {value!r}, expected one of {', '.join(map(repr, choices))}")
 
 
-def settings_or_default(given: S | None, kind: type[S]) -> S:
+def settings_or_default(value: S | None, kind: type[S]) -> S:
     """Return settings, by default those of their class; raise DataError if they are something else.
 
     Examples:
         >>> settings_or_default(None, dict)
         {}
     """
-    if given is not None and not isinstance(given, kind):
-        raise DataError(f"expected settings as {kind.__name__}(...), got {given!r}")
-    return kind() if given is None else given
+    if value is not None and not isinstance(value, kind):
+        raise DataError(f"expected settings as {kind.__name__}(...), got {value!r}")
+    return kind() if value is None else value
 
 
 def check_fields(value: Any, expected: Mapping[str, object]) -> None:
@@ -46,12 +46,12 @@ def check_fields(value: Any, expected: Mapping[str, object]) -> None:
         layerprobe.errors.DataError: expected no adapters, got Protocol(lora=8)
     """
     if wrong := [what for what, holds in expected.items() if not holds]:
-        given = [
-            f"{each.name}={getattr(value, each.name)!r}"
-            for each in dataclasses.fields(value)
-            if getattr(value, each.name) != each.default
+        changed = [
+            f"{field.name}={getattr(value, field.name)!r}"
+            for field in dataclasses.fields(value)
+            if getattr(value, field.name) != field.default
         ]
-        raise DataError(f"expected {' and '.join(wrong)}, got {type(value).__name__}({', '.join(given)})")
+        raise DataError(f"expected {' and '.join(wrong)}, got {type(value).__name__}({', '.join(changed)})")
 
 
 _MADE: dict[Any, tuple[Any, str]] = {
@@ -72,17 +72,17 @@ def as_declared(value: Any) -> None:
         Traceback (most recent call last):
         layerprobe.errors.DataError: expected epochs as a whole number such as 10, got '3'
     """
-    for each in dataclasses.fields(value):
-        kinds = typing.get_args(each.type) if isinstance(each.type, types.UnionType) else (each.type,)
-        kind, given = next((kind for kind in kinds if kind in _MADE), None), getattr(value, each.name)
-        if kind is None or (given is None and types.NoneType in kinds):
+    for field in dataclasses.fields(value):
+        kinds = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
+        kind, content = next((kind for kind in kinds if kind in _MADE), None), getattr(value, field.name)
+        if kind is None or (content is None and types.NoneType in kinds):
             continue
         make, what = _MADE[kind]
         try:
-            object.__setattr__(value, each.name, make(given))
+            object.__setattr__(value, field.name, make(content))
         except (TypeError, ValueError):
-            such = f" such as {each.default!r}" if isinstance(each.default, kind) and each.default else ""
-            raise DataError(f"expected {each.name} as {what}{such}, got {given!r}") from None
+            such = f" such as {field.default!r}" if isinstance(field.default, kind) and field.default else ""
+            raise DataError(f"expected {field.name} as {what}{such}, got {content!r}") from None
 
 
 def check_level(level: float) -> None:
@@ -95,10 +95,10 @@ def check_present(labels: Any, *, name: str) -> None:
     """Raise unless every row of a NumPy array has a label: not None, NaN or what pandas has in their place."""
     for row, label in enumerate(labels.tolist() if labels.dtype.kind in "Of" else ()):
         try:
-            there = label is not None and bool(label == label)
+            present = label is not None and bool(label == label)
         except TypeError:  # what pandas' NA raises
-            there = False
-        if not there:
+            present = False
+        if not present:
             raise DataError(f"expected {name} for every row, got {label} in row {row}: give it one, or leave it out")
 
 
@@ -129,8 +129,8 @@ Seeds = int | Iterable[int]
 def check_seeds(seeds: Seeds) -> tuple[int, ...]:
     """Return the seeds, NumPy's as Python's; raise DataError if there is none, or one that no generator takes."""
     try:
-        given = seeds if isinstance(seeds, Iterable) else range(index(seeds))
-        numbers = tuple(index(seed) for seed in given)
+        listed = seeds if isinstance(seeds, Iterable) else range(index(seeds))
+        numbers = tuple(index(seed) for seed in listed)
     except TypeError as error:
         raise DataError(f"expected seeds as whole numbers, got {seeds!r}") from error
     if not numbers or not all(0 <= seed < 2**63 for seed in numbers):
@@ -155,7 +155,7 @@ def as_layers(layers: object) -> list[int]:
             return [getattr(layers, name)]
     try:
         if isinstance(layers, Iterable) and not isinstance(layers, str):
-            return [number for each in layers for number in as_layers(each)]
+            return [number for item in layers for number in as_layers(item)]
         return [index(layers)]  # type: ignore[arg-type]
     except TypeError:
         raise DataError(f"expected layers as whole numbers, or a result that chooses one, got {layers!r}") from None
@@ -169,8 +169,8 @@ def one_layer(layer: object) -> int:
     return layers[0]
 
 
-def check_keywords(given: Mapping[str, object], names: Collection[str], *, function: str) -> None:
+def check_keywords(keywords: Mapping[str, object], names: Collection[str], *, function: str) -> None:
     """Raise DataError for a keyword that a function does not take, with the nearest that it takes."""
-    for name in given:
+    for name in keywords:
         if name not in names:
             raise DataError(f"{function} takes no {name!r}{nearest(name, names)}")

@@ -52,8 +52,8 @@ def settings(
         0.99
     """
     check_level(current().level if level is None else level)
-    given: dict[str, Any] = {"level": level, "progress": progress, "by_item": by_item}
-    chosen = replace(current(), **{name: value for name, value in given.items() if value is not None})
+    changes: dict[str, Any] = {"level": level, "progress": progress, "by_item": by_item}
+    chosen = replace(current(), **{name: value for name, value in changes.items() if value is not None})
     token = _CURRENT.set(chosen)
     try:
         yield chosen

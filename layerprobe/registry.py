@@ -108,8 +108,8 @@ class Registry(Mapping[str, T], Generic[T]):
         except (Exception, SystemExit) as error:
             if entry.name in self.own:
                 raise
-            said = f"it ends the process ({error})" if isinstance(error, SystemExit) else error
-            raise DataError(f"the {self.what} {entry.name!r} of {entry.value} cannot be loaded: {said}") from error
+            reason = f"it ends the process ({error})" if isinstance(error, SystemExit) else error
+            raise DataError(f"the {self.what} {entry.name!r} of {entry.value} cannot be loaded: {reason}") from error
         if not isinstance(value, self.kind):
             raise DataError(
                 f"expected {entry.value} to be a {self.kind.__name__}, the {self.what} {entry.name!r}, "

@@ -138,20 +138,22 @@ class LayerEvaluator(BaseEvaluator):
         prompts = loaded_recipe(model).retrieval_prompts or ("", "")
         splits = dict.fromkeys((self.split, self.kind.fitted_on or self.split))
         items = {split: self.task.split(split).with_prompts(*prompts) for split in splits}
-        row = {text: i for i, text in enumerate(dict.fromkeys(text for each in items.values() for text in each.texts))}
+        row = {text: i for i, text in enumerate(dict.fromkeys(text for part in items.values() for text in part.texts))}
         # queries and documents begin with their prompts, other texts are given the model's own
         layers = self._embedded(model, list(row), prompt=None if items[self.split].prompts is None else "")
-        found: dict[int, Evaluation] = {}
+        evaluations: dict[int, Evaluation] = {}
         for layer, values in enumerate(layers):
             try:
                 with settings(by_item=True):
-                    found[layer] = self._scored(values[:, :dim], row, items)
+                    evaluations[layer] = self._scored(values[:, :dim], row, items)
             except DataError as error:
                 if layer not in self._warned:
                     logger.warning("layer %d cannot be scored and is NaN: %s", layer, error)
                 self._warned.add(layer)
-        return self._best(found) | {
-            f"layer_{layer}_{self._title(name)}": found[layer].metrics[name] / 100 if layer in found else math.nan
+        return self._best(evaluations) | {
+            f"layer_{layer}_{self._title(name)}": evaluations[layer].metrics[name] / 100
+            if layer in evaluations
+            else math.nan
             for layer in range(len(layers))
             for name in self.kind.metrics
         }
@@ -164,19 +166,19 @@ class LayerEvaluator(BaseEvaluator):
         if np.ptp(finite_matrix(values, name="it"), axis=0).max() <= 1e-6 * np.abs(values).max():
             raise DegenerateLayerError("its embedding is the same for all texts")
         outputs = partial(outputs_of_layer, values, lambda texts: np.array([row[text] for text in texts]), self.task)
-        name, threshold, own = self.kind.name, None, items[self.split]
+        name, threshold, gold = self.kind.name, None, items[self.split]
         if self.kind.threshold is not None and self.split != "validation":
             threshold = evaluate_outputs(name, outputs(items["validation"]), items["validation"].gold).threshold
-        return evaluate_outputs(name, outputs(own), own.gold, threshold=threshold)
+        return evaluate_outputs(name, outputs(gold), gold.gold, threshold=threshold)
 
-    def _best(self, found: dict[int, Evaluation]) -> dict[str, float]:
+    def _best(self, evaluations: dict[int, Evaluation]) -> dict[str, float]:
         """Return the best layer, its score with the interval over items, and the mean over layers."""
         primary, title = self.task.primary, self._title(self.task.primary)
         layer = score = low = high = mean = math.nan
-        if found:
-            scores = [evaluation.metrics[primary] for evaluation in found.values()]
-            layer, score, mean = list(found)[best_of(scores)], max(scores), float(np.mean(scores))
-            psi = found[layer].influences
+        if evaluations:
+            scores = [evaluation.metrics[primary] for evaluation in evaluations.values()]
+            layer, score, mean = list(evaluations)[best_of(scores)], max(scores), float(np.mean(scores))
+            psi = evaluations[layer].influences
             if psi is not None and len(psi) > 1 and (self._links is None or self._links.units > 1):
                 how: Any = {"links": self._links, "level": current().level, "metric": primary, "difference": False}
                 low, high = cast(Any, crossed([score], psi[None], **how)).interval
@@ -192,11 +194,11 @@ class LayerEvaluator(BaseEvaluator):
         (inner, _), modules = parts_of(model), list(model)
         if not isinstance(self.primary, str):
             check_layer(inner.config, self.primary)
-        key = inner.config.to_json_string(), [type(each) for each in modules]
+        key = inner.config.to_json_string(), [type(module) for module in modules]
         if self._known is None or self._known[0] != key:
             self._known = key, _looked_at(model).stack
             _behind(model, heads=self.heads, what="all layers but the last are scored")
-        stack, kept = self._known[1], _behind(model, heads=self.heads)
+        stack, following = self._known[1], _behind(model, heads=self.heads)
         read: dict[str, Any] = {}
         widths: list[int] = []
 
@@ -204,12 +206,12 @@ class LayerEvaluator(BaseEvaluator):
             embeddings, width = [], read["token_embeddings"].shape[1]
             for state in inputs:
                 features = {**read, "token_embeddings": stack.through_tail(inner, state, width)}
-                for each in kept:
-                    features = each.forward(features)  # not called, as this hook would be
+                for later in following:
+                    features = later.forward(features)  # not called, as this hook would be
                 embeddings.append(features["sentence_embedding"])
             inputs.clear()
             embeddings.append(output["sentence_embedding"])
-            widths[:] = [each.shape[1] for each in embeddings]
+            widths[:] = [embedding.shape[1] for embedding in embeddings]
             return {**output, "sentence_embedding": torch.cat(embeddings, dim=1)}
 
         with contextlib.ExitStack() as hooks:
@@ -283,7 +285,7 @@ def _looked_at(model: Any) -> Encoder:
         inner = copy.deepcopy(inner)
         merge_adapters(inner)
     checkpoint = resolve_checkpoint((inner, tokenizer))
-    check_modules([f"{type(each).__module__}.{type(each).__qualname__}" for each in model], name=checkpoint.label)
+    check_modules([f"{type(module).__module__}.{type(module).__qualname__}" for module in model], name=checkpoint.label)
     encoder = load_encoder(checkpoint, device=str(inner.device), share=True)
     if encoder.stack.blocks is None and encoder.description.n_blocks:
         raise refusal(checkpoint.label, "its blocks do not run as modules of one list, so that none can be watched")
@@ -304,8 +306,8 @@ def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> 
 @contextlib.contextmanager
 def _left_as_it_was(model: Any) -> Iterator[int | None]:
     """Put modes of modules and random numbers back at the end; give the model's own `truncate_dim`, None meanwhile."""
-    known = is_loaded(model) and not isinstance(model, tuple) and hasattr(model, "truncate_dim")
-    if not known:
+    sentence_model = is_loaded(model) and not isinstance(model, tuple) and hasattr(model, "truncate_dim")
+    if not sentence_model:
         raise ModelError(
             "expected a SentenceTransformer whose first module holds a model of transformers, with adapters as "
             f"model.add_adapter puts them in, got a {type(model).__name__}"

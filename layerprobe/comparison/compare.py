@@ -114,8 +114,8 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
     if unused := how.keys() - {"measure", "intervals", "device"}:
         raise DataError(f"expected measure, intervals and device alone for arrays, got {sorted(unused)[0]}")
     measure, level = how.get("measure") or CKA(), current().level if how.get("intervals", True) else None
-    given = (model, reference)
-    first, second = map(_layers_of, given)
+    pair = (model, reference)
+    first, second = map(_layers_of, pair)
     if not isinstance(measure, CKA):
         return measure_layers(first, second, measure, level=level).map
     device = _torch_device(how.get("device", "auto"))
@@ -123,11 +123,11 @@ def _compare_arrays(model: Any, reference: Any, **how: Any) -> SimilarityMap:
     return estimate_cka(named, measures=[measure], level=level, device=device)[0].map
 
 
-def _layers_of(given: Any) -> Sequence[NDArray[Any]]:
+def _layers_of(layers: Any) -> Sequence[NDArray[Any]]:
     """Return the layers of an array of one or of several, or of arrays by layer."""
-    if not hasattr(given, "shape"):
-        return [as_array(each, name=f"array {i}") for i, each in enumerate(given)]
-    array = as_array(given, name="the array")
+    if not hasattr(layers, "shape"):
+        return [as_array(layer, name=f"array {i}") for i, layer in enumerate(layers)]
+    array = as_array(layers, name="the array")
     if array.ndim not in (2, 3):
         raise DataError(f"expected (samples, features) or (layers, samples, features), got an array of {array.shape}")
     return [array] if array.ndim == 2 else list(array)
@@ -277,8 +277,8 @@ def _compared(
         )
     differences: list[tuple[Difference, ...]] = []
     partners = [list(enumerate(curve.reference_layers)) for curve in curves]
-    for estimate, there in zip(first[1:], partners[1:], strict=True):
-        differences.append(first[0].differences(estimate, list(zip(partners[0], there, strict=True))))
+    for estimate, partner in zip(first[1:], partners[1:], strict=True):
+        differences.append(first[0].differences(estimate, list(zip(partners[0], partner, strict=True))))
     return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
 
 
@@ -423,10 +423,10 @@ def _layers(embeddings: Embeddings) -> list[StoredLayer]:
 
 
 def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
-    digests = {each.stored.manifest.key.texts_digest for each in (model, reference)}
+    digests = {embeddings.stored.manifest.key.texts_digest for embeddings in (model, reference)}
     if len(digests) == 1 or model.bare == reference.bare:
         return
-    few, many = sorted((model, reference), key=lambda each: len(each.texts))
+    few, many = sorted((model, reference), key=lambda embeddings: len(embeddings.texts))
     bare = {text.removeprefix("query: ").removeprefix("document: ") for text in many.bare}
     if len(many.bare) > len(few.bare) and bare == set(few.bare):
         raise MisalignedSamplesError(

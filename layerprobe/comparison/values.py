@@ -121,7 +121,10 @@ class Comparison(Shown):
                 Column("measure", (self.map.measure.title,) * len(pairs), shown=False),
                 Column("reference", (self.reference.name,) * len(pairs), form=label, shown=False),
                 Column("layer", range(len(pairs))),
-                *(replace(each, values=from_layer(first, each.values or (None,) * len(pairs))) for each in columns),
+                *(
+                    replace(column, values=from_layer(first, column.values or (None,) * len(pairs)))
+                    for column in columns
+                ),
             ),
             notes=tuple(notes),
         )
@@ -129,10 +132,14 @@ class Comparison(Shown):
     @property
     def pairs(self) -> Table:
         """A row a pair of layers, raw and z-scored, with the same columns whatever was compared: for files."""
-        own, other, partners = self.map.pairs, self.other_normalization, set(enumerate(self.curve.reference_layers))
-        whole = stacked([own] if other is None else [own, other.pairs])
+        ours, other, partners = (
+            self.map.pairs,
+            self.other_normalization,
+            set(enumerate(self.curve.reference_layers)),
+        )
+        whole = stacked([ours] if other is None else [ours, other.pairs])
         pairs = zip(whole.data["layer"], whole.data["reference_layer"], strict=True)
-        on_curve = [row < len(own) and pair in partners for row, pair in enumerate(pairs)]
+        on_curve = [row < len(ours) and pair in partners for row, pair in enumerate(pairs)]
         return whole.with_columns(Column("on_curve", on_curve, dtype="bool"), after="reference_layer").named(
             model=self.model.name,
             model_revision=self.model.revision,
@@ -150,10 +157,10 @@ def _interval(name: str, ends: Iterable[Bounds | None], title: str) -> Column:
 def _difference(name: str, differences: Sequence[Difference | None]) -> tuple[Column, ...]:
     """Return the columns of differences by layer, with interval and test."""
     title = name.replace("less_first", "difference to the first")
-    bounds = (None if each is None else (each.lower, each.upper) for each in differences)
-    tests = [each and each.p_value for each in differences]
+    bounds = (None if difference is None else (difference.lower, difference.upper) for difference in differences)
+    tests = [difference and difference.p_value for difference in differences]
     return (
-        Column(name, [each and each.value for each in differences], title, "+.4f"),
+        Column(name, [difference and difference.value for difference in differences], title, "+.4f"),
         replace(_interval(name, bounds, f"interval of {title}"), form="+.4f", shown=name != "change"),
         Column(f"{name}_p", tests, f"p-value of {title}", p_value, meaning=_TEST),
     )
@@ -186,9 +193,9 @@ class Comparisons(Shown):
     def table(self) -> Table:
         """A row a reference and layer, as a comparison alone has them; of further ones the difference to the first."""
         differences = ((), *(self.differences or ((),) * (len(self.comparisons) - 1)))
-        names = [each.reference.name for each in self.comparisons]
+        names = [comparison.reference.name for comparison in self.comparisons]
         label = dict(zip(names, distinct_names(names), strict=True)).__getitem__
-        tables = (each.among(less, label) for each, less in zip(self.comparisons, differences, strict=True))
+        tables = (comparison.among(less, label) for comparison, less in zip(self.comparisons, differences, strict=True))
         return stacked(tuple(tables), by=("reference",))
 
     @property

@@ -123,9 +123,9 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = layer
     errors: list[Exception] = []
     n_made = 0
-    for kept in dict.fromkeys((unclear, (), *((name,) for name in cut), tuple(cut))):
+    for kept_names in dict.fromkeys((unclear, (), *((name,) for name in cut), tuple(cut))):
         try:
-            shorter = type(config).from_dict({**settings, **{name: cut[name] for name in cut.keys() - set(kept)}})
+            shorter = type(config).from_dict({**settings, **{name: cut[name] for name in cut.keys() - set(kept_names)}})
         except Exception as error:  # configurations raise anything
             errors.append(error)
             continue

@@ -147,11 +147,11 @@ def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "
     width = int((ends - starts).max())
     # where each place of the batch is in the ids of all texts
     places = np.arange(width) + (starts if texts.padding_side == "right" else ends - width)[:, None]
-    there = (places >= starts[:, None]) & (places < ends[:, None])
-    places = np.where(there, places, 0)
-    batch = {"input_ids": np.where(there, texts.ids[places], texts.pad_id), "attention_mask": there}
+    in_text = (places >= starts[:, None]) & (places < ends[:, None])
+    places = np.where(in_text, places, 0)
+    batch = {"input_ids": np.where(in_text, texts.ids[places], texts.pad_id), "attention_mask": in_text}
     if texts.types is not None:
-        batch["token_type_ids"] = np.where(there, texts.types[places], texts.pad_type)
+        batch["token_type_ids"] = np.where(in_text, texts.types[places], texts.pad_type)
     tensors = {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
     return {name: on_device(values, device) for name, values in tensors.items()}
 

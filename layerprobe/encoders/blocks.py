@@ -31,8 +31,8 @@ def check_blocks(config: PreTrainedConfig, blocks: Sequence[int], *, name: str) 
     """Raise ModelError unless these are blocks of the model, ascending, from 1."""
     n_blocks = count_blocks(config)
     if not blocks or list(blocks) != sorted(set(blocks)) or not 1 <= blocks[0] <= blocks[-1] <= n_blocks:
-        shown = ", ".join(map(str, blocks)) or "none"
-        raise ModelError(f"expected blocks of {name} to keep, ascending, from 1 to {n_blocks}, got {shown}")
+        listed = ", ".join(map(str, blocks)) or "none"
+        raise ModelError(f"expected blocks of {name} to keep, ascending, from 1 to {n_blocks}, got {listed}")
 
 
 def config_of_blocks(config: PreTrainedConfig, blocks: Sequence[int]) -> PreTrainedConfig:
@@ -63,7 +63,7 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
     for config in truncated_configs(in_order(model.config, blocks), len(blocks)):
         try:
             smaller = _of_config(model, config, blocks, lists, weights)
-            found = smaller(**read_by_model(probe)).last_hidden_state
+            states = smaller(**read_by_model(probe)).last_hidden_state
         except LayerProbeError as error:
             reasons.append(str(error))
             continue
@@ -71,11 +71,11 @@ def of_blocks(model: PreTrainedModel, blocks: Sequence[int], probe: Batch, *, na
             reasons.append(" ".join(str(error).split())[:200])
             continue
         scale = expected.abs().max().clamp(min=1)
-        if found.shape == expected.shape and (found - expected).abs().max() <= TOLERANCE * scale:
+        if states.shape == expected.shape and (states - expected).abs().max() <= TOLERANCE * scale:
             return smaller
         reasons.append("what its blocks compute depends on which others there are")
-    shown = ", ".join(map(str, blocks))
-    raise refusal(name, f"no model can be made of its blocks {shown} alone ({reasons[0]})")
+    listed = ", ".join(map(str, blocks))
+    raise refusal(name, f"no model can be made of its blocks {listed} alone ({reasons[0]})")
 
 
 def _of_config(
@@ -88,16 +88,16 @@ def _of_config(
     model_class: Any = type(model)
     with MAKING_MODELS, Undrawn():
         smaller: PreTrainedModel = model_class(config, **pooler_option(model_class))
-    own = {}
+    copied = {}
     for key, fresh in smaller.state_dict().items():
-        there = _name_in_whole(key, blocks, lists)
-        if there not in weights:
+        source = _name_in_whole(key, blocks, lists)
+        if source not in weights:
             raise ModelError(f"it would have a weight {key}, which its block {blocks[0]} has not")
-        weight = _entries(weights[there], fresh.shape, blocks, count_blocks(model.config))
+        weight = _entries(weights[source], fresh.shape, blocks, count_blocks(model.config))
         if weight is None:
-            raise ModelError(f"its weight {there} has another shape there")
-        own[key] = weight
-    smaller.load_state_dict(own, assign=True)
+            raise ModelError(f"its weight {source} has another shape there")
+        copied[key] = weight
+    smaller.load_state_dict(copied, assign=True)
     smaller.tie_weights()
     place_like(smaller, model)
     smaller.train(False)
@@ -110,10 +110,10 @@ def place_like(smaller: PreTrainedModel, model: PreTrainedModel) -> None:
     Weights keep theirs: of a model in 16 bits, frequencies of rotary positions can be in float32.
     """
     nn.Module.to(smaller, model.device)
-    there = dict(model.named_buffers())
+    buffers = dict(model.named_buffers())
     for name, buffer in smaller.named_buffers():
-        if name in there and buffer.is_floating_point():
-            buffer.data = buffer.data.to(there[name].dtype)
+        if name in buffers and buffer.is_floating_point():
+            buffer.data = buffer.data.to(buffers[name].dtype)
 
 
 def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str:

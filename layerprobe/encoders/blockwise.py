@@ -93,8 +93,8 @@ class BlockByBlock:
 
         def put(module: nn.Module, args: Any, kwargs: Any) -> Any:
             passed = first_tensor(args, kwargs)
-            given = [state if value is passed else value for value in args]
-            return tuple(given), {name: state if value is passed else value for name, value in kwargs.items()}
+            replaced = [state if value is passed else value for value in args]
+            return tuple(replaced), {name: state if value is passed else value for name, value in kwargs.items()}
 
         def take(module: nn.Module, args: Any, kwargs: Any) -> None:
             following.append(first_tensor(args, kwargs))
@@ -113,10 +113,10 @@ class BlockByBlock:
         with contextlib.ExitStack() as opened:
             files: dict[Path, Any] = {}
             for name in block.state_dict():
-                there, file = self.weights[f"{path}.{name}"]
+                key, file = self.weights[f"{path}.{name}"]
                 if file not in files:
                     files[file] = opened.enter_context(safe_open(file, framework="pt"))
-                read[name] = files[file].get_tensor(there).to(self.encoder.device, torch.float32)
+                read[name] = files[file].get_tensor(key).to(self.encoder.device, torch.float32)
         return read
 
 
@@ -213,12 +213,12 @@ def _without_weights(checkpoint: Checkpoint, few: Encoder, path: str) -> PreTrai
         model = empty_model(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
     model.config.use_cache = False
     model.train(False)
-    there, outside = few.model.state_dict(), {}
+    weights, outside = few.model.state_dict(), {}
     for name, weight in model.state_dict().items():
-        if not name.startswith(f"{path}.") and name in there:
-            if there[name].shape != weight.shape:
+        if not name.startswith(f"{path}.") and name in weights:
+            if weights[name].shape != weight.shape:
                 raise _refusal(checkpoint.label, f"its weight {name} depends on how many blocks there are")
-            outside[name] = there[name]
+            outside[name] = weights[name]
     model.load_state_dict(outside, strict=False, assign=True)
     _compute_buffers(model, model, few.device, but=path)
     return model
@@ -245,26 +245,26 @@ def _found(model: PreTrainedModel, path: str, files: Mapping[str, Path], name: s
     Checkpoints of a model with a head have a prefix before the name of a weight.
     """
     prefixes = ("", f"{model.base_model_prefix}.")
-    found = {}
+    places = {}
     for weight in model.state_dict():
         if not weight.startswith(f"{path}."):
             continue
         old = functools.reduce(lambda text, new: text.replace(new, OLD_NAMES[new]), OLD_NAMES, weight)
-        there = next((key for prefix in prefixes for key in (prefix + weight, prefix + old) if key in files), None)
-        if there is None:
+        stored = next((key for prefix in prefixes for key in (prefix + weight, prefix + old) if key in files), None)
+        if stored is None:
             raise _refusal(name, f"its files have no weight {weight}, which transformers makes of others")
-        found[weight] = there, files[there]
-    return found
+        places[weight] = stored, files[stored]
+    return places
 
 
 @torch.inference_mode()
 def _extras(few: Encoder) -> list[Any] | None:
     """Return what a block gives besides its states; None where it gives the states alone."""
-    given: list[Any] = []
+    outputs: list[Any] = []
     block = next(few.model.get_submodule(few.stack.blocks or "").children())
-    with block.register_forward_hook(lambda module, args, output: given.append(output)):
+    with block.register_forward_hook(lambda module, args, output: outputs.append(output)):
         few.stack.last_state(few.model, probe_batch(few, n_texts=1, max_length=16), name=few.description.name)
-    return list(given[0][1:]) if isinstance(given[0], tuple) else None
+    return list(outputs[0][1:]) if isinstance(outputs[0], tuple) else None
 
 
 @without_autocast()
@@ -277,13 +277,13 @@ def _check(blockwise: BlockByBlock, few: Encoder, extras: list[Any] | None) -> N
     for number, expected in enumerate(layers):
         try:
             with blockwise.at_work(number):
-                state, found = blockwise.layer(number, batch, state)
+                state, states = blockwise.layer(number, batch, state)
         except Exception as error:  # models raise anything
             if is_out_of_memory(error):
                 raise
             cause = error.__cause__ if isinstance(error, LayerProbeError) and error.__cause__ else error
             raise _refusal(name, f"it does not run with one of its blocks ({first_sentence(cause)})") from error
-        if difference(found, expected, mask) > TRUNCATION_TOLERANCE:
+        if difference(states, expected, mask) > TRUNCATION_TOLERANCE:
             if number == 0:
                 reason = "something that stands between two blocks computes, too"
             elif any(isinstance(extra, Tensor) for extra in extras or ()):

@@ -95,8 +95,8 @@ class Encoder:
         """Return at how many tokens texts are cut where `max_length`, by default 512, is requested; images are not."""
         if self.reader is not None:
             return self.reader.n_tokens
-        wanted = DEFAULT_MAX_LENGTH if max_length is None else max_length
-        return wanted if self.max_length is None else min(wanted, self.max_length)
+        limit = DEFAULT_MAX_LENGTH if max_length is None else max_length
+        return limit if self.max_length is None else min(limit, self.max_length)
 
     def check_pooling(self, pooling: Pooling) -> None:
         """Raise DataError if an image has no such token."""

@@ -40,8 +40,8 @@ def model_errors(
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether a device, or the memory of the computer, had no room for a tensor."""
-    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return known or (isinstance(error, RuntimeError) and any(message in str(error) for message in _NO_MEMORY))
+    typed = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return typed or (isinstance(error, RuntimeError) and any(message in str(error) for message in _NO_MEMORY))
 
 
 def class_names(error: BaseException | None) -> set[str]:

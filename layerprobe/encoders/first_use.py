@@ -51,8 +51,8 @@ def look(encoder: Encoder, *, ask: bool = True) -> FirstUse:
         states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
         errors = truncation_errors(encoder, states, batch)
         wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
-        shown = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
-        reason = f"{difference_cause(encoder, wrong, batch)} ({shown})" if wrong else None
+        listed = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+        reason = f"{difference_cause(encoder, wrong, batch)} ({listed})" if wrong else None
         return FirstUse(reason=reason, handed_out=ask and _are_handed_out(encoder, states, batch))
 
 
@@ -69,18 +69,18 @@ def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> d
     }
 
 
-def difference(found: Tensor, expected: Tensor, mask: Tensor) -> float:
+def difference(computed: Tensor, expected: Tensor, mask: Tensor) -> float:
     """Return by how much states differ, as a share of the largest expected feature or of 1; NaN where not finite.
 
     Args:
-        found: (text, token, feature); infinity where its shape is another.
+        computed: (text, token, feature); infinity where its shape is another.
         expected: (text, token, feature).
         mask: (text, token), whether it is a token.
     """
-    if found.shape != expected.shape:
+    if computed.shape != expected.shape:
         return torch.inf
-    found, expected = found[mask], expected[mask]
-    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
+    computed, expected = computed[mask], expected[mask]
+    return ((computed - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
 
 
 def difference_cause(encoder: Encoder, wrong: list[int], batch: Batch) -> str:

@@ -95,11 +95,11 @@ def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trus
             f"the loaded model {name} lacks {len(lacking)} of its weights (such as {', '.join(lacking[:3])}): expected "
             "a whole encoder without adapters; merge them, or save it and give the folder"
         )
-    own = {path: type(module).__name__ for path, module in model.named_modules()}
+    types = {path: type(module).__name__ for path, module in model.named_modules()}
     for path, module in fresh.named_modules():
-        if path and own.get(path, type(module).__name__) != type(module).__name__:
+        if path and types.get(path, type(module).__name__) != type(module).__name__:
             raise ModelError(
-                f"the loaded model {name} has a {own[path]} as {path}, expected the {type(module).__name__} that its "
+                f"the loaded model {name} has a {types[path]} as {path}, expected the {type(module).__name__} that its "
                 "configuration says: change the configuration, not the module"
             )
     return fresh

@@ -148,14 +148,14 @@ class Checkpoint:
         if isinstance(self.options, Settled):
             return self.options
         recipe, options = self.recipe, self.options
-        said: dict[str, Any] = {f.name: getattr(options, f.name) for f in fields(options)}
-        said["pooling"] = recipe.pooling if options.pooling is None else options.pooling
+        values: dict[str, Any] = {f.name: getattr(options, f.name) for f in fields(options)}
+        values["pooling"] = recipe.pooling if options.pooling is None else options.pooling
         fewer = recipe.max_length is not None and recipe.max_length < DEFAULT_MAX_LENGTH
-        said["max_length"] = recipe.max_length if fewer and options.max_length is None else options.max_length
-        said["prompt"] = recipe.prompt if options.prompt is None else options.prompt
+        values["max_length"] = recipe.max_length if fewer and options.max_length is None else options.max_length
+        values["prompt"] = recipe.prompt if options.prompt is None else options.prompt
         configured = recipe.retrieval_prompts if options.prompt is None else None
-        query, document = configured or (said["prompt"],) * 2
-        return Settled(**said, query_prompt=query, document_prompt=document)
+        query, document = configured or (values["prompt"],) * 2
+        return Settled(**values, query_prompt=query, document_prompt=document)
 
     def with_options(self, **changes: Any) -> "Checkpoint":
         """Return it with other options."""
@@ -249,22 +249,22 @@ def resolve_all(models: Sequence[ModelLike], *, items: Readable | None = None) -
 
 
 def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
-    wanted: Modality | None = "image" if items == "captioned" else items
+    read_as: Modality | None = "image" if items == "captioned" else items
     if isinstance(model, Checkpoint):
-        if wanted in (None, model.modality) or wanted not in model.towers:
+        if read_as in (None, model.modality) or read_as not in model.towers:
             return model
         return resolve_checkpoint(Model.of(model.spec, model.options), items=items)
-    if is_loaded(given := model.name):
-        said = None if isinstance(given, tuple) else loaded_recipe(given)
-        checkpoint = _loaded_checkpoint(*parts_of(given), said=said)
+    if is_loaded(source_model := model.name):
+        configured = None if isinstance(source_model, tuple) else loaded_recipe(source_model)
+        checkpoint = _loaded_checkpoint(*parts_of(source_model), configured=configured)
         return replace(checkpoint, options=model.options, display_name=model.display_name)
-    if not isinstance(given, str):
+    if not isinstance(source_model, str):
         raise ModelError(
             "expected the name of a model, a folder, a Model, (model, tokenizer) or a SentenceTransformer whose first "
-            f"module holds a model of transformers, got a {type(given).__name__}"
+            f"module holds a model of transformers, got a {type(source_model).__name__}"
         )
     spec, name, trust_remote_code = model, model.full_name, model.trust_remote_code
-    asked = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
+    tower = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers(), silence_if(trust_remote_code):
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
@@ -277,12 +277,12 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         pinned = {"revision": commit, "trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(source, **pinned)
         towers = towers_of(config)
-        if asked and asked not in towers:
+        if tower and tower not in towers:
             raise ModelError(
-                f"{source} has no {asked} tower of its own: expected its name without {name[-len(asked) - 1 :]}"
+                f"{source} has no {tower} tower of its own: expected its name without {name[-len(tower) - 1 :]}"
             )
         if towers:
-            chosen = asked or wanted
+            chosen = tower or read_as
             config = towers[chosen if chosen in towers else min(towers, key="image".__eq__)]
         check_supported(config)
         reads = modality(config)
@@ -290,9 +290,9 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         tokenizer = load(name, source, pinned)
         recipe = Recipe()
         if reads == "text":
-            said = configured_recipe(partial(_beside, root, commit), name)
+            configured = configured_recipe(partial(_beside, root, commit), name)
             causal = reads_left_to_right(config, trust_remote_code=trust_remote_code)
-            tokenizer, recipe = _by_recipe(tokenizer, said, causal=causal, end_token=spec.end_token)
+            tokenizer, recipe = _by_recipe(tokenizer, configured, causal=causal, end_token=spec.end_token)
             if spec.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
                 raise ModelError(
                     f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
@@ -312,7 +312,7 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         pinned=pinned,
         options=model.options,
         modality=reads,
-        towers=() if asked else tuple(towers),
+        towers=() if tower else tuple(towers),
         end_token=spec.end_token,
         recipe=recipe,
     )
@@ -340,9 +340,11 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
     return None
 
 
-def _by_recipe(tokenizer: Any, said: Recipe | None, *, causal: bool, end_token: bool | None) -> tuple[Any, Recipe]:
+def _by_recipe(
+    tokenizer: Any, configured: Recipe | None, *, causal: bool, end_token: bool | None
+) -> tuple[Any, Recipe]:
     """Return the tokenizer as the model is used, and how its states become embeddings by default."""
-    recipe, end = replace(said or Recipe(pooling="last" if causal else "mean"), causal=causal), ""
+    recipe, end = replace(configured or Recipe(pooling="last" if causal else "mean"), causal=causal), ""
     if causal and tokenizer.padding_side != "right":
         # what stands behind a text changes nothing of it; before it, it would shift its positions
         tokenizer.padding_side = "right"
@@ -350,7 +352,7 @@ def _by_recipe(tokenizer: Any, said: Recipe | None, *, causal: bool, end_token: 
         in_lower_case(tokenizer)
     if recipe.max_length is not None and recipe.max_length > tokenizer.model_max_length:
         tokenizer.model_max_length = recipe.max_length  # as sentence-transformers does
-    if end_token or (end_token is None and causal and said is None):
+    if end_token or (end_token is None and causal and configured is None):
         tokenizer, end = with_end_token(tokenizer)
     return tokenizer, replace(recipe, end_token=end)
 
@@ -366,7 +368,7 @@ def _name_of_folder(source: Path) -> str | None:
     return short_name(str(source.resolve())) if bare else None
 
 
-def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, said: Recipe | None = None) -> Checkpoint:
+def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, configured: Recipe | None = None) -> Checkpoint:
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     check_supported(model.config)
     tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
@@ -376,7 +378,7 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, said: Recipe | No
     recipe = Recipe()
     if reads == "text":
         causal = reads_left_to_right(model.config, trust_remote_code=has_own_code(model.config))
-        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), said, causal=causal, end_token=None)
+        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), configured, causal=causal, end_token=None)
     return Checkpoint(
         name=name,
         source=IN_MEMORY,
@@ -493,10 +495,10 @@ def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> Image
     """Look at one image for the tokens that a model makes of it."""
     reader = ImageReader(processor=processor, name=name, n_tokens=0, n_extra=0)
     with model_errors(name, "preprocessing an image"):
-        given = processor(images=[probe_images()[0].read()], return_tensors="pt")
-    if others := sorted(set(given) - {"pixel_values"}):
+        batch = processor(images=[probe_images()[0].read()], return_tensors="pt")
+    if others := sorted(set(batch) - {"pixel_values"}):
         raise refusal(name, f"besides pixels it reads {', '.join(others)}, so images have unequal numbers of tokens")
-    pixels = given["pixel_values"][:1].float().to(model.device)
+    pixels = batch["pixel_values"][:1].float().to(model.device)
     with model_errors(name, "a forward pass"):
         states, again = (model(pixel_values=pixels).last_hidden_state for _ in range(2))
     if not states.isfinite().all():
@@ -716,9 +718,11 @@ def _tokenizer_digest(tokenizer: Any) -> str:
 def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Return what a tokenizer in Python was made with; of files the content, not the place."""
     places = ("name_or_path", "is_local", "local_files_only", "trust_remote_code")
-    kept = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
-    files = {k: value for k, value in kept.items() if k.endswith("_file")}
-    return kept | {k: sha256_of(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()}
+    settled = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
+    files = {k: value for k, value in settled.items() if k.endswith("_file")}
+    return settled | {
+        k: sha256_of(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()
+    }
 
 
 def _check_folder(folder: Path) -> None:
@@ -741,8 +745,8 @@ def folder_digest(folder: Path) -> str:
 
 def _named_weights(folder: Path) -> list[Path]:
     """Return the weights that the configuration or an index of a local model names, whatever they are called."""
-    given = _field(folder / "config.json", "transformers_weights")
-    named = {given} if isinstance(given, str) else set()
+    weights_file = _field(folder / "config.json", "transformers_weights")
+    named = {weights_file} if isinstance(weights_file, str) else set()
     for index in {SAFE_WEIGHTS_INDEX_NAME, WEIGHTS_INDEX_NAME} | {name for name in named if name.endswith(".json")}:
         weight_map = _field(folder / index, "weight_map")
         if isinstance(weight_map, dict):

@@ -73,16 +73,16 @@ def labelled(name: str, random_init: int | None, blocks: tuple[int, ...] | None)
         >>> labelled("bert", None, (1, 6))
         'bert (blocks 1, 6)'
     """
-    said = [] if random_init is None else [f"random init {random_init}"]
-    said += [] if blocks is None else [f"blocks {', '.join(map(str, blocks))}"]
-    return f"{name} ({'; '.join(said)})" if said else name
+    parts = [] if random_init is None else [f"random init {random_init}"]
+    parts += [] if blocks is None else [f"blocks {', '.join(map(str, blocks))}"]
+    return f"{name} ({'; '.join(parts)})" if parts else name
 
 
 def _as_declared(value: Any) -> None:
     """Make fields what they say; a device and a dtype of torch go by their names."""
     for name in ("device", "dtype"):
-        if type(given := getattr(value, name, None)).__module__ == "torch":
-            object.__setattr__(value, name, str(given).removeprefix("torch."))
+        if type(option := getattr(value, name, None)).__module__ == "torch":
+            object.__setattr__(value, name, str(option).removeprefix("torch."))
     as_declared(value)
 
 
@@ -175,8 +175,8 @@ class Model(Options, ModelSpec):
         else:
             self._check_display_name("a model that is given loaded")
             for name in ("revision", "random_init", "end_token"):
-                if (given := getattr(self, name)) is not None:
-                    raise ModelError(f"expected no {name} for a model that is given loaded, got {given!r}")
+                if (option := getattr(self, name)) is not None:
+                    raise ModelError(f"expected no {name} for a model that is given loaded, got {option!r}")
         if self.blocks is not None:
             try:
                 object.__setattr__(self, "blocks", tuple(map(index, self.blocks)))

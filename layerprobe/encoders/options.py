@@ -36,26 +36,26 @@ def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
     options = checkpoint.options
     store, key = Store(options.cache_dir), _use_key(checkpoint)
     encoder = None
-    found = store.load_result("first-use", key, FirstUse)
-    if found is None:
+    first_use = store.load_result("first-use", key, FirstUse)
+    if first_use is None:
         encoder = _loaded(checkpoint)
-        found = look(encoder)
+        first_use = look(encoder)
         try:
-            store.save_result("first-use", key, found)
+            store.save_result("first-use", key, first_use)
         except StoreError as error:
             logger.warning("%s is looked at whenever it is used: %s", checkpoint.label, error)
-    found.check(checkpoint.label)
-    return found, encoder
+    first_use.check(checkpoint.label)
+    return first_use, encoder
 
 
 def kept_use(checkpoint: Checkpoint) -> FirstUse | None:
     """Return what was found when a model, or at least its first blocks, were first used; None where neither was."""
     options = checkpoint.options
     store = Store(options.cache_dir)
-    found = store.load_result("first-use", _use_key(checkpoint), FirstUse)
-    if found is None:
-        found = store.load_result("first-use", _use_key(checkpoint, blocks=FIRST_BLOCKS), FirstUse)
-    return found
+    first_use = store.load_result("first-use", _use_key(checkpoint), FirstUse)
+    if first_use is None:
+        first_use = store.load_result("first-use", _use_key(checkpoint, blocks=FIRST_BLOCKS), FirstUse)
+    return first_use
 
 
 def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
@@ -64,10 +64,10 @@ def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
     blocks, few = open_block_by_block(
         checkpoint, device=options.device, dtype=dtype_name(options), norm=options.norm, attn=options.attn
     )
-    found = look(few)
-    found.check(checkpoint.label)
-    Store(options.cache_dir).save_result("first-use", _use_key(checkpoint, blocks=FIRST_BLOCKS), found)
-    return found, blocks
+    first_use = look(few)
+    first_use.check(checkpoint.label)
+    Store(options.cache_dir).save_result("first-use", _use_key(checkpoint, blocks=FIRST_BLOCKS), first_use)
+    return first_use, blocks
 
 
 def _use_key(checkpoint: Checkpoint, **more: int) -> str:

@@ -113,8 +113,8 @@ class Recipe:
         taken += [f"the prompt {prompt!r}"] if prompt in (self.prompt, *self.prompts.values()) and prompt else []
         end = [f"the end token {self.end_token!r} after every text"] if self.end_token else []
         if self.configured:
-            said = [f"{' and '.join(taken)}, as its sentence-transformers configuration says"] if taken else []
-            return [*said, *end, *self.left_out]
+            notes = [f"{' and '.join(taken)}, as its sentence-transformers configuration says"] if taken else []
+            return [*notes, *end, *self.left_out]
         why = ", as it reads from left to right" if self.causal else ""
         return [f"{' and '.join(taken + end)}{why}"] if taken + end else []
 
@@ -130,10 +130,10 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
         source = sentence_model(find)
         if source is None:
             return None
-        settings, said = source.settings, source.pooling
+        settings, pooling = source.settings, source.pooling
         prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
         prompt = prompts.get(settings.get("default_prompt_name") or "", "")
-        recipe = _recipe(source.kinds, _modes(said), said.get("include_prompt"), prompts, prompt, settings)
+        recipe = _recipe(source.kinds, _modes(pooling), pooling.get("include_prompt"), prompts, prompt, settings)
         return replace(recipe, source=source, max_length=int(source.reading.get("max_seq_length") or 0) or None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
@@ -180,11 +180,13 @@ def loaded_recipe(model: Any) -> Recipe:
     """Return what a loaded `SentenceTransformer` says."""
     kinds = [type(module).__name__ for module in model]
     pooling = next((module for module in model if type(module).__name__ == "Pooling"), None)
-    said = {} if pooling is None else pooling.get_config_dict()
+    config = {} if pooling is None else pooling.get_config_dict()
     prompts = {key: text for key, text in (getattr(model, "prompts", None) or {}).items() if text}
     default = getattr(model, "default_prompt_name", None)
     settings = {name: getattr(model, name, None) for name in ("truncate_dim", "similarity_fn_name")}
-    recipe = _recipe(kinds, _modes(said), said.get("include_prompt"), prompts, prompts.get(default or "", ""), settings)
+    recipe = _recipe(
+        kinds, _modes(config), config.get("include_prompt"), prompts, prompts.get(default or "", ""), settings
+    )
     return replace(recipe, source=model)
 
 
@@ -196,9 +198,9 @@ def _recipe(
     prompt: str,
     settings: dict[str, Any],
 ) -> Recipe:
-    known = len(modes) == 1 and modes[0] in _NEW_MODES
+    supported = len(modes) == 1 and modes[0] in _NEW_MODES
     left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
-    if not known:
+    if not supported:
         left_out.append(f"mean pooling, where its configuration has {' and '.join(modes) or 'none'}")
     if prompts and include_prompt is False:
         left_out.append("the prompt's tokens in the embedding, which its configuration leaves out")
@@ -206,7 +208,7 @@ def _recipe(
         left_out.append(f"no prompt before documents: sentence-transformers does not use its {name!r} prompt for them")
     left_out += [f"{ours}, where its configuration has {theirs}" for theirs, ours in other_scores(settings, kinds)]
     return Recipe(
-        pooling=_NEW_MODES[modes[0]] if known else "mean",
+        pooling=_NEW_MODES[modes[0]] if supported else "mean",
         prompt=prompt,
         prompts=prompts,
         configured=True,
@@ -220,21 +222,21 @@ def other_scores(settings: dict[str, Any], kinds: Sequence[str]) -> list[tuple[s
 
     Dot products and Euclidean distances of embeddings of the length 1 are in the order of their cosines.
     """
-    found, similarity = [], settings.get("similarity_fn_name")
+    scores, similarity = [], settings.get("similarity_fn_name")
     if dim := settings.get("truncate_dim"):
-        found.append((f"the first {dim} features", "all features"))
+        scores.append((f"the first {dim} features", "all features"))
     if similarity in _OTHER_SIMILARITIES and (similarity == "manhattan" or "Normalize" not in kinds):
-        found.append((_OTHER_SIMILARITIES[similarity], "cosines"))
-    return found
+        scores.append((_OTHER_SIMILARITIES[similarity], "cosines"))
+    return scores
 
 
-def _modes(said: dict[str, Any]) -> list[str]:
-    mode = said.get("pooling_mode")
+def _modes(config: dict[str, Any]) -> list[str]:
+    mode = config.get("pooling_mode")
     if mode is not None:
         return [mode] if isinstance(mode, str) else list(mode)
     prefix = "pooling_mode_"
-    names = {old: next(new for new, own in _NEW_MODES.items() if own == pooling) for pooling, old in MODES.items()}
-    return [names.get(key, key.removeprefix(prefix)) for key, on in said.items() if key.startswith(prefix) and on]
+    names = {old: next(new for new, ours in _NEW_MODES.items() if ours == pooling) for pooling, old in MODES.items()}
+    return [names.get(key, key.removeprefix(prefix)) for key, on in config.items() if key.startswith(prefix) and on]
 
 
 def _read(path: Path) -> Any:
@@ -244,10 +246,10 @@ def _read(path: Path) -> Any:
 def in_lower_case(tokenizer: Any) -> None:
     """Make a tokenizer read lower case, as sentence-transformers does."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    said = "" if backend is None else json.dumps(json.loads(backend.to_str())["normalizer"])
-    if backend is not None and '"Lowercase"' not in said and '"lowercase": true' not in said:
-        own = [] if backend.normalizer is None else [backend.normalizer]
-        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+    normalizer = "" if backend is None else json.dumps(json.loads(backend.to_str())["normalizer"])
+    if backend is not None and '"Lowercase"' not in normalizer and '"lowercase": true' not in normalizer:
+        steps = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
 
 
 # ---- decoders --------------------------------------------------------------------------------------------
@@ -285,7 +287,7 @@ def is_causal(model: Any) -> bool:
     try:
         with torch.inference_mode():
             states = [model(input_ids=row[None], attention_mask=torch.ones_like(row[None])) for row in ids]
-        text, other_end, other_start = (each.last_hidden_state[0].float() for each in states)
+        text, other_end, other_start = (output.last_hidden_state[0].float() for output in states)
     except Exception:  # models raise anything
         return False
     before = (text - other_end)[:-1].abs().max().item()
@@ -310,14 +312,14 @@ def with_end_token(tokenizer: Any) -> tuple[Any, str]:
     One that appends a special token already comes back as it is, with an empty text: so does one without an end token.
     """
     end = tokenizer.eos_token
-    own, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
-    at = next((i for i in range(len(own) - len(bare) + 1) if own[i : i + len(bare)] == bare), None)
+    ids, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
+    at = next((i for i in range(len(ids) - len(bare) + 1) if ids[i : i + len(bare)] == bare), None)
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if end is None or backend is None or at is None or own[at + len(bare) :]:
+    if end is None or backend is None or at is None or ids[at + len(bare) :]:
         return tokenizer, ""
     ended = copy.deepcopy(tokenizer)
     ended.backend_tokenizer.post_processor = _appending(backend.post_processor, str(end), tokenizer.eos_token_id)
-    return (ended, str(end)) if ended("a")["input_ids"] == [*own, tokenizer.eos_token_id] else (tokenizer, "")
+    return (ended, str(end)) if ended("a")["input_ids"] == [*ids, tokenizer.eos_token_id] else (tokenizer, "")
 
 
 def _appending(rules: Any, end: str, number: int) -> Any:
@@ -326,8 +328,8 @@ def _appending(rules: Any, end: str, number: int) -> Any:
     if rules is not None:
         bare.post_processor = rules
     whole = json.loads(bare.to_str())
-    said = whole["post_processor"]
-    steps = [] if said is None else said["processors"] if said["type"] == "Sequence" else [said]
+    processor = whole["post_processor"]
+    steps = [] if processor is None else processor["processors"] if processor["type"] == "Sequence" else [processor]
     template = next((step for step in steps if step["type"] == "TemplateProcessing"), None)
     if template is None:
         first, second = ({"Sequence": {"id": text, "type_id": i}} for i, text in enumerate("AB"))

@@ -119,8 +119,8 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
     shapes = list(dict.fromkeys(tuple(state.shape) if isinstance(state, Tensor) else () for state in states))
     stack = _laid_out(Stack(blocks=blocks), shapes[0], size, width)
     if len(shapes) > 1 or stack is None:
-        shown = " and ".join("x".join(map(str, shape)) or "nothing" for shape in shapes[:2])
-        raise refusal(name, f"its blocks read {shown} numbers where {size} texts of {width} tokens go into the model")
+        listed = " and ".join("x".join(map(str, shape)) or "nothing" for shape in shapes[:2])
+        raise refusal(name, f"its blocks read {listed} numbers where {size} texts of {width} tokens go into the model")
     stack = replace(stack, n_before=record.n_before(stack, last))
     stack, into_tail = record.tail(stack, last)
     if into_tail.shape[-1] != shapes[0][-1]:
@@ -184,7 +184,7 @@ class _Record:
     def after(self, blocks: str | None) -> list[tuple[str, Any, Any]]:
         """Return the modules outside of lists that ran after the last block, the last first."""
         begun = max((number for number, (path, _) in enumerate(self.entered) if path == blocks), default=-1)
-        return [(path, given, out) for number, path, given, out in reversed(self.outside) if number > begun]
+        return [(path, received, out) for number, path, received, out in reversed(self.outside) if number > begun]
 
     def n_before(self, stack: Stack, last: Tensor) -> int:
         """Return at which position inside the model the tokens of the output begin."""
@@ -201,9 +201,9 @@ class _Record:
         """Return the stack with its tail, and what goes into that."""
         width = last.shape[1]
         tail: list[str] = []
-        for path, given, out in self.after(stack.blocks):
-            if all(isinstance(state, Tensor) and state.ndim == last.ndim for state in (given, out)):
-                before, behind = stack.of_tokens(given, width), stack.of_tokens(out, width)
+        for path, received, out in self.after(stack.blocks):
+            if all(isinstance(state, Tensor) and state.ndim == last.ndim for state in (received, out)):
+                before, behind = stack.of_tokens(received, width), stack.of_tokens(out, width)
                 if _same(behind, last) and not _same(before, last):  # dropout changes nothing here
                     tail.insert(0, path)
                     last = before
@@ -232,5 +232,5 @@ def _before(look: Any) -> Any:
 
 def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the first floating-point tensor that a module reads: its hidden states."""
-    given = (*args, *(kwargs[name] for name in sorted(kwargs, key="hidden_states".__ne__)))
-    return next((value for value in given if isinstance(value, Tensor) and value.is_floating_point()), None)
+    values = (*args, *(kwargs[name] for name in sorted(kwargs, key="hidden_states".__ne__)))
+    return next((value for value in values if isinstance(value, Tensor) and value.is_floating_point()), None)

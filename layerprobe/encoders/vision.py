@@ -51,9 +51,9 @@ class ImageReader:
 
     def pixels(self, item: ImageItem) -> Tensor:
         """Return the pixels of an image, (channel, row, column) float32."""
-        kept = self._kept.get(item.sha256)
-        if kept is not None:
-            return kept
+        cached = self._kept.get(item.sha256)
+        if cached is not None:
+            return cached
         image = item.read()
         with model_errors(self.name, f"preprocessing {item.place}", advice="leave this image out"):
             pixels: Tensor = self.processor(images=[image], return_tensors="pt")["pixel_values"][0].float()
@@ -102,8 +102,8 @@ class PreparedImages:
     def collate(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
         """Return the pixels of images, (image, channel, row, column), and the mask of their tokens."""
         pixels = [self.reader.pixels(self.images[row]) for row in rows]
-        if len({each.shape for each in pixels}) > 1:
-            sizes = " and ".join(sorted({"x".join(map(str, each.shape)) for each in pixels})[:2])
+        if len({image.shape for image in pixels}) > 1:
+            sizes = " and ".join(sorted({"x".join(map(str, image.shape)) for image in pixels})[:2])
             raise ModelError(
                 f"the image processor of {self.reader.name} makes {sizes} pixels of images of unequal sizes: expected "
                 "one that crops or resizes all to one size"

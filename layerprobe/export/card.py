@@ -206,21 +206,21 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
         left = ", ".join(map(str, model.blocks[:layer]))
         blocks = f"and block{'s' * (layer > 1)} {left} of {len(whole) - 1}"
     behind = [kind for kind in layout.modules if kind != "Pooling"]
-    kept = f", with {' and '.join(behind)}{'' if layout.dense else ' as in the base model'}" if behind else ""
-    said = layout.source.settings if layout.source else {}
-    similarity, dim = said.get("similarity_fn_name") or "cosine", said.get("truncate_dim")
+    modules = f", with {' and '.join(behind)}{'' if layout.dense else ' as in the base model'}" if behind else ""
+    settings = layout.source.settings if layout.source else {}
+    similarity, dim = settings.get("similarity_fn_name") or "cosine", settings.get("truncate_dim")
     features = f"the first {dim} of {layout.width} features" if dim else f"{layout.width} features"
     lines = [
         f"- **Base model:** {escaped(place)}, revision {escaped(model.revision)} ({escaped(model.architecture)})",
         f"- **Layer:** {layer} of {model.n_blocks}: the embeddings {blocks}"
         + ("" if model.norm == "none" else ", then the model's final norm"),
         f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
-        f"- **Embedding:** {_words(layout)[0]}, {features}{kept}; compared by {similarity}",
+        f"- **Embedding:** {_words(layout)[0]}, {features}{modules}; compared by {similarity}",
         *(() if layout.n_extra is not None else (f"- **Length:** texts are cut at {layout.max_length} tokens",)),
     ]
     if layout.query_prompt != layout.document_prompt:
         each_side = layout.query_prompt, layout.document_prompt
-        query, document = (escaped(json.dumps(each, ensure_ascii=False)) for each in each_side)
+        query, document = (escaped(json.dumps(text, ensure_ascii=False)) for text in each_side)
         lines.append(f"- **Prompts:** {query} before queries (`encode_query`), {document} before documents")
     if layout.prompt:
         prompt = escaped(json.dumps(layout.prompt, ensure_ascii=False))
@@ -303,10 +303,10 @@ def _use(layout: Layout, *, loader: str, padding_invariant: bool, zero_pooler: b
 
 def _in_8_bits(files: Sequence[Int8File], *, padding_invariant: bool) -> str:
     lines = []
-    for each in files:
-        folder, _, name = each.file.partition("/")
-        how = f'backend="{folder}", model_kwargs={{"file_name": "{name}"{FLOATS.get(each.backend, "")}}}'
-        lines += ["", f"# {each.said}", f'model = SentenceTransformer("{PLACE}", {how})']
+    for file in files:
+        folder, _, name = file.file.partition("/")
+        how = f'backend="{folder}", model_kwargs={{"file_name": "{name}"{FLOATS.get(file.backend, "")}}}'
+        lines += ["", f"# {file.said}", f'model = SentenceTransformer("{PLACE}", {how})']
     return "\n\n".join(
         (
             "## In 8 bits",
@@ -395,12 +395,12 @@ def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = {}
     if finding is not None and not finding.answer.spoilt:
         title, level = metric_title(finding.primary), in_percent(finding.answer.settings.level)
-        known = finding.answer.layers
+        answers = finding.answer.layers
         first = finding.answer.first_layer
         cells = {
-            f"Expected {title}": [f"{each.mean:.1f}" for each in known],
-            f"{level} interval": ["{:.1f} to {:.1f}".format(*each.interval) for each in known],
-            "Chance to be best": [percents(each.chance_best) for each in known],
+            f"Expected {title}": [f"{layer.mean:.1f}" for layer in answers],
+            f"{level} interval": ["{:.1f} to {:.1f}".format(*layer.interval) for layer in answers],
+            "Chance to be best": [percents(layer.chance_best) for layer in answers],
         }
         columns |= {name: [""] * first + column[first:] for name, column in cells.items()}
     columns[study.comparison.map.measure.title] = [

@@ -234,10 +234,10 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
     with quiet_transformers(), MAKING_MODELS, model_errors(name, "encoding by sentence-transformers"):
         check_activations(source, name=name)
         whole, written = (
-            SentenceTransformer(str(each), device="cpu", local_files_only=True).float()
-            for each in (modules.parent, folder)
+            SentenceTransformer(str(folder_of_one), device="cpu", local_files_only=True).float()
+            for folder_of_one in (modules.parent, folder)
         )
-        held = ((name, each) for name, each in whole[0].named_children() if isinstance(each, PreTrainedModel))
+        held = ((name, module) for name, module in whole[0].named_children() if isinstance(module, PreTrainedModel))
         inner, model = next(held)
         if count_blocks(model.config) != layer:
             setattr(whole[0], inner, TruncatedEncoder(encoder, layer, share=True).model)
@@ -250,8 +250,8 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
         texts, how = [*PROBE_TEXTS, *map(str.upper, PROBE_TEXTS), long], {"batch_size": 1, "show_progress_bar": False}
         encoders: tuple[Any, Any] = whole, written
         before, after = (
-            np.concatenate([each.encode(texts, prompt_name=prompt, **how) for prompt in (None, *whole.prompts)])
-            for each in encoders
+            np.concatenate([model.encode(texts, prompt_name=prompt, **how) for prompt in (None, *whole.prompts)])
+            for model in encoders
         )
     difference = float(np.abs(after - before).max()) if after.shape == before.shape else np.inf
     if not difference <= TOLERANCE:  # NaN, too
@@ -264,7 +264,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
 
 def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout, *, write: bool) -> tuple[Int8File, ...]:
     """Return how far the graphs of 8 bits in a folder are from its model, once they are written there."""
-    name, found = encoder.description.name, list[Int8File]()
+    name, files = encoder.description.name, list[Int8File]()
     if not layout.int8:
         return ()
     if layout.n_extra is not None:
@@ -274,24 +274,24 @@ def _in_8_bits(encoder: Encoder, folder: Path, layout: Layout, *, write: bool) -
         write_int8(written, folder, layout.int8)
     expected = _embeddings_of_folder(written, layout, USUAL_TEXTS)
     for backend in layout.int8:
-        own = _embeddings_of_folder(written, layout, USUAL_TEXTS, read_int8(folder, backend))
-        cosines, file = cosine_scores(own, expected), folder / FILES[backend]
+        embeddings = _embeddings_of_folder(written, layout, USUAL_TEXTS, read_int8(folder, backend))
+        cosines, file = cosine_scores(embeddings, expected), folder / FILES[backend]
         if cosines.mean() < LEAST:
             raise ModelError(
                 f"in 8 bits by {backend} the embeddings of {name} have a mean cosine of {cosines.mean():.3f} to "
                 f"those in float32, expected at least {LEAST}: nothing was exported; export it without 8 bits"
             )
-        found.append(
+        files.append(
             Int8File(
                 backend=backend,
                 file=FILES[backend].as_posix(),
-                size=sum(each.stat().st_size for each in file.parent.glob(f"{file.stem}.*")),
+                size=sum(part.stat().st_size for part in file.parent.glob(f"{file.stem}.*")),
                 n_texts=len(cosines),
                 cosine=float(cosines.mean()),
                 lowest=float(cosines.min()),
             )
         )
-    return tuple(found)
+    return tuple(files)
 
 
 @without_autocast()

@@ -97,5 +97,5 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     if not isinstance(error, HfHubHTTPError):
         return first_sentence(error)
-    status, said = error.response.status_code, f": {error.server_message}" if error.server_message else ""
-    return f"{_REASONS.get(status, 'the Hub refused it')} ({status}{said})"
+    status, message = error.response.status_code, f": {error.server_message}" if error.server_message else ""
+    return f"{_REASONS.get(status, 'the Hub refused it')} ({status}{message})"

@@ -34,11 +34,11 @@ TRAINED = ("Dense", "LayerNorm", "WeightedLayerPooling")
 
 def check_modules(types: Sequence[str], *, name: str) -> None:
     """Raise ModelError unless modules, by the full names of their classes, can stand behind another layer."""
-    kinds = [each.rpartition(".")[2] for each in types]
+    kinds = [path.rpartition(".")[2] for path in types]
     odd = [
-        each
-        for i, (each, kind) in enumerate(zip(types, kinds, strict=True))
-        if not each.startswith("sentence_transformers.") or (i and kind not in FOR_ANY_LAYER + TRAINED)
+        path
+        for i, (path, kind) in enumerate(zip(types, kinds, strict=True))
+        if not path.startswith("sentence_transformers.") or (i and kind not in FOR_ANY_LAYER + TRAINED)
     ]
     if odd or kinds[0] != "Transformer" or kinds.count("Pooling") != 1:
         raise ModelError(
@@ -134,7 +134,7 @@ def write_layout(folder: Path, layout: Layout) -> None:
     if (source := layout.source) is None:
         paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(layout.modules, 1))]
         types = [f"sentence_transformers.models.{kind}" for kind in ("Transformer", *layout.modules)]
-        rows = [{"path": path, "type": each} for path, each in zip(paths, types, strict=True)]
+        rows = [{"path": path, "type": kind} for path, kind in zip(paths, types, strict=True)]
         _write(folder / POOLING, pooling)
         if layout.dense is not None:
             shutil.copytree(layout.dense, folder / "2_Dense", ignore=lambda _, names: {*names} - {*_FILES})
@@ -143,13 +143,13 @@ def write_layout(folder: Path, layout: Layout) -> None:
         rows = [{**source.rows[0], "path": ""}, *(source.rows[i] for i in layout.kept)]
         for row in rows[1:]:
             for file in _FILES:
-                if (found := source.find(f"{row['path']}/{file}")) is not None:
+                if (original := source.find(f"{row['path']}/{file}")) is not None:
                     (folder / row["path"]).mkdir(exist_ok=True)
-                    shutil.copyfile(found, folder / row["path"] / file)
+                    shutil.copyfile(original, folder / row["path"] / file)
             if "pooling" in layout.asked and row["type"].endswith(".Pooling"):
                 _write(folder / row["path"] / "config.json", pooling)
-        asked = ("prompts", "default_prompt_name") if "prompt" in layout.asked else ()
-        settings |= {key: value for key, value in source.settings.items() if key not in asked}
+        keys = ("prompts", "default_prompt_name") if "prompt" in layout.asked else ()
+        settings |= {key: value for key, value in source.settings.items() if key not in keys}
         reading = source.reading
     _write(folder / MODULES, [{**row, "idx": i, "name": str(i)} for i, row in enumerate(rows)])
     _write(folder / INPUT, {"do_lower_case": False, **reading, "max_seq_length": layout.max_length})
@@ -162,12 +162,12 @@ def other_layout(folder: Path, layout: Layout) -> str:
         fresh = Path(name)
         write_layout(fresh, layout)
         for file in sorted(fresh.rglob("*.json")):
-            there = folder / file.relative_to(fresh)
-            wanted, found = (_read(each) if each.is_file() else None for each in (file, there))
-            for settings in (wanted, found):
+            target = folder / file.relative_to(fresh)
+            expected, present = (_read(path) if path.is_file() else None for path in (file, target))
+            for settings in (expected, present):
                 if isinstance(settings, dict):
                     settings.pop("__version__", None)  # of the libraries that wrote it
-            if wanted != found:
+            if expected != present:
                 return str(file.relative_to(fresh))
     return ""
 
@@ -192,9 +192,9 @@ def read_layout(folder: Path) -> Layout:
     """Return what `write_layout` wrote."""
     try:
         if (folder / IMAGES).is_file():
-            said = _read(folder / IMAGES)
-            width, n_extra = int(said["width"]), int(said["tokens_before"])
-            return Layout(pooling=said["pooling"], width=width, max_length=0, prompt="", n_extra=n_extra)
+            config = _read(folder / IMAGES)
+            width, n_extra = int(config["width"]), int(config["tokens_before"])
+            return Layout(pooling=config["pooling"], width=width, max_length=0, prompt="", n_extra=n_extra)
         pooling, settings = _read(folder / POOLING), _read(folder / SETTINGS)
         (mode,) = (mode for mode, key in MODES.items() if pooling[key])
         name, prompts = settings["default_prompt_name"], settings["prompts"]

@@ -93,9 +93,9 @@ def export_model(
     if isinstance(model, Study | Finding):
         model, layer = _of_finding(model, layer)
     source = _folder_of(model)
-    there = push is not None and not overwrite and is_export(from_home(out))
+    exported = push is not None and not overwrite and is_export(from_home(out))
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
-    given = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
+    loading = model.options if isinstance(model, Model | Checkpoint) else DEFAULT_OPTIONS
     query_prompt, document_prompt, normalize = "", "", False
     notes: list[str] = []
     recipe, at_end = Recipe(), True
@@ -111,11 +111,11 @@ def export_model(
                 "expected a layer to truncate at, 0 for the embeddings alone; the folder of a run needs none"
             )
         checkpoint = _resolved(model, out)
-        check_target(out, overwrite=overwrite, source=source, kept=there)
+        check_target(out, overwrite=overwrite, source=source, kept=exported)
         encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
         options = checkpoint.settled
-        if given.prompt is None and not options.prompt:
+        if loading.prompt is None and not options.prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
         described = encoder.description
         recipe, n_blocks = checkpoint.recipe, count_blocks(checkpoint.whole or checkpoint.config)
@@ -128,10 +128,10 @@ def export_model(
             for tower in others
         ]
     else:
-        check_target(out, overwrite=overwrite, source=source, kept=there)
+        check_target(out, overwrite=overwrite, source=source, kept=exported)
         random_init = model.random_init if isinstance(model, ModelSpec) else None
-        said = {"pooling": given.pooling, "max_length": given.max_length, "prompt": given.prompt}
-        _check_options_agree(saved, layer=layer, random_init=random_init, **said)
+        settings = {"pooling": loading.pooling, "max_length": loading.max_length, "prompt": loading.prompt}
+        _check_options_agree(saved, layer=layer, random_init=random_init, **settings)
         layer = saved.run.layer
         if isinstance(model, ModelSpec) and model.end_token is not None:
             raise DataError(
@@ -167,7 +167,7 @@ def export_model(
         raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
     with source_of(recipe) as held:
         if held is not None:
-            layout, more = _as_source(layout, held, encoder, at_end=at_end, given=given, end_token=recipe.end_token)
+            layout, more = _as_source(layout, held, encoder, at_end=at_end, options=loading, end_token=recipe.end_token)
             notes += more
         if study is not None and saved is None and (differ := _read_otherwise(study, checkpoint, encoder, layout)):
             study = replace(study, zero_shot=None)
@@ -186,14 +186,14 @@ def export_model(
         )
         difference, by_both, files = (
             compare_checkpoint(encoder, layer, from_home(out), layout=layout)
-            if there
+            if exported
             else write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
         )
     address = ""
     if push is not None:
         name = short_name(described.name)
         address = upload(from_home(out), push, message=f"{name}, layer {layer} of {described.n_blocks}")
-        notes += [f"{out} was there already: it is uploaded as it is"] * there
+        notes += [f"{out} was there already: it is uploaded as it is"] * exported
     return ExportResult(
         path=str(out),
         model=described.name,
@@ -215,7 +215,7 @@ def export_model(
 
 
 def _as_source(
-    layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, given: Options, end_token: str
+    layout: Layout, held: SentenceModel, encoder: Encoder, *, at_end: bool, options: Options, end_token: str
 ) -> tuple[Layout, list[str]]:
     """Return the layout as a sentence-transformers model has it, but for what was requested otherwise, and notes.
 
@@ -227,19 +227,19 @@ def _as_source(
         for row in held.rows[1:]
     ]
     check_modules([held.rows[0]["type"], *of_others], name=name)
-    asked = [option for option in ("max_length", "prompt") if getattr(given, option) is not None]
-    asked += ["end token"] * bool(end_token) + ["weights"] * (encoder.description.random_init is not None)
-    asked += ["pooling"] * (given.pooling not in (None, held.pooled))
+    changed = [option for option in ("max_length", "prompt") if getattr(options, option) is not None]
+    changed += ["end token"] * bool(end_token) + ["weights"] * (encoder.description.random_init is not None)
+    changed += ["pooling"] * (options.pooling not in (None, held.pooled))
     length = layout.max_length
-    if given.max_length is None:
-        own, most = held.reading.get("max_seq_length") or encoder.max_length, position_limit(encoder.model)
-        length = min((each for each in (own, most) if each), default=NO_LIMIT)
-        asked += ["max_length"] * (most is not None and length < (own or most))
-    fits = at_end and not {"pooling", "weights"} & {*asked}
-    kept = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
-    layout = replace(layout, source=held, kept=kept, asked=tuple(asked), max_length=length)
+    if options.max_length is None:
+        configured, most = held.reading.get("max_seq_length") or encoder.max_length, position_limit(encoder.model)
+        length = min((length for length in (configured, most) if length), default=NO_LIMIT)
+        changed += ["max_length"] * (most is not None and length < (configured or most))
+    fits = at_end and not {"pooling", "weights"} & {*changed}
+    modules = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
+    layout = replace(layout, source=held, kept=modules, asked=tuple(changed), max_length=length)
     notes = []
-    if left := [kind for i, kind in enumerate(kinds) if i and i not in kept]:
+    if left := [kind for i, kind in enumerate(kinds) if i and i not in modules]:
         notes.append(f"{name} without its {' and '.join(left)}, trained behind the last block of the whole model")
     if layout.pooled != layout.pooling:
         notes.append(f"{name} keeps its {layout.pooled} pooling; what layerprobe says of it is by mean pooling")
@@ -305,20 +305,22 @@ def _needs_code(name: str) -> ModelError:
     )
 
 
-def _check_options_agree(saved: SavedRun, *, layer: int | None, **given: object) -> None:
+def _check_options_agree(saved: SavedRun, *, layer: int | None, **options: object) -> None:
     """Raise DataError if an option contradicts the run."""
     run = saved.run
-    own = {
+    of_run = {
         "layer": run.layer,
         "pooling": run.protocol.pooling,
         "max_length": run.protocol.max_length,
         "prompt": saved.origin.prompt,
         "random_init": saved.origin.model.random_init,
     }
-    for name, value in {"layer": layer, **given}.items():
-        if value is not None and value != own[name]:
+    for name, value in {"layer": layer, **options}.items():
+        if value is not None and value != of_run[name]:
             option = f"--{name.replace('_', '-')}"
-            raise DataError(f"the run was fine-tuned with {option} {own[name]!r}: expected that or none, got {value!r}")
+            raise DataError(
+                f"the run was fine-tuned with {option} {of_run[name]!r}: expected that or none, got {value!r}"
+            )
 
 
 def _check_study(study: Study, model: ModelDescription) -> None:
@@ -335,14 +337,14 @@ def _which(model: ModelDescription) -> str:
 
 def _read_otherwise(study: Study, checkpoint: Checkpoint, encoder: Encoder, layout: Layout) -> str:
     """Return how a study embedded texts otherwise than an export of its model does; empty where it did not."""
-    said, options = study.comparison.settings, checkpoint.settled
-    prompts, length = (said.get("prompt", ""), options.prompt), said.get("max_length")
+    settings, options = study.comparison.settings, checkpoint.settled
+    prompts, length = (settings.get("prompt", ""), options.prompt), settings.get("max_length")
     if KINDS[study.provenance.task_kind].prompts:  # those before queries and documents are not among the settings
         prompts = study.provenance.settings.get("prompt", ""), checkpoint.options.prompt or ""
     ways: dict[str, tuple[object, object]] = {
         "pooling": (study.comparison.pooling, layout.pooled),
         "prompt": prompts,
-        "end token": (said.get("end_token", ""), checkpoint.recipe.end_token),
+        "end token": (settings.get("end_token", ""), checkpoint.recipe.end_token),
         "max length": (encoder.limit(None if length is None else int(length)), encoder.limit(options.max_length)),
     }
     return " and ".join(f"{name} {theirs!r}, not {ours!r}" for name, (theirs, ours) in ways.items() if theirs != ours)
@@ -358,9 +360,9 @@ def _training(saved: SavedRun) -> TrainingSummary:
         settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
         metrics=_metrics(run),
         tested=run.test,
-        seeds=tuple(each.seed for each in runs),
+        seeds=tuple(run.seed for run in runs),
         over_seeds={
-            f"{split} {metric_title(name)}": seed_scores([getattr(each, split)[name] for each in runs], metric=name)
+            f"{split} {metric_title(name)}": seed_scores([getattr(run, split)[name] for run in runs], metric=name)
             for split in ("validation", "test")
             for name in getattr(run, split)
         },

@@ -57,12 +57,12 @@ def embedded_block_by_block(
     task, done, total = f"embedding with {short_name(encoder.description.name)}", 0, encoder.n_layers * len(texts)
     with (
         store_errors("write states to", folder),
-        tempfile.TemporaryFile(dir=folder) as kept,
+        tempfile.TemporaryFile(dir=folder) as file,
         tempfile.TemporaryFile(dir=folder) as pooled,
     ):
         reserve(pooled, BYTES * math.prod(shape))
         layers = np.memmap(pooled, dtype=np.float32, mode="w+", shape=shape)
-        states, (again, first) = _States(kept), copies(texts)
+        states, (again, first) = _States(file), copies(texts)
         for layer in range(encoder.n_layers):
             with blocks.at_work(layer):
                 for number, rows in enumerate(batches):

@@ -126,11 +126,11 @@ class _RowOf:
     def found(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of every text, -1 where there is none."""
         ids, rows = self._sorted
-        asked = sample_ids(texts)
-        begins, ends = np.searchsorted(ids, asked), np.searchsorted(ids, asked, side="right")
+        wanted_ids = sample_ids(texts)
+        begins, ends = np.searchsorted(ids, wanted_ids), np.searchsorted(ids, wanted_ids, side="right")
         spans = zip(texts, begins, ends, strict=True)
-        own = [next((row for row in rows[a:b].tolist() if self._texts[row] == text), -1) for text, a, b in spans]
-        return np.array(own, dtype=np.int64)
+        places = [next((row for row in rows[a:b].tolist() if self._texts[row] == text), -1) for text, a, b in spans]
+        return np.array(places, dtype=np.int64)
 
     @functools.cached_property
     def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
@@ -225,15 +225,15 @@ def extract_read(
     """Return the embeddings of texts, or those of the whole that they are of where these are in the store."""
     options = read.options
     encoder = blocks = None
-    found = kept_use(checkpoint)
-    if found is None and blockwise:
-        found, blocks = open_blocks(checkpoint)
-    elif found is None:
-        found, encoder = first_use(checkpoint)
-    found.check(checkpoint.label)
+    first_layers = kept_use(checkpoint)
+    if first_layers is None and blockwise:
+        first_layers, blocks = open_blocks(checkpoint)
+    elif first_layers is None:
+        first_layers, encoder = first_use(checkpoint)
+    first_layers.check(checkpoint.label)
     store, stored = Store(options.cache_dir), None
     for distinct in (whole, read.texts) if whole else (read.texts,):
-        key = _store_key(checkpoint, distinct, options, found)
+        key = _store_key(checkpoint, distinct, options, first_layers)
         if (stored := _open(store, key)) is not None:
             break
     if stored is None and blockwise:
@@ -245,13 +245,16 @@ def extract_read(
         if on_plan is not None:
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
-            entries = ((_open(store, _store_key(checkpoint, each, options, found)), each) for each in read.known)
-            known = [
-                ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(each))
-                for entry, each in entries
+            entries = (
+                (_open(store, _store_key(checkpoint, earlier, options, first_layers)), earlier)
+                for earlier in read.known
+            )
+            embedded = [
+                ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(earlier))
+                for entry, earlier in entries
                 if entry is not None
             ]
-            stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph, known=known)
+            stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph, stored=embedded)
         else:
             chosen = replace(options, backend=_backend(graph))
             with _writer(store, key, encoder, distinct, options, graph) as writer:
@@ -261,7 +264,7 @@ def extract_read(
     settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
-    notes = [note for each in read.prompts or (options.prompt,) for note in recipe.notes(options.pooling, each)]
+    notes = [note for prompt in read.prompts or (options.prompt,) for note in recipe.notes(options.pooling, prompt)]
     warnings += dict.fromkeys(f"{checkpoint.label} is read with {note}" for note in notes)
     if constant:
         warnings.append(left_out_layer(checkpoint.label, options.pooling))
@@ -351,12 +354,12 @@ def measure_tokens(model: ModelLike, texts: Sequence[str]) -> TokenMetrics:
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, items=readable_as(distinct))
     options = checkpoint.settled
-    found, encoder = first_use(checkpoint)
-    store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options, found)
+    first_layers, encoder = first_use(checkpoint)
+    store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options, first_layers)
     name = digest([TOKENS_VERSION, key.fingerprint])
-    kept = store.load_result("tokens", name, TokenMetrics)
-    if kept is not None:
-        return kept
+    stored = store.load_result("tokens", name, TokenMetrics)
+    if stored is not None:
+        return stored
     encoder = encoder or load(checkpoint)
     # (measure, layer, text); what no pass has reached is NaN
     numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
@@ -438,7 +441,7 @@ def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float6
     if not turning.any(axis=1).all():
         layer = int((~turning.any(axis=1)).argmax())
         raise DataError(f"no text has a curvature at layer {layer} of {name}: expected texts of at least three tokens")
-    turns = [row[there] for row, there in zip(curvatures, turning, strict=True)]
+    turns = [row[defined] for row, defined in zip(curvatures, turning, strict=True)]
     return TokenMetrics(
         n_texts=entropies.shape[1],
         prompt_entropy=tuple(entropies.mean(axis=1).tolist()),
@@ -461,7 +464,7 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
         return None  # the writer names what is damaged and redoes it
 
 
-def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Settled, found: FirstUse) -> StoreKey:
+def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Settled, first_layers: FirstUse) -> StoreKey:
     return StoreKey(
         # a folder is known by its content, wherever it lies
         model="" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
@@ -470,7 +473,7 @@ def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Settled, f
         max_length=options.max_length or 0,
         dtype=dtype_name(options),
         # where transformers hands out other states than the layers', entries of them may be there
-        norm=options.norm if found.handed_out else f"{options.norm}, of what the blocks read",
+        norm=options.norm if first_layers.handed_out else f"{options.norm}, of what the blocks read",
         prompt=options.prompt,
         texts_digest=texts_digest(texts),
         store_dtype=options.store_dtype,
@@ -494,7 +497,7 @@ def _embed_and_store(
     options: Settled,
     measured: Measured | None = None,
     graph: Graph | None = None,
-    known: Sequence[tuple[Sequence[StoredLayer], _RowOf]] = (),
+    stored: Sequence[tuple[Sequence[StoredLayer], _RowOf]] = (),
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile.
 
@@ -512,10 +515,10 @@ def _embed_and_store(
                 continue
             how: Any = {"pooling": options.pooling, "batch_tokens": options.batch_tokens}
             with part(start=done, share=stop - start, whole=n_pending):
-                if known:
+                if stored:
                     here, model = texts[start:stop], encoder.description
                     layers = np.empty((model.n_layers, len(here), model.hidden_size), dtype=np.float32)
-                    if len(rest := _other_texts(here, known, layers)):
+                    if len(rest := _other_texts(here, stored, layers)):
                         others = _tokenize(encoder, _taken(here, rest), options)
                         layers[:, rest] = embed_layers(encoder, others, graph=graph, **how)
                 elif measured is None:
@@ -554,14 +557,14 @@ class _Seen:
 
 
 def _other_texts(
-    texts: Sequence[str], known: Sequence[tuple[Sequence[StoredLayer], _RowOf]], layers: NDArray[np.float32]
+    texts: Sequence[str], embedded: Sequence[tuple[Sequence[StoredLayer], _RowOf]], layers: NDArray[np.float32]
 ) -> NDArray[np.intp]:
     """Put what is stored of texts into their (layer, text, feature) embeddings; return the numbers of the others."""
     rest = np.arange(len(texts))
-    for stored, row_of in known:
+    for stored, row_of in embedded:
         rows = row_of.found(_taken(texts, rest))
-        for layer, kept in enumerate(stored):
-            layers[layer, rest[rows >= 0]] = kept[rows[rows >= 0]]
+        for layer, values in enumerate(stored):
+            layers[layer, rest[rows >= 0]] = values[rows[rows >= 0]]
         rest = rest[rows < 0]
     return rest
 

@@ -38,21 +38,21 @@ def data_quality(
         scored: What of a task is scored; all of it, or the test split.
         max_length: Tokens at which texts are cut; by default as the options say.
     """
-    own, texts = (
+    quality, texts = (
         (task_quality(data, scored=scored), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
     )
     items = readable_as(texts)
     checkpoint = resolve_checkpoint(model, items=items)
     if checkpoint.modality == "image":
-        return own
+        return quality
     texts = captions_of(texts)
-    asked = max_length or checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
-    limit = min(asked, checkpoint.tokenizer.model_max_length)
+    max_tokens = max_length or checkpoint.settled.max_length or DEFAULT_MAX_LENGTH
+    limit = min(max_tokens, checkpoint.tokenizer.model_max_length)
     with model_errors(checkpoint.label, "tokenizing"):
         whole = frozenset(data.split(split).windowed) if isinstance(data, Task) else frozenset()
         name = short_name(checkpoint.label)
         tokens = token_quality(checkpoint.tokenizer, texts, limit=limit, model=name, windowed=whole)
-    return replace(own, tokens=tokens)
+    return replace(quality, tokens=tokens)
 
 
 def token_quality(

@@ -38,13 +38,13 @@ def token_states(
         The numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
         tokens, whichever side is padded; what comes behind them means nothing.
     """
-    wanted = list(range(len(texts))) if rows is None else list(rows)
-    lengths = [texts.length(row) for row in wanted]
+    places = list(range(len(texts))) if rows is None else list(rows)
+    lengths = [texts.length(row) for row in places]
     budget = budget_of(encoder, batch_tokens)
 
     def layers(batch: Batch) -> Tensor:
         with encoder.precision():
-            states = torch.stack([each.float() for each in encoder.layer_states(batch)])
+            states = torch.stack([layer.float() for layer in encoder.layer_states(batch)])
         if texts.padding_side == "left":
             shifts = (batch["attention_mask"].sum(dim=1) - states.shape[2]).tolist()
             states = torch.stack([states[:, i].roll(shift, 1) for i, shift in enumerate(shifts)], dim=1)
@@ -55,7 +55,7 @@ def token_states(
 
     done, total = 0, sum(lengths)
     for chosen in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
-        numbers = [wanted[i] for i in chosen]
+        numbers = [places[i] for i in chosen]
         states = in_halves(layers, collate(texts, numbers, encoder.device)).numpy()
         for layer, values in enumerate(states):
             if not np.isfinite(values).all():
@@ -97,18 +97,18 @@ def kept_token_states(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="layerprobe-"))
             with (Path(folder) / "states").open("w+b") as file:
                 reserve(file, np.dtype(np.float32).itemsize * math.prod(shape))
-                kept = np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+                mapped = np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
         except OSError as error:
             raise StoreError(
                 f"cannot keep token states in a temporary file in {tempfile.gettempdir()} "
                 f"({error.strerror or error}): free space, or name another folder with TMPDIR"
             ) from error
         try:
-            wanted = np.unique(rows).tolist()
-            for numbers, states in token_states(encoder, texts, rows=wanted, batch_tokens=batch_tokens):
+            distinct = np.unique(rows).tolist()
+            for numbers, states in token_states(encoder, texts, rows=distinct, batch_tokens=batch_tokens):
                 for i, number in enumerate(numbers):
                     mine = order[starts[number] : starts[number + 1]]
-                    kept[:, mine] = states[:, i, places[mine]]
-            yield kept
+                    mapped[:, mine] = states[:, i, places[mine]]
+            yield mapped
         finally:
-            del kept
+            del mapped

@@ -26,10 +26,10 @@ class TokenMetrics:
 
     def __post_init__(self) -> None:
         by_layer = (self.prompt_entropy_errors, self.curvature, self.curvature_errors, self.n_turning)
-        if not self.prompt_entropy or any(len(each) != len(self.prompt_entropy) for each in by_layer):
+        if not self.prompt_entropy or any(len(values) != len(self.prompt_entropy) for values in by_layer):
             raise DataError(
                 f"expected token metrics of the same layers, got {len(self.prompt_entropy)} and "
-                f"{', '.join(str(len(each)) for each in by_layer)}"
+                f"{', '.join(str(len(values)) for values in by_layer)}"
             )
 
 

@@ -169,9 +169,9 @@ def known_sha256(path: Path) -> str:
     Writes show in its inode, its size and the times of its last changes, of which one cannot be set back by hand.
     Nothing is remembered from one process to the next: a disk that loses a bit changes no time.
     """
-    found = path.stat()
-    changed = max(found.st_mtime_ns, found.st_ctime_ns)
-    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    status = path.stat()
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if abs(time.time_ns() - changed) < _RECENT * 1e9:
         return sha256_of(path)
     return _sha256_at(path, identity)

@@ -100,7 +100,7 @@ def _relative(root: Path, path: Path) -> str:
     return Path(os.path.relpath(path, root)).as_posix()
 
 
-def _agree(kept: str, found: str) -> bool:
+def _agree(stored: str, computed: str) -> bool:
     """Return whether two ends of a path are one, as far as both are known."""
-    ends = zip(reversed(kept.split("/")), reversed(found.split("/")), strict=False)
+    ends = zip(reversed(stored.split("/")), reversed(computed.split("/")), strict=False)
     return all(first == second for first, second in ends)

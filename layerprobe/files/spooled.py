@@ -61,16 +61,16 @@ class SpooledTexts(Sequence[str]):
 
 def spooled(texts: Iterable[str]) -> Sequence[str]:
     """Return texts, read once: a tuple of them, or `SpooledTexts` where they have more than `IN_MEMORY` characters."""
-    iterator, kept, size = iter(texts), list[str](), 0
+    iterator, head, size = iter(texts), list[str](), 0
     for text in iterator:
-        kept.append(text)
+        head.append(text)
         size += len(text)
         if size > IN_MEMORY:
             break
     else:
-        return tuple(kept)
+        return tuple(head)
     try:
-        return _in_file(itertools.chain(kept, iterator))
+        return _in_file(itertools.chain(head, iterator))
     except OSError as error:
         raise DataError(
             f"cannot keep texts in a temporary file in {tempfile.gettempdir()} ({error.strerror or error}): "
@@ -83,7 +83,7 @@ def _in_file(texts: Iterator[str]) -> SpooledTexts:
     with tempfile.TemporaryFile(prefix="layerprobe-") as file:
         while chunk := list(itertools.islice(texts, CHUNK)):
             data = [text.encode("utf-8", "surrogatepass") for text in chunk]
-            sizes.append(np.array([len(each) for each in data], dtype=np.int32))
+            sizes.append(np.array([len(text) for text in data], dtype=np.int32))
             file.writelines(data)
         file.flush()
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

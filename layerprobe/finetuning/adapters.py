@@ -66,19 +66,19 @@ def _add_adapters(model: TruncatedEncoder | EveryLayer, protocol: Protocol) -> N
     )
 
 
-def _targets(model: TruncatedEncoder | EveryLayer, wanted: tuple[str, ...]) -> list[str]:
+def _targets(model: TruncatedEncoder | EveryLayer, targets: tuple[str, ...]) -> list[str]:
     """Return the full names of the modules that get adapters."""
     linear = [path for path, module in _in_blocks(model) if type(module).__name__ in LINEAR]
     if not linear:
         return [path for path, module in model.model.named_modules() if type(module) is nn.Embedding]
-    if wanted:
+    if targets:
         names = sorted({path.rpartition(".")[2] for path in linear})
-        if missing := [name for name in wanted if not any(_ends_as(path, name) for path in linear)]:
+        if missing := [name for name in targets if not any(_ends_as(path, name) for path in linear)]:
             raise ModelError(
                 f"no linear module of {model.name} is named {', '.join(missing)}: expected some of "
                 f"{some(names, 12)}, or the end of a path"
             )
-        return [path for path in linear if any(_ends_as(path, name) for name in wanted)]
+        return [path for path in linear if any(_ends_as(path, name) for name in targets)]
     return linear
 
 

@@ -125,13 +125,13 @@ class Epochs:
         self.train_losses.append(list(losses))
         self.scores.append(list(scores))
         # of the layers that go on: one that failed counts in no mean, or what is left would seem better or worse
-        going_on = [layer for layer, each in enumerate(scores) if each is not None]
+        going_on = [layer for layer, score in enumerate(scores) if score is not None]
         if not self.best_epoch or self._mean(scores, going_on) > self._mean(self.best, going_on):
             self.best_epoch, self.outputs = len(self), outputs
             self._state = self._kept_weights()
 
     def _mean(self, scores: Sequence[Evaluation | None], layers: Sequence[int]) -> float:
-        return float(np.mean([each.metrics[self.primary] for k in layers if (each := scores[k]) is not None]))
+        return float(np.mean([score.metrics[self.primary] for k in layers if (score := scores[k]) is not None]))
 
     # ---- to disk and back --------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Epochs:
             step=self.tuner.step,
             seconds=self.seconds,
             train_losses=tuple(
-                tuple(loss if math.isfinite(loss) else None for loss in each) for each in self.train_losses
+                tuple(loss if math.isfinite(loss) else None for loss in losses) for losses in self.train_losses
             ),
             scores=tuple(map(tuple, self.scores)),
             failures=tuple(FailedLayer(layer=k, message=str(error)) for k, error in self.tuner.failures.items()),
@@ -190,7 +190,7 @@ class Epochs:
         self._load(tensors, _MODEL)
         load_optimizer(tuner.optimizer, tensors)
         tuner.go_on_from(saved.step)
-        tuner.failures.update({each.layer: TrainingError(each.message) for each in saved.failures})
+        tuner.failures.update({failure.layer: TrainingError(failure.message) for failure in saved.failures})
         tuner.limit.tokens, self.limit.tokens = saved.batch_tokens, saved.evaluation_tokens
         states = {name.removeprefix(_RNG): state for name, state in tensors.items() if name.startswith(_RNG)}
         restore_rng(states, tuner.encoder.device)

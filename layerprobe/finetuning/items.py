@@ -41,11 +41,11 @@ class RunItems:
 
         None where one of them has no outputs, or a single item, or a single text in all of them, has no error.
         """
-        known, links = self.influences.get(split, {}), self.links.get(split)
-        found = [known[run.layer, run.seed] for run in runs if (run.layer, run.seed) in known]
-        if len(found) < len(runs) or len(found[0]) < 2 or (links is not None and links.units <= 1):
+        influences, links = self.influences.get(split, {}), self.links.get(split)
+        of_runs = [influences[run.layer, run.seed] for run in runs if (run.layer, run.seed) in influences]
+        if len(of_runs) < len(runs) or len(of_runs[0]) < 2 or (links is not None and links.units <= 1):
             return None
-        return np.stack(found)
+        return np.stack(of_runs)
 
 
 NO_ITEMS = RunItems()

@@ -65,19 +65,21 @@ def fine_tune_jointly(
         parameters=encoder.description.parameters,
         primary=task.primary,
         best_epoch=trained.best_epoch,
-        validation=tuple(None if each is None else each.metrics for each in trained.validation),
-        test=tuple(None if each is None else each.metrics for each in trained.test),
+        validation=tuple(None if evaluation is None else evaluation.metrics for evaluation in trained.validation),
+        test=tuple(None if evaluation is None else evaluation.metrics for evaluation in trained.test),
         epochs=tuple(
             JointEpoch(
                 epoch=epoch,
                 train_loss=tuple(loss if np.isfinite(loss) else None for loss in losses),
-                validation=tuple(None if each is None else each.metrics[task.primary] for each in scores),
+                validation=tuple(
+                    None if evaluation is None else evaluation.metrics[task.primary] for evaluation in scores
+                ),
             )
             for epoch, (losses, scores) in enumerate(trained.epochs, 1)
         ),
         seconds=trained.seconds,
         peak_memory=trained.peak_memory,
-        thresholds=tuple(None if each is None else each.threshold for each in trained.validation),
+        thresholds=tuple(None if evaluation is None else evaluation.threshold for evaluation in trained.validation),
         failures=tuple(
             FailedLayer(layer=layer, message=str(error)) for layer, error in sorted(trained.failures.items())
         ),

@@ -83,7 +83,7 @@ class Criterion(nn.Module, abc.ABC):
     @classmethod
     def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
         """Return what of the splits of a task is cut at `max_length` tokens, in a line; empty where nothing is."""
-        texts = list(dict.fromkeys(text for each in items for text in each.texts))
+        texts = list(dict.fromkeys(text for part in items for text in part.texts))
         n_cut = encoder.tokenize(texts, max_length=max_length).n_truncated
         limit = encoder.limit(max_length)
         return f"{n_cut} of {len(texts)} texts were cut at {limit} tokens in fine-tuning" if n_cut else ""
@@ -105,23 +105,23 @@ class Criterion(nn.Module, abc.ABC):
         return pooled(states, batch, pooling)
 
     @abc.abstractmethod
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of the examples `rows`.
 
         Args:
-            kept: What `read` returned of their texts: those of the first side, then those of the second, and so on.
+            states: What `read` returned of their texts: those of the first side, then those of the second, and so on.
             items: Of which the examples are.
             rows: (example,) numbers.
         """
 
     @abc.abstractmethod
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the outputs for all items, (n,) or (n, ...), as the kind's `score` takes them.
 
         Args:
-            kept: What `read` returned of every text of `items`: (text, ...), or one (token, ...) for each text.
+            states: What `read` returned of every text of `items`: (text, ...), or one (token, ...) for each text.
             items: To be scored.
 
         Raises:
@@ -135,17 +135,17 @@ class Loss(Criterion):
     `n_labels` is the number of classes, 0 where targets are scores.
     """
 
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of examples, whose embeddings are (side * example, width)."""
-        u, v = kept[: len(rows)], kept[len(rows) :] if len(items.sides) == 2 else None
-        targets = torch.from_numpy(items.targets[rows]).to(kept.device, torch.float32)
+        u, v = states[: len(rows)], states[len(rows) :] if len(items.sides) == 2 else None
+        targets = torch.from_numpy(items.targets[rows]).to(states.device, torch.float32)
         return self.loss(self(u, v), targets)
 
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return `outputs` of the embeddings of all items."""
-        embeddings = np.asarray(kept)
+        embeddings = np.asarray(states)
         u, *v = (embeddings[side] for side in items.sides)
         return self.outputs(u, v[0] if v else None)
 

@@ -62,5 +62,5 @@ def differences(
     The runs go with each other in their order and are scored on the same items.
     """
     values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
-    of_first, of_second = (known.of(runs) for known, runs in zip(items, (first, second), strict=True))
+    of_first, of_second = (influences.of(runs) for influences, runs in zip(items, (first, second), strict=True))
     return values, None if of_first is None or of_second is None else of_first - of_second

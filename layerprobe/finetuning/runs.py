@@ -74,9 +74,9 @@ class RunFolder:
         That includes the kind of device and the precision, and, where they are given, the tokens of a pass, by which
         another dropout is drawn, and the attention implementation: others round, and draw, in ways of their own.
         """
-        given = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
-        given += task.unusual_primary  # by which epochs are chosen
-        key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *given]
+        values = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
+        values += task.unusual_primary  # by which epochs are chosen
+        key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *values]
         return cls(path=inside(root, root / "runs" / digest(key)[:32]), origin=origin)
 
     def keep_origin(self) -> None:

@@ -109,7 +109,7 @@ def saving_model(
     """
     if layer == 0 and (why := without_checkpoint(encoder)):
         raise UnsupportedArchitectureError(f"{why}: expected layers from 1 with --save-models")
-    before_query, before_document = (each or "" for each in task.train.prompts or (prompt, prompt))
+    before_query, before_document = (prefix or "" for prefix in task.train.prompts or (prompt, prompt))
     alike = before_query == before_document
     origin = RunOrigin(
         model=encoder.description,
@@ -133,12 +133,12 @@ def saving_model(
 def _no_bars() -> Iterator[None]:
     """Keep transformers from showing how far it is with writing a file."""
     logging_: Any = transformers.utils.logging
-    shown = logging_.is_progress_bar_enabled()
+    enabled = logging_.is_progress_bar_enabled()
     logging_.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging_.enable_progress_bar()
 
 

@@ -208,7 +208,7 @@ def train_layers(
                 losses = tuner.epoch(train, order, task=what)
                 epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
         epochs.restore_best()
-        thresholds = [None if each is None else each.threshold for each in epochs.best]
+        thresholds = [None if evaluation is None else evaluation.threshold for evaluation in epochs.best]
         test_outputs, tested = scored(test, kind=task.kind, failures=tuner.failures, thresholds=thresholds)
     if save_to is not None:
         merge_adapters(model)
@@ -216,7 +216,7 @@ def train_layers(
     failed = [layer in tuner.failures for layer in model.layers]
     return Trained(
         best_epoch=epochs.best_epoch,
-        validation=tuple(None if gone else each for each, gone in zip(epochs.best, failed, strict=True)),
+        validation=tuple(None if gone else evaluation for evaluation, gone in zip(epochs.best, failed, strict=True)),
         test=tuple(tested),
         outputs=RunOutputs(layers=model.layers, validation=epochs.outputs, test=test_outputs),
         epochs=tuple(zip(epochs.train_losses, epochs.scores, strict=True)),
@@ -405,7 +405,7 @@ class FineTuner:
         lengths = [examples.texts.length(text) for text in texts]
         groups = padded_groups(lengths, budget=self.limit.tokens, overhead=self.group_overhead)
         order = np.argsort(np.concatenate(groups))
-        wanted = torch.from_numpy(order[places]).to(self.encoder.device)
+        at = torch.from_numpy(order[places]).to(self.encoder.device)
         readers = [criterion.read for criterion in self.criteria]
 
         def read(group: Sequence[int]) -> list[Tensor]:
@@ -414,7 +414,7 @@ class FineTuner:
 
         def loss(layers: list[Tensor]) -> tuple[Tensor, Tensor]:
             losses = [
-                criterion.example_loss(layer.index_select(0, wanted), examples, rows)
+                criterion.example_loss(layer.index_select(0, at), examples, rows)
                 for criterion, layer in zip(self.criteria, layers, strict=True)
             ]
             return self._weighted(losses, weights), torch.stack(losses).detach()
@@ -459,7 +459,7 @@ class FineTuner:
         readers = [criterion.read for criterion in self.criteria]
         layers = read_layers(self.encoder, self.model, items.texts, texts, readers, self.protocol.pooling)
         return [
-            criterion.example_loss(kept, items, rows) for criterion, kept in zip(self.criteria, layers, strict=True)
+            criterion.example_loss(states, items, rows) for criterion, states in zip(self.criteria, layers, strict=True)
         ]
 
 
@@ -497,11 +497,13 @@ def read_layers(
     batch = collate(texts, rows, encoder.device)
     with encoder.precision():
         states = list(model.layer_states(batch))
-    kept = [read(state, batch, pooling) for read, state in zip(readers, states, strict=True)]
-    if texts.padding_side == "left" and kept[0].ndim > 2:
+    pooled = [read(state, batch, pooling) for read, state in zip(readers, states, strict=True)]
+    if texts.padding_side == "left" and pooled[0].ndim > 2:
         width = max(lengths)
-        return [torch.stack([text.roll(n - width, 0) for text, n in zip(each, lengths, strict=True)]) for each in kept]
-    return kept
+        return [
+            torch.stack([text.roll(n - width, 0) for text, n in zip(layer, lengths, strict=True)]) for layer in pooled
+        ]
+    return pooled
 
 
 def _as_wide(parts: Sequence[Tensor]) -> Tensor:
@@ -541,26 +543,26 @@ def evaluate(
     layers, readers = model.layers, [criterion.read for criterion in criteria]
 
     def work() -> list[Kept]:
-        kept: list[Kept] = [[] for _ in layers]
+        by_layer: list[Kept] = [[] for _ in layers]
         assert limit.tokens is not None
         batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
         for rows in limit.watched(batches, lengths):
             read = read_layers(encoder, model, items.texts, rows, readers, protocol.pooling)
             for i, layer in enumerate(read):
-                kept[i] = _keep(kept[i], layer.float().cpu().numpy(), rows, lengths)
+                by_layer[i] = _keep(by_layer[i], layer.float().cpu().numpy(), rows, lengths)
         for again, first in zip(*copies(items.texts), strict=True):
-            for of_layer in kept:
+            for of_layer in by_layer:
                 of_layer[again] = of_layer[first]
-        return kept
+        return by_layer
 
-    kept = limit.run(work, "while embeddings were scored")
+    embedded = limit.run(work, "while embeddings were scored")
     outputs: list[NDArray[np.float64] | None] = []
     scores: list[Evaluation | None] = []
     for i, (layer, criterion) in enumerate(zip(layers, criteria, strict=True)):
         output, score = None, None
         if layer not in failures:
             try:
-                output = criterion.item_outputs(kept[i], items)
+                output = criterion.item_outputs(embedded[i], items)
                 threshold = None if thresholds is None else thresholds[i]
                 score = evaluate_outputs(kind, output, items.gold, threshold=threshold)
             except DataError as error:
@@ -579,13 +581,17 @@ Kept = NDArray[np.float32] | list[NDArray[np.float32]]
 """What a criterion keeps of every text: (text, ...), or one (token, ...) for each text."""
 
 
-def _keep(kept: Kept, read: NDArray[np.float32], rows: Sequence[int], lengths: Sequence[int]) -> Kept:
+def _keep(by_batch: Kept, read: NDArray[np.float32], rows: Sequence[int], lengths: Sequence[int]) -> Kept:
     """Put what was read of the texts `rows` to what is kept of all."""
     if read.ndim == 2:
-        array = kept if isinstance(kept, np.ndarray) else np.empty((len(lengths), *read.shape[1:]), dtype=np.float32)
+        array = (
+            by_batch
+            if isinstance(by_batch, np.ndarray)
+            else np.empty((len(lengths), *read.shape[1:]), dtype=np.float32)
+        )
         array[rows] = read
         return array
-    by_text = kept if isinstance(kept, list) and kept else [read[0, :0]] * len(lengths)
+    by_text = by_batch if isinstance(by_batch, list) and by_batch else [read[0, :0]] * len(lengths)
     for row, values in zip(rows, read, strict=True):
         by_text[row] = values[: lengths[row]]
     return by_text

@@ -205,11 +205,11 @@ def agreed(protocol: Protocol | None, checkpoint: Checkpoint) -> tuple[Protocol,
 
 def _max_length(protocol: Protocol, options: Options) -> int:
     """Return at how many tokens texts are cut in fine-tuning; DataError if the options say another length."""
-    given, length = options.max_length, protocol.max_length
+    limit, length = options.max_length, protocol.max_length
     if length == Protocol().max_length:
-        return given or length
-    if given not in (None, length):
-        raise DataError(f"expected one maximum length, got {given} of the model and {length} of the protocol")
+        return limit or length
+    if limit not in (None, length):
+        raise DataError(f"expected one maximum length, got {limit} of the model and {length} of the protocol")
     return length
 
 
@@ -223,9 +223,9 @@ def pooled_by(protocol: Protocol | None, checkpoint: Checkpoint) -> Checkpoint:
 
 def check_pooling(protocol: Protocol, options: Options) -> None:
     """Raise DataError if options say another way of pooling than the protocol."""
-    given, pooling = options.pooling, protocol.pooling
-    if given not in (None, pooling):
-        raise DataError(f"expected one way of pooling, got {given} of the model and {pooling} of the protocol")
+    stated, pooling = options.pooling, protocol.pooling
+    if stated not in (None, pooling):
+        raise DataError(f"expected one way of pooling, got {stated} of the model and {pooling} of the protocol")
 
 
 def check_precision(options: Options) -> None:
@@ -245,9 +245,9 @@ def with_prompts(task: Task, options: Settled) -> Task:
     """Return the task with the prompt before every text, or those of queries and documents, as extraction has it."""
     splits = task.train, task.validation, task.test
     if task.train.prompts is not None:
-        train, validation, test = (each.with_prompts(options.query_prompt, options.document_prompt) for each in splits)
+        train, validation, test = (part.with_prompts(options.query_prompt, options.document_prompt) for part in splits)
     elif options.prompt:
-        train, validation, test = (each.prompted(options.prompt) for each in splits)
+        train, validation, test = (part.prompted(options.prompt) for part in splits)
     else:
         return task
     return replace(task, train=train, validation=validation, test=test)

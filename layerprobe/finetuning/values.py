@@ -62,7 +62,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         as_declared(self)  # 0 and 0.0 are one protocol, and must be one text in the names of folders
-        own = {
+        checks = {
             "at least one epoch": self.epochs >= 1,
             "dropout with gradient checkpointing": self.dropout or not self.gradient_checkpointing,
             "at least one evaluation an epoch": self.evaluations >= 1,
@@ -72,7 +72,7 @@ class Protocol:
             "alpha and modules with a rank only": bool(self.lora) or not (self.lora_alpha or self.lora_modules),
             f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
         }
-        check_protocol(self, own, example="example")
+        check_protocol(self, checks, example="example")
 
 
 LORA_LEARNING_RATE = 2e-4
@@ -150,11 +150,11 @@ class FineTuningRun(Shown):
     @property
     def table(self) -> Table:
         """A row an epoch: its loss, and its scores on the validation split."""
-        flags = ["best" if each.epoch == self.best_epoch else None for each in self.epochs]
+        flags = ["best" if epoch.epoch == self.best_epoch else None for epoch in self.epochs]
         scores = (
             Column(
                 f"validation_{metric}",
-                [each.validation.get(metric) for each in self.epochs],
+                [epoch.validation.get(metric) for epoch in self.epochs],
                 title=f"validation {metric_title(metric)}",
                 form=".2f",
             )
@@ -162,8 +162,8 @@ class FineTuningRun(Shown):
         )
         return Table(
             columns=(
-                Column("epoch", [each.epoch for each in self.epochs]),
-                Column("train_loss", [each.train_loss for each in self.epochs], "loss", ".4g"),
+                Column("epoch", [epoch.epoch for epoch in self.epochs]),
+                Column("train_loss", [epoch.train_loss for epoch in self.epochs], "loss", ".4g"),
                 *scores,
                 Column("flag", flags),
             ),
@@ -230,7 +230,9 @@ class JointRun(Shown):
             *(epoch.validation for epoch in self.epochs),
         )
         if len({len(values) for values in by_layer}) != 1:
-            raise DataError(f"expected values of as many layers, got {', '.join(str(len(each)) for each in by_layer)}")
+            raise DataError(
+                f"expected values of as many layers, got {', '.join(str(len(layers)) for layers in by_layer)}"
+            )
         for metrics in (*self.validation, *self.test):
             if metrics is not None:
                 check_primary(self.primary, metrics, what="the metrics of a run")
@@ -261,9 +263,9 @@ class JointRun(Shown):
             validation=validation,
             test=test,
             epochs=tuple(
-                EpochMetrics(epoch=each.epoch, train_loss=loss, validation={self.primary: score})
-                for each in self.epochs
-                if (loss := each.train_loss[layer]) is not None and (score := each.validation[layer]) is not None
+                EpochMetrics(epoch=epoch.epoch, train_loss=loss, validation={self.primary: score})
+                for epoch in self.epochs
+                if (loss := epoch.train_loss[layer]) is not None and (score := epoch.validation[layer]) is not None
             ),
             seconds=self.seconds,
             peak_memory=self.peak_memory,
@@ -273,13 +275,13 @@ class JointRun(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        scores = [None if each is None else each[self.primary] for each in self.validation]
+        scores = [None if metrics is None else metrics[self.primary] for metrics in self.validation]
         return f"all layers, seed {self.seed}: validation {self.primary} x 100 {brief(scores)}"
 
     @property
     def best_layer(self) -> int:
         """The layer with the highest primary metric on the validation split, the earlier one of equals."""
-        scores = {layer: each[self.primary] for layer, each in enumerate(self.validation) if each is not None}
+        scores = {layer: metrics[self.primary] for layer, metrics in enumerate(self.validation) if metrics is not None}
         return max(scores, key=scores.__getitem__)
 
     @property
@@ -288,7 +290,7 @@ class JointRun(Shown):
         flags = ["best" if layer == self.best_layer else None for layer in range(self.n_layers)]
         title, splits = metric_title(self.primary), {"validation": self.validation, "test": self.test}
         scores = (
-            Column(split, [each and each[self.primary] for each in by_layer], f"{split} {title}", ".2f")
+            Column(split, [metrics and metrics[self.primary] for metrics in by_layer], f"{split} {title}", ".2f")
             for split, by_layer in splits.items()
         )
         return Table(
@@ -371,21 +373,23 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str) -> tu
     title = metric_title(primary)
 
     def column(name: str, read: Callable[[LayerOutcome], object], empty: object = None, **about: Any) -> Column:
-        return Column(name, [empty if each is None else read(each) for each in outcomes], **about)
+        return Column(name, [empty if outcome is None else read(outcome) for outcome in outcomes], **about)
 
     def validation(outcome: LayerOutcome) -> tuple[float, ...]:
         return outcome.validation[primary]
 
     return (
-        column("mean", lambda each: each.mean, title=f"test {title}", form=".2f", meaning="Mean over seeds, x 100."),
-        column("std", lambda each: each.std, form=".2f", meaning="Deviation over seeds."),
-        column("interval", lambda each: each.interval, form=".2f", interval=True, meaning="Of the mean."),
-        column("seeds", lambda each: len(each.seeds), 0, form=lambda count: str(count or ""), meaning="Runs."),
-        column("seed_numbers", lambda each: each.seeds, (), shown=False),
-        column("by_seed", lambda each: each.scores, (), form=".2f", meaning="On the test split."),
-        column("validation", lambda each: each.validated, form=".2f", meaning="Mean over seeds."),
+        column(
+            "mean", lambda outcome: outcome.mean, title=f"test {title}", form=".2f", meaning="Mean over seeds, x 100."
+        ),
+        column("std", lambda outcome: outcome.std, form=".2f", meaning="Deviation over seeds."),
+        column("interval", lambda outcome: outcome.interval, form=".2f", interval=True, meaning="Of the mean."),
+        column("seeds", lambda outcome: len(outcome.seeds), 0, form=lambda count: str(count or ""), meaning="Runs."),
+        column("seed_numbers", lambda outcome: outcome.seeds, (), shown=False),
+        column("by_seed", lambda outcome: outcome.scores, (), form=".2f", meaning="On the test split."),
+        column("validation", lambda outcome: outcome.validated, form=".2f", meaning="Mean over seeds."),
         column("validation_by_seed", validation, (), form=".2f", shown=False),
-        column("best_seed", lambda each: each.best_seed, meaning="By validation; its score is not the layer's."),
+        column("best_seed", lambda outcome: outcome.best_seed, meaning="By validation; its score is not the layer's."),
     )
 
 
@@ -394,7 +398,7 @@ def best_by_validation(outcomes: Iterable[LayerOutcome]) -> LayerOutcome:
 
     Never by test: that is what its score is of.
     """
-    return max(outcomes, key=lambda each: each.validated)
+    return max(outcomes, key=lambda outcome: outcome.validated)
 
 
 def best_sentence(outcomes: Sequence[LayerOutcome], floor: Floor | None, *, level: float) -> str:
@@ -417,14 +421,14 @@ def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
 def outcomes_table(outcomes: Sequence[LayerOutcome], floor: Floor | None = None) -> Table:
     """Return what fine-tuning at some layers showed, at least one, a row a layer, with the floor of the test split."""
     title, notes = metric_title(outcomes[0].primary), []
-    if any(len(each.seeds) > 1 for each in outcomes):
-        seeds = ", ".join(map(str, dict.fromkeys(seed for each in outcomes for seed in each.seeds)))
+    if any(len(outcome.seeds) > 1 for outcome in outcomes):
+        seeds = ", ".join(map(str, dict.fromkeys(seed for outcome in outcomes for seed in outcome.seeds)))
         notes = [f"The {title} is the mean over seeds {seeds}; the best seed, by validation, is only named."]
-    if over := over_all(each.error for each in outcomes if each.error):
+    if over := over_all(outcome.error for outcome in outcomes if outcome.error):
         notes.append(f"Intervals are {over}.")
     return Table(
         columns=(
-            *layer_columns((each.layer for each in outcomes), [each.parameters for each in outcomes]),
+            *layer_columns((outcome.layer for outcome in outcomes), [outcome.parameters for outcome in outcomes]),
             *outcome_columns(outcomes, outcomes[0].primary),
             *floor_columns([floor] * len(outcomes)),
         ),
@@ -473,8 +477,8 @@ class TuningResult(Shown, Sequence[R]):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Which layers of a scan failed, and why."""
-        failures = (each for run in self.runs for each in getattr(run, "failures", ()))
-        return tuple(f"layer {each.layer} is left out: {each.message}" for each in failures)
+        failures = (failure for run in self.runs for failure in getattr(run, "failures", ()))
+        return tuple(f"layer {failure.layer} is left out: {failure.message}" for failure in failures)
 
     @property
     def best_layer(self) -> int:
@@ -489,7 +493,7 @@ class TuningResult(Shown, Sequence[R]):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        by_layer = ", ".join(f"layer {each.layer} {each.mean:.2f}" for each in self.outcomes)
+        by_layer = ", ".join(f"layer {outcome.layer} {outcome.mean:.2f}" for outcome in self.outcomes)
         about = f"{self.what} of {self.model} on {self.task}: test {metric_title(self.outcomes[0].primary)} x 100"
         return f"{about} {by_layer}. {self.sentence}"
 

@@ -45,8 +45,8 @@ def cached_gradients(groups: Groups, read: Read, loss: StepLoss, *, device: torc
         states.append(rng_states(device))
         with torch.no_grad():
             parts.append(read(group))
-    kept = [layer.requires_grad_() for layer in _joined(parts)]
-    objective, losses = loss(kept)
+    leaves = [layer.requires_grad_() for layer in _joined(parts)]
+    objective, losses = loss(leaves)
     objective.backward()  # type: ignore[no-untyped-call]
     begin = 0
     for group, state in zip(groups(), states, strict=True):
@@ -54,9 +54,9 @@ def cached_gradients(groups: Groups, read: Read, loss: StepLoss, *, device: torc
         end = begin + len(group)
         # a layer whose loss does not count has no gradient
         both = [
-            (again, each.grad[begin:end])
-            for again, each in zip(read(group), kept, strict=True)
-            if each.grad is not None
+            (again, leaf.grad[begin:end])
+            for again, leaf in zip(read(group), leaves, strict=True)
+            if leaf.grad is not None
         ]
         torch.autograd.backward([again for again, _ in both], [gradient for _, gradient in both])
         begin = end

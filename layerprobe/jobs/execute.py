@@ -105,11 +105,11 @@ class _Queue(Generic[J, A]):
         """Take what has come to the plan; give what is there."""
         while new := [job for job in self.plan.jobs if job not in self._known]:
             self._known.update(new)
-            there = {job: self.plan.done(job) for job in new} if self._asks else {}
-            missing = [job for job in new if there.get(job) is None]
+            finished = {job: self.plan.done(job) for job in new} if self._asks else {}
+            missing = [job for job in new if finished.get(job) is None]
             self._jobs.extend(missing if self.crew.inside else sorted(missing, key=lambda job: -self.plan.jobs[job]))
             self.left += len(missing)
-            yield from ((job, answer) for job, answer in there.items() if answer is not None)
+            yield from ((job, answer) for job, answer in finished.items() if answer is not None)
 
     def __bool__(self) -> bool:
         """Whether there is one."""

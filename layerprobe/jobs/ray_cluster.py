@@ -206,9 +206,9 @@ class RayProcesses(Crew):
     def _connect(self) -> None:
         address = str(self.asked.address)
         self.ray = ray = self.opened.enter_context(_connected(address))
-        own = next(info for info in ray.nodes() if info["NodeID"] == self._here())
+        here = next(info for info in ray.nodes() if info["NodeID"] == self._here())
         head, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
-        self.doors = (head, int(port)), (own["NodeManagerAddress"], own["NodeManagerPort"])
+        self.doors = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
         probes = self.opened.enter_context(_probes(self.asked.folders))
         self.lines = ray.remote(_Log).options(num_cpus=0, scheduling_strategy=self._on(self._here())).remote()
         self.opened.callback(self._end_log)
@@ -391,9 +391,9 @@ def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0
     """
     if gpus:
         return 1
-    wanted = workers or len(nodes)
+    n_workers = workers or len(nodes)
     rooms = range(max(nodes), 1, -1)
-    return next((room for room in rooms if sum(cpus // room for cpus in nodes) >= wanted), 1)
+    return next((room for room in rooms if sum(cpus // room for cpus in nodes) >= n_workers), 1)
 
 
 # ---- on the nodes -------------------------------------------------------------------------------------

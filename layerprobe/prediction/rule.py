@@ -104,10 +104,10 @@ class Rule:
         return set(self.curves) <= model.curves.keys()
 
 
-def loss(call: Call, known: KnownDrop) -> float:
+def loss(call: Call, case: KnownDrop) -> float:
     """Return what parameters are chosen by: the regret in points, and one point for a wrong call of drop or none."""
-    wrong = (call.onset is not None) != known.truth.drop
-    return float(known.regrets[call.recommended_layer]) + wrong
+    wrong = (call.onset is not None) != case.truth.drop
+    return float(case.regrets[call.recommended_layer]) + wrong
 
 
 # ---- how calls are made --------------------------------------------------------------------------------
@@ -175,12 +175,12 @@ def chosen_of(make: Callable[..., Predictor], grid: Sequence[Parameters], name: 
     candidates = [make(**parameters) for parameters in grid]
 
     @functools.cache
-    def losses(known: KnownDrop) -> Array:
-        return np.array([np.mean([loss(call, known) for call in predict(known.model)]) for predict in candidates])
+    def losses(case: KnownDrop) -> Array:
+        return np.array([np.mean([loss(call, case) for call in predict(case.model)]) for predict in candidates])
 
     def choose(models: Sequence[KnownDrop]) -> Parameters:
         check_some(models, name)
-        return grid[int(np.mean([losses(known) for known in models], axis=0).argmin())]
+        return grid[int(np.mean([losses(case) for case in models], axis=0).argmin())]
 
     return Fit(choose=choose, make=make)
 
@@ -196,7 +196,7 @@ def fitted(rule: Rule, models: Sequence[KnownDrop]) -> Predictor:
 
     Of a model that lacks it the rule calls no drop and takes the last layer, as one does who cannot look.
     """
-    predict = rule.fit([known for known in models if rule.reads(known.model)])
+    predict = rule.fit([case for case in models if rule.reads(case.model)])
     return lambda model: predict(model) if rule.reads(model) else (truncated(model.n_blocks, model),)
 
 
@@ -207,15 +207,15 @@ def leave_one_family_out(rule: Rule, models: Sequence[KnownDrop]) -> list[tuple[
         DataError: If the rule has parameters and one family only has what it needs.
     """
     predictors = {
-        family: fitted(rule, [known for known in models if known.family != family])
-        for family in dict.fromkeys(known.family for known in models)
+        family: fitted(rule, [case for case in models if case.family != family])
+        for family in dict.fromkeys(case.family for case in models)
     }
-    return [predictors[known.family](known.model) for known in models]
+    return [predictors[case.family](case.model) for case in models]
 
 
 def obstacle(rule: Rule, models: Sequence[KnownDrop]) -> str | None:
     """Return why a rule cannot be scored leave-one-family-out, None where it can."""
-    families = {known.family for known in models if rule.reads(known.model)}
+    families = {case.family for case in models if rule.reads(case.model)}
     names = ", ".join(rule.curves)
     if not families:
         return f"no model has {names}"

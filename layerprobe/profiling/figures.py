@@ -17,19 +17,19 @@ Ranged = tuple[float, float, float]
 """A value with the ends of its range."""
 
 
-def latency(shown: Profiles) -> go.Figure:
+def latency(profiles: Profiles) -> go.Figure:
     """Return the milliseconds of a batch of the smallest size by layer, a line for each model and length."""
-    _, size = shown.shape
-    figure = _by_layer(shown, size, _milliseconds)
-    what = f"one {shown.unit}" if size == 1 else f"a batch of {size}"
+    _, size = profiles.shape
+    figure = _by_layer(profiles, size, _milliseconds)
+    what = f"one {profiles.unit}" if size == 1 else f"a batch of {size}"
     return figure.update_yaxes(title_text=f"Latency of {what} (ms)", rangemode="tozero")
 
 
-def throughput(shown: Profiles) -> go.Figure:
+def throughput(profiles: Profiles) -> go.Figure:
     """Return the texts or images a second in batches of the largest size by layer, a line for each model and length."""
-    size = max(size for _, size in shown.profiles[0].shapes)
-    figure = _by_layer(shown, size, functools.partial(_a_second, unit=shown.unit))
-    title = f"{shown.unit.capitalize()}s per second, batches of {size}"
+    size = max(size for _, size in profiles.profiles[0].shapes)
+    figure = _by_layer(profiles, size, functools.partial(_a_second, unit=profiles.unit))
+    title = f"{profiles.unit.capitalize()}s per second, batches of {size}"
     return figure.update_yaxes(title_text=title, type="log", tickformat="~s", dtick="D2")
 
 
@@ -69,24 +69,24 @@ def _a_second(cost: Cost, *, unit: str) -> tuple[float, float, float, str]:
     return value, value, value, f"{value:,.0f} {unit}s/s<br>{cost.tokens_per_second:,.0f} tokens/s"
 
 
-def _by_layer(shown: Profiles, size: int, read: Callable[[Cost], tuple[float, float, float, str]]) -> go.Figure:
+def _by_layer(profiles: Profiles, size: int, read: Callable[[Cost], tuple[float, float, float, str]]) -> go.Figure:
     """Return a line for each model and length; the lines of a single model are named by length alone."""
-    figure, lengths = go.Figure(), sorted({length for length, _ in shown.profiles[0].shapes}, reverse=True)
-    for index, (profile, label) in enumerate(zip(shown.profiles, shown.labels, strict=True)):
+    figure, lengths = go.Figure(), sorted({length for length, _ in profiles.profiles[0].shapes}, reverse=True)
+    for index, (profile, label) in enumerate(zip(profiles.profiles, profiles.labels, strict=True)):
         colour = COLOURS[index % len(COLOURS)]
         for place, length in enumerate(lengths):
-            drawn = [read(each.cost(length, size)) for each in profile.layers]
-            layers = [each.layer for each in profile.layers]
+            drawn = [read(layer.cost(length, size)) for layer in profile.layers]
+            layers = [layer.layer for layer in profile.layers]
             trace = line(
                 [value for value, *_ in drawn],
-                name=f"{label}, {length} tokens" if len(shown.profiles) > 1 else f"{length} tokens",
+                name=f"{label}, {length} tokens" if len(profiles.profiles) > 1 else f"{length} tokens",
                 colour=colour,
                 x=layers,
                 dash=DASHES[place % len(DASHES)],
                 marker={"size": 7, "color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)]},
-                texts=[f"layer {layer}<br>{said}" for layer, (*_, said) in zip(layers, drawn, strict=True)],
+                texts=[f"layer {layer}<br>{hover}" for layer, (*_, hover) in zip(layers, drawn, strict=True)],
                 error_y=bars([(value, low, high) for value, low, high, _ in drawn], colour),
             )
             figure.add_trace(trace)
-    layer_axis(figure, max(profile.model.n_layers for profile in shown.profiles))
+    layer_axis(figure, max(profile.model.n_layers for profile in profiles.profiles))
     return styled(figure)

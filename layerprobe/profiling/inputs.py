@@ -23,8 +23,8 @@ def random_batch(encoder: Encoder, *, length: int, batch_size: int, seed: int) -
         mask = encoder.reader.mask(batch_size)
         return {"pixel_values": pixels.to(encoder.device), "attention_mask": mask.to(encoder.device)}
     n_known = getattr(encoder.model.config, "vocab_size", None)
-    known = set(encoder.tokenizer.get_vocab().values()) - set(encoder.tokenizer.all_special_ids)
-    words = torch.tensor(sorted(word for word in known if n_known is None or word < n_known))
+    usable = set(encoder.tokenizer.get_vocab().values()) - set(encoder.tokenizer.all_special_ids)
+    words = torch.tensor(sorted(word for word in usable if n_known is None or word < n_known))
     drawn = torch.randint(len(words), (batch_size, length), generator=generator)
     batch = {"input_ids": words[drawn], "attention_mask": torch.ones(batch_size, length, dtype=torch.long)}
     if reads_token_types(encoder.model) and "token_type_ids" in encoder.tokenizer.model_input_names:

@@ -89,9 +89,9 @@ def _warm_up(encoder: Encoder, batches: dict[Shape, Batch]) -> None:
     with encoder.precision():
         for batch in batches.values():
             # models of images take no mask of their tokens
-            given = batch if encoder.reader is None else {"pixel_values": batch["pixel_values"]}
+            inputs = batch if encoder.reader is None else {"pixel_values": batch["pixel_values"]}
             with model_errors(encoder.description.name, "a forward pass"):
-                encoder.model(**given)
+                encoder.model(**inputs)
 
 
 def _take_turn(
@@ -192,8 +192,8 @@ def _cost(shape: Shape, record: LayerRecord) -> Cost:
     seconds = list(itertools.chain.from_iterable(record.seconds[shape]))
     low, middle, high = np.quantile(seconds, QUANTILES).tolist()
     peaks, training = (
-        [peak for peak in each if peak is not None]
-        for each in (record.memory[shape], record.training_memory.get(shape, []))
+        [peak for peak in peaks if peak is not None]
+        for peaks in (record.memory[shape], record.training_memory.get(shape, []))
     )
     return Cost(
         length=shape[0],

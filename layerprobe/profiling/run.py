@@ -111,7 +111,7 @@ def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, 
         warnings.append(
             f"{name} does not run without a block: FLOPs, time and memory of layer 0 are those of a model with block 1"
         )
-    costs = [cost for each in measured for cost in each.costs]
+    costs = [cost for layer in measured for cost in layer.costs]
     if varying := sum(cost.seconds_high - cost.seconds_low > 0.5 * cost.seconds for cost in costs):
         warnings.append(
             f"{varying} of {len(costs)} times of {name} vary by more than half their median: "

@@ -20,12 +20,12 @@ Identified = ModelDescription | Checkpoint
 
 def side_by_side(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> Profiles:
     """Return profiles of the same lengths and batch sizes, with the scores of their layers in studies."""
-    shown = Profiles(
+    result = Profiles(
         profiles=pooled(profiles),
         scores=tuple(tuple(scores_of(studies, profile.model).values()) for profile in profiles),
     )
     check_studies(studies, [profile.model for profile in profiles])
-    return shown
+    return result
 
 
 def pooled(profiles: Sequence[Profile]) -> tuple[Profile, ...]:

@@ -192,17 +192,17 @@ class Profile(Shown):
     """What a batch is of."""
 
     def __post_init__(self) -> None:
-        layers = tuple(each.layer for each in self.layers)
+        layers = tuple(layer.layer for layer in self.layers)
         check_layers(layers, self.model, what="profiled layers")
         if not layers or list(layers) != sorted(set(layers)):
             raise DataError(f"expected layers in ascending order, each once, got {list(layers)}")
-        if len({tuple(cost.shape for cost in each.costs) for each in self.layers}) > 1:
+        if len({tuple(cost.shape for cost in layer.costs) for layer in self.layers}) > 1:
             raise DataError("expected the same lengths and batch sizes at every layer")
-        for each in self.layers:
-            if each.parameters != self.model.parameters[each.layer]:
+        for measured in self.layers:
+            if measured.parameters != self.model.parameters[measured.layer]:
                 raise DataError(
-                    f"expected {self.model.parameters[each.layer]} parameters at layer {each.layer}, as "
-                    f"{self.model.name} has, got {each.parameters}"
+                    f"expected {self.model.parameters[measured.layer]} parameters at layer {measured.layer}, as "
+                    f"{self.model.name} has, got {measured.parameters}"
                 )
 
     @property
@@ -215,7 +215,7 @@ class Profile(Shown):
         """What it says, in one line."""
         length, size = self.shapes[0]
         what = f"{size} x {length} tokens" if self.unit == "text" else f"{size} x an image"
-        costs = brief([1e3 * each.costs[0].seconds for each in self.layers], ".3g")
+        costs = brief([1e3 * layer.costs[0].seconds for layer in self.layers], ".3g")
         return f"{short_name(self.model.name)} on {self.hardware}, {what} in ms by layer: {costs}"
 
     @property
@@ -225,17 +225,17 @@ class Profile(Shown):
 
     def scored(self, scores: Mapping[int, LayerOutcome], label: Callable[[str], str] = short_name) -> Table:
         """Return the table with what fine-tuning showed, by layer; `label` says what the model is called."""
-        rows = [(each, each.cost(*shape)) for shape in self.shapes for each in self.layers]
-        outcomes = [scores.get(each.layer) for each, _ in rows]
+        rows = [(layer, layer.cost(*shape)) for shape in self.shapes for layer in self.layers]
+        outcomes = [scores.get(layer.layer) for layer, _ in rows]
         cost, outcome = columns_of(cost for _, cost in rows), columns_of(outcomes)
-        title = next((f"TMFT {metric_title(each.primary)}" for each in outcomes if each), "TMFT")
+        title = next((f"TMFT {metric_title(outcome.primary)}" for outcome in outcomes if outcome), "TMFT")
         threads = counted(self.threads, "thread")
         about = f"{self.model.name}: {self.model.dtype}, {self.device} ({self.hardware}), {threads}."
         measured = any(cost.peak_memory is not None for _, cost in rows)
         return Table(
             columns=(
                 Column("model", (self.model.name,) * len(rows), form=label, shown=False),
-                *layer_columns((each.layer for each, _ in rows), [each.parameters for each, _ in rows]),
+                *layer_columns((layer.layer for layer, _ in rows), [layer.parameters for layer, _ in rows]),
                 cost("length", title="tokens"),
                 cost("batch_size", title="batch"),
                 cost("flops", title=f"GFLOPs per {self.unit}", form=lambda count: numbers.significant(count / 1e9)),
@@ -282,7 +282,7 @@ class Profiles(Shown):
     def metric(self) -> str | None:
         """What the scores of profiled layers are; None without any."""
         pairs = zip(self.profiles, self.by_layer, strict=True)
-        scored = [scores[each.layer] for profile, scores in pairs for each in profile.layers if each.layer in scores]
+        scored = [scores[layer.layer] for profile, scores in pairs for layer in profile.layers if layer.layer in scores]
         return scored[0].primary if scored else None
 
     @property

@@ -39,9 +39,9 @@ def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, 
     values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers that have no rank
     clusters = None if documents is None else cluster_numbers(embeddings.bare, documents)
     key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
-    kept = embeddings.store.load_result("ranks", key, LayerCurve)
-    if kept is not None:
-        return kept
+    stored = embeddings.store.load_result("ranks", key, LayerCurve)
+    if stored is not None:
+        return stored
     influences = [rank_influences(embeddings.measured(layer))[1] for layer in range(embeddings.n_layers)]
     curve = LayerCurve.of(values, influences, level=level, clusters=clusters)
     curve = replace(curve, first_layer=embeddings.first_layer)

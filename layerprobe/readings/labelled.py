@@ -17,8 +17,8 @@ def _zero_shot(source: Source) -> LayerCurve:
     from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do without
 
     task, kind = source.labels, KINDS[source.labels.kind]
-    if (own := kind.load("untrained")) is not None:
-        return _curve(own(source.checkpoint, task, split="validation"))
+    if (untrained := kind.load("untrained")) is not None:
+        return _curve(untrained(source.checkpoint, task, split="validation"))
     fit = kind.fitted_on
     fitted = None if fit is None else source.split(fit)
     validation = source.split("validation")

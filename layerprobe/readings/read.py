@@ -60,8 +60,8 @@ def read_curves(
         views=views,
     )
     curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
-    there = {name: curve for name, curve in curves.items() if curve is not None}
-    for name, curve in there.items():
+    available = {name: curve for name, curve in curves.items() if curve is not None}
+    for name, curve in available.items():
         if len(curve.values) != source.n_layers:
             raise DataError(f"expected {name} at each of {source.n_layers} layers, got {len(curve.values)} values")
-    return there
+    return available

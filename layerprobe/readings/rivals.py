@@ -83,8 +83,8 @@ def kite(features: ArrayLike, targets: ArrayLike, random: ArrayLike, *, name: st
     y = y - y.mean(axis=0)
 
     def alignment(other: Array) -> float:
-        own = np.linalg.norm(x.T @ x) * np.linalg.norm(other.T @ other)
-        return float(np.linalg.norm(x.T @ other) ** 2 / own)
+        norms = np.linalg.norm(x.T @ x) * np.linalg.norm(other.T @ other)
+        return float(np.linalg.norm(x.T @ other) ** 2 / norms)
 
     return alignment(y) / alignment(r)
 
@@ -113,7 +113,7 @@ def displacement(layer: ArrayLike, first: ArrayLike, *, name: str = "the layer")
     It is the root of the sum of the squared principal angles, from 0 to sqrt(10) pi / 2.
     """
     spans = [
-        np.linalg.svd(centred_layer(each, name=name), full_matrices=False)[0][:, :SUBSPACE] for each in (layer, first)
+        np.linalg.svd(centred_layer(rows, name=name), full_matrices=False)[0][:, :SUBSPACE] for rows in (layer, first)
     ]
     cosines = np.linalg.svd(spans[0].T @ spans[1], compute_uv=False)
     return float(np.linalg.norm(np.arccos(np.clip(cosines, -1.0, 1.0))))
@@ -122,8 +122,8 @@ def displacement(layer: ArrayLike, first: ArrayLike, *, name: str = "the layer")
 def retention(layer: ArrayLike, before: ArrayLike, *, name: str = "the layer") -> float:
     """Return the share of each text's ten nearest others, by cosine, that were so in the layer before: 0 .. 1."""
     near = []
-    for each in (layer, before):
-        values = finite_matrix(each, name=name)
+    for rows in (layer, before):
+        values = finite_matrix(rows, name=name)
         units = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), np.finfo(np.float64).tiny)
         cosines = units @ units.T
         np.fill_diagonal(cosines, -np.inf)
@@ -147,8 +147,8 @@ def _alpha_req(source: Source) -> LayerCurve | None:
     """Return how far each decay is from 1; None where a layer has none."""
     embedded, named = source.embeddings, f"of {source.checkpoint.label}"
     alphas = [decay(embedded.measured(layer), name=f"layer {layer} {named}") for layer in range(source.n_layers)]
-    known = tuple(abs(alpha - 1) for alpha in alphas if alpha is not None)
-    return LayerCurve(values=known, first_layer=embedded.first_layer) if len(known) == len(alphas) else None
+    distances = tuple(abs(alpha - 1) for alpha in alphas if alpha is not None)
+    return LayerCurve(values=distances, first_layer=embedded.first_layer) if len(distances) == len(alphas) else None
 
 
 def _moved(source: Source) -> LayerCurve:

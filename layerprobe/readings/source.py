@@ -60,10 +60,10 @@ class Source:
     @cached_property
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
         copies = text_views(self.texts, self.views)
-        shorter = (text_views(known, self.views) for known in self.known if len(known) < len(self.texts))
-        own, *known = (tuple(dict.fromkeys(itertools.chain(*each))) for each in (copies, *shorter))
-        embedded = extract_read(self.checkpoint, Read(own, self.checkpoint.settled, own, known=tuple(known)))
-        return embedded, np.array([embedded.rows(each) for each in copies])
+        shorter = (text_views(texts, self.views) for texts in self.known if len(texts) < len(self.texts))
+        views, *fewer = (tuple(dict.fromkeys(itertools.chain(*group))) for group in (copies, *shorter))
+        embedded = extract_read(self.checkpoint, Read(views, self.checkpoint.settled, views, known=tuple(fewer)))
+        return embedded, np.array([embedded.rows(views_of) for views_of in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:
         """Return (view, text, feature) embeddings of altered copies, a layer at a time: all may not fit into memory."""

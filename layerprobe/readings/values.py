@@ -90,8 +90,8 @@ class LayerCurve(Shown):
         """Yield the number and its standard error under a name, from a first layer on, for as many layers or more."""
         first = max(first, self.first_layer)
         for title, values in ((name, self.values), (f"{name} standard error", self.standard_errors)):
-            known = () if values is None else from_layer(first, values)
-            filled = (*known, *[None] * (max(n_layers, len(self.values)) - len(known)))
+            errors = () if values is None else from_layer(first, values)
+            filled = (*errors, *[None] * (max(n_layers, len(self.values)) - len(errors)))
             yield Column(title, filled, form=DIGITS, unit=unit, meaning=meaning, shown=title == name)
 
     @property

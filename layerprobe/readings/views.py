@@ -32,5 +32,5 @@ def chosen_texts(texts: Sequence[str], views: Views) -> list[str]:
 
 def _without_words(text: str, dropped: float, rng: random.Random) -> str:
     words = text.split()
-    kept = [word for word in words if rng.random() >= dropped]
-    return " ".join(kept) or (rng.choice(words) if words else text)
+    words_left = [word for word in words if rng.random() >= dropped]
+    return " ".join(words_left) or (rng.choice(words) if words else text)

@@ -280,10 +280,10 @@ class CKAEstimate:
 
     def spread(self, layer: int, reference_layer: int) -> Spread:
         """Return how the estimate for two layers varies."""
-        parts, own = self._pair_variance, (self.sums.rows[layer], self.sums.columns[reference_layer])
+        parts, norms = self._pair_variance, (self.sums.rows[layer], self.sums.columns[reference_layer])
         return spread(
             influence(self.sums.pair, self.sums.rows, self.sums.columns, (layer, reference_layer)),
-            norm_influence(*own),
+            norm_influence(*norms),
             pair_variance=0.0 if parts is None else float(parts[layer, reference_layer]),
             clusters=self.clusters,
         )
@@ -343,13 +343,13 @@ class CKAEstimate:
         assert self.level is not None
         return tuple(
             difference(
-                float(other.values[there]),
+                float(other.values[second]),
                 float(self.values[here]),
-                (other.spread(*there), self.spread(*here)),
-                label=difference_label(here, there),
+                (other.spread(*second), self.spread(*here)),
+                label=difference_label(here, second),
                 level=self.level,
             )
-            for here, there in at
+            for here, second in at
         )
 
     def _map_uncertainty(self) -> MapUncertainty:

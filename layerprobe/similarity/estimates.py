@@ -90,8 +90,8 @@ def measure_layers(
     n, checked = len(model_layers[0]), layer_measure(measure)
     checked.check_samples(n)
     numbers = None if clusters is None else cluster_numbers(clusters, n)
-    kept = [] if level is None else _without_groups(n, numbers, checked)
-    with part(start=0, share=1, whole=2 if kept else 1):
+    remaining = [] if level is None else _without_groups(n, numbers, checked)
+    with part(start=0, share=1, whole=2 if remaining else 1):
         values = measure_map(
             model_layers, reference_layers, measure, model_name=model_name, reference_name=reference_name
         )
@@ -100,7 +100,7 @@ def measure_layers(
         names=(model_name, reference_name),
         map=SimilarityMap(measure=measure, values=values, n_samples=n),
         level=level,
-        kept=kept,
+        kept=remaining,
         n_clusters=None if numbers is None else int(numbers.max()) + 1,
     )
 
@@ -111,8 +111,8 @@ def _without_groups(n: int, clusters: NDArray[np.intp] | None, measure: LayerMea
     n_units = int(units.max()) + 1
     if n_units < MIN_UNITS:
         return []
-    kept = samples_without_groups(units, groups=min(GROUPS, n_units))
-    return kept if min(rows.sum() for rows in kept) >= max(MIN_SAMPLES, measure.least_samples) else []
+    remaining = samples_without_groups(units, groups=min(GROUPS, n_units))
+    return remaining if min(rows.sum() for rows in remaining) >= max(MIN_SAMPLES, measure.least_samples) else []
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -195,12 +195,12 @@ class MeasureEstimate:
     def differences(self, other: MeasureEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Difference, ...]:
         """Return values of `other` less values of this estimate; none where one of them has no interval."""
         differences, freedom = list[Difference](), len(self.kept) - 1
-        for here, there in at:
-            first, second = self.replicates(here), other.replicates(there)
+        for here, second_at in at:
+            first, second = self.replicates(here), other.replicates(second_at)
             if first is None or second is None:
                 return ()
             assert self.level is not None
-            value = other.map.values[there[0]][there[1]] - self.map.values[here[0]][here[1]]
+            value = other.map.values[second_at[0]][second_at[1]] - self.map.values[here[0]][here[1]]
             error = math.sqrt(freedom * float((second - first).var()))
-            differences.append(tested(value, error, freedom, label=difference_label(here, there), level=self.level))
+            differences.append(tested(value, error, freedom, label=difference_label(here, second_at), level=self.level))
         return tuple(differences)

@@ -160,12 +160,12 @@ def _ratio_ends(error: Spread, quantile: float) -> tuple[float, float]:
     if error.norm_variance == 0:
         return 0.0, 0.0
     t2 = quantile**2
-    known = 1 - t2 * error.norm_variance
-    if known <= 0:
+    denominator = 1 - t2 * error.norm_variance
+    if denominator <= 0:
         return -math.inf, math.inf
     middle = -t2 * error.norm_covariance
-    half = math.sqrt(middle**2 + known * t2 * error.standard_error**2)
-    return (middle - half) / known, (middle + half) / known
+    half = math.sqrt(middle**2 + denominator * t2 * error.standard_error**2)
+    return (middle - half) / denominator, (middle + half) / denominator
 
 
 def covariance(errors: list[Spread]) -> Array:
@@ -222,14 +222,14 @@ def curve_uncertainty(
     9); clusters: Liang and Zeger 1986 (Biometrika 73).
     """
     check_level(level)
-    numbers, each = np.asarray(values, dtype=np.float64), np.asarray(influences, dtype=np.float64)
-    n = each.shape[1]
+    numbers, rows = np.asarray(values, dtype=np.float64), np.asarray(influences, dtype=np.float64)
+    n = rows.shape[1]
     if clusters is not None:
-        each = np.stack([np.bincount(clusters, weights=row) for row in each])
-    units = each.shape[1]
+        rows = np.stack([np.bincount(clusters, weights=row) for row in rows])
+    units = rows.shape[1]
     if units < MIN_UNITS:
         raise DataError(f"expected at least {MIN_UNITS} samples or documents for an error, got {units}")
-    covariances = each @ each.T / n**2 * units / (units - 1)
+    covariances = rows @ rows.T / n**2 * units / (units - 1)
     n_clusters = None if clusters is None else units
     method = "influence values"
     return student_uncertainty(

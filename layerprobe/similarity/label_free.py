@@ -114,13 +114,13 @@ def infonce_influences(views: ArrayLike, *, competing: int = COMPETING, name: st
 def _gains(logits: Array, competing: int) -> tuple[Array, Array]:
     """Return the information about each text less log K, the mean of both directions, and that mean's pseudo-values."""
     n = len(logits)
-    own, others, gains, without = np.exp(np.diag(logits))[:, None], np.exp(logits), np.zeros(n), np.zeros(n)
+    matching, others, gains, without = np.exp(np.diag(logits))[:, None], np.exp(logits), np.zeros(n), np.zeros(n)
     np.fill_diagonal(others, 0.0)
     for scores in (others, others.T):
         sums = scores.sum(axis=1, keepdims=True)
-        gains -= np.log1p((competing - 1) / (n - 1) * sums / own)[:, 0] / 2
+        gains -= np.log1p((competing - 1) / (n - 1) * sums / matching)[:, 0] / 2
         # the gain of text i without text k, which leaves n - 2 others
-        left = -np.log1p((competing - 1) / max(n - 2, 1) * np.maximum(sums - scores, 0.0) / own)
+        left = -np.log1p((competing - 1) / max(n - 2, 1) * np.maximum(sums - scores, 0.0) / matching)
         np.fill_diagonal(left, 0.0)
         without += left.sum(axis=0) / (n - 1) / 2
     return gains, n * gains.mean() - (n - 1) * without

@@ -102,8 +102,8 @@ def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 
 def zscored(X: ArrayLike, *, name: str) -> Array:
     """Return the centred features divided by their standard deviations, without those that only rounding varies."""
     centred = centred_layer(X, name=name)
-    kept = centred[:, varying(finite_matrix(X, name=name), centred, np.asarray(X).dtype)]
-    scores: Array = kept / kept.std(axis=0)
+    features = centred[:, varying(finite_matrix(X, name=name), centred, np.asarray(X).dtype)]
+    scores: Array = features / features.std(axis=0)
     return scores
 
 

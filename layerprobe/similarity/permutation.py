@@ -142,8 +142,8 @@ def shuffled_maps(
     orders = [rng.permutation(n_samples) for _ in range(permutations)]
     if memory := _kept(model_layers, reference_layers, measure, device=device):
         with part(start=0, share=permutations, whole=permutations):
-            each = shuffled_sums(model, reference, measure, orders, memory=memory, device=device)
-            return np.stack([cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in each])
+            by_order = shuffled_sums(model, reference, measure, orders, memory=memory, device=device)
+            return np.stack([cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in by_order])
     at_once = _at_once(model_layers, reference_layers, device=device)
     maps = list[Array]()
     for start in range(0, permutations, at_once):
@@ -152,7 +152,7 @@ def shuffled_maps(
         pairs = [(0, number) for number in range(1, len(some) + 1)]
         with part(start=start, share=len(some), whole=permutations):
             by_pair = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device)
-        maps += [cka_values(each.pair, each.rows, each.columns, measure.estimator) for each in by_pair.values()]
+        maps += [cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in by_pair.values()]
     return np.stack(maps)
 
 

@@ -50,5 +50,5 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
     shares = eigenvalues / total
     entropy = float(entr(shares).sum())
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    pulls = np.concatenate([each @ logs + entropy * each.sum(axis=1) for each in squares])
+    pulls = np.concatenate([part @ logs + entropy * part.sum(axis=1) for part in squares])
     return float(np.exp(entropy)), -n * np.exp(entropy) / total * pulls

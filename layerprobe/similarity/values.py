@@ -107,8 +107,8 @@ class Measure(abc.ABC):
         kind, values = measure_class(settings["name"]).variant(others)
         if not issubclass(kind, cls):
             raise DataError(f"expected a {cls.__name__}, got a {kind.__name__}")
-        known = {field.name for field in dataclasses.fields(kind)}
-        return kind, {key: value for key, value in values.items() if value is not None or key in known}
+        names = {field.name for field in dataclasses.fields(kind)}
+        return kind, {key: value for key, value in values.items() if value is not None or key in names}
 
     @classmethod
     def variant(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
@@ -278,7 +278,7 @@ class SimilarityMap(Shown):
                 raise DataError(f"expected {what} for each of {self.shape} layers, got {tuple(map(len, by_layer))}")
         parts: list[MapUncertainty | PermutationNull] = [part for part in (self.uncertainty, self.null) if part]
         for part in parts:
-            for name, matrix in ((each.name, getattr(part, each.name)) for each in dataclasses.fields(part)):
+            for name, matrix in ((f.name, getattr(part, f.name)) for f in dataclasses.fields(part)):
                 if isinstance(matrix, tuple) and {(len(matrix), len(row)) for row in matrix} != {self.shape}:
                     words = name.replace("_", " ")
                     raise DataError(f"expected {words} of {self.shape} layers, as the map has, got another shape")

@@ -91,7 +91,7 @@ def sample_ids(texts: Iterable[str]) -> NDArray[np.uint64]:
         ['ca978112ca1bbdca']
     """
     sums = (hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8] for text in texts)
-    return np.fromiter((int.from_bytes(each) for each in sums), dtype=np.uint64)
+    return np.fromiter((int.from_bytes(sha) for sha in sums), dtype=np.uint64)
 
 
 def first_rows(texts: Sequence[str], ids: NDArray[np.uint64]) -> NDArray[np.intp]:

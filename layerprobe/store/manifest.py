@@ -86,12 +86,12 @@ class Manifest:
             raise DataError("a size is not positive")
         if self.n_shards > MAX_SHARDS:
             raise DataError(f"its sizes imply {self.n_shards:,} shards, of at most {MAX_SHARDS:,}")
-        known = [self.shard_name(index) for index in range(self.n_shards)]
+        expected = [self.shard_name(index) for index in range(self.n_shards)]
         names = [shard.name for shard in self.shards]
         # Names are compared with those that the sizes imply, so none can lead out of the directory.
-        if self.samples.name != SAMPLES or not set(names) <= set(known) or names != sorted(set(names)):
+        if self.samples.name != SAMPLES or not set(names) <= set(expected) or names != sorted(set(names)):
             raise DataError("it lists files with unexpected names")
-        if self.complete and len(names) < len(known):
+        if self.complete and len(names) < len(expected):
             raise DataError("it says complete and lacks shards")
 
     @property

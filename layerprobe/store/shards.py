@@ -204,7 +204,7 @@ class ShardWriter:
 
     def note(self, shard: StoredFile) -> None:
         """Note a pending shard that `write_shard` wrote in the manifest."""
-        self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda each: each.name)))
+        self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda field: field.name)))
 
     def finish(self) -> StoredEmbeddings:
         """Mark the entry as complete."""

@@ -131,10 +131,10 @@ class Store:
         """Return the bytes that are still to be written for an entry of a key, and those that are free for them."""
         directory = self._directory(key.fingerprint)
         with store_errors("read", self.root):
-            there = folder_bytes(directory)
+            size = folder_bytes(directory)
             existing = next(folder for folder in (self.root, *self.root.absolute().parents) if folder.exists())
             free = shutil.disk_usage(existing).free
-        return max(0, entry_bytes(key, n_rows=n_rows, n_layers=n_layers, width=width) - there), free
+        return max(0, entry_bytes(key, n_rows=n_rows, n_layers=n_layers, width=width) - size), free
 
     def entries(self) -> list[Entry]:
         """Return what is in the store, the latest first."""
@@ -186,8 +186,8 @@ class Store:
         path = self._result(kind, key)
         try:
             # what is kept has one field, since a checksum goes with an object
-            kept = read_kept(dict[str, Any], path, root=self.root, older=False)
-            return None if kept is None else cast("T", from_dict(result, kept.get(_RESULT)))
+            entry = read_kept(dict[str, Any], path, root=self.root, older=False)
+            return None if entry is None else cast("T", from_dict(result, entry.get(_RESULT)))
         except (DamagedStoreError, DataError) as error:
             log.warning("%s: it is made again", error)
             return None
@@ -266,9 +266,9 @@ class Store:
         if not folder.is_dir():
             return 0
         with store_errors("remove", folder):
-            found = [path for path in sorted(folder.glob("*/*")) if _is_result(path)]
-            freed = sum(path.stat().st_size for path in found)
-            for path in () if dry_run else found:
+            results = [path for path in sorted(folder.glob("*/*")) if _is_result(path)]
+            freed = sum(path.stat().st_size for path in results)
+            for path in () if dry_run else results:
                 path.unlink()
             for left in () if dry_run else (*folder.iterdir(), folder):
                 with contextlib.suppress(OSError):  # what is no result stays

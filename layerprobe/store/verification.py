@@ -35,12 +35,12 @@ def verify(path: Path) -> Verification:
     problems: list[str] = []
     unchecked: list[str] = []
     checked = 0
-    for kept, found in _kept_in(path.absolute()):  # the names of folders say what is in them
-        if found is None:
-            unchecked.append(str(kept))
+    for place, found_problems in _kept_in(path.absolute()):  # the names of folders say what is in them
+        if found_problems is None:
+            unchecked.append(str(place))
         else:
             checked += 1
-            problems += found
+            problems += found_problems
     return Verification(problems=tuple(problems), checked=checked, unchecked=tuple(unchecked))
 
 
@@ -60,9 +60,9 @@ def _kept_in(root: Path) -> Iterator[tuple[Path, list[str] | None]]:
     for name, folders, files in os.walk(root, onerror=fail):
         folder = Path(name)
         # what another process is writing has no name yet
-        folders[:] = sorted(each for each in folders if not each.startswith(TEMPORARY))
-        for each in sorted((*folders, *files)):
-            if (link := folder / each).is_symlink():
+        folders[:] = sorted(entry for entry in folders if not entry.startswith(TEMPORARY))
+        for item in sorted((*folders, *files)):
+            if (link := folder / item).is_symlink():
                 yield link, [f"{link} is a link: expected none in what layerprobe keeps"]
         if is_fingerprint(folder.name) and folder.parent.name == "embeddings":
             yield folder, _listed(_entry_problems(folder))
@@ -72,12 +72,12 @@ def _kept_in(root: Path) -> Iterator[tuple[Path, list[str] | None]]:
             yield folder, _listed(folder_problems(folder, again=True))
         if SUMS in files or folder.parent in listed:
             listed.add(folder)
-        for each in sorted(files):
-            path = folder / each
-            if path.suffix == ".json" and not path.is_symlink() and not each.startswith(TEMPORARY):
-                found = _result_problems(path, root, listed=folder in listed)
-                if found is not None or folder not in listed:
-                    yield path, found
+        for item in sorted(files):
+            path = folder / item
+            if path.suffix == ".json" and not path.is_symlink() and not item.startswith(TEMPORARY):
+                problems = _result_problems(path, root, listed=folder in listed)
+                if problems is not None or folder not in listed:
+                    yield path, problems
 
 
 def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[str] | None:
@@ -99,13 +99,13 @@ def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[st
 
 def _listed(problems: Iterable[str]) -> list[str]:
     """Return problems as a list; a file that cannot be read ends it, and is one."""
-    found = []
+    messages = []
     try:
         for problem in problems:
-            found.append(problem)  # noqa: PERF402 - those before the end are kept
+            messages.append(problem)  # noqa: PERF402 - those before the end are kept
     except StoreError as error:
-        found.append(str(error))
-    return found
+        messages.append(str(error))
+    return messages
 
 
 def _entry_problems(directory: Path) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _entry_problems(directory: Path) -> Iterator[str]:
         yield str(error)
         return
     except StoreError as error:
-        if not any(each.is_symlink() for each in (directory, directory / MANIFEST)):  # a link was told
+        if not any(path.is_symlink() for path in (directory, directory / MANIFEST)):  # a link was told
             yield str(error)
         return
     for file in (manifest.samples, *manifest.shards) if manifest is not None else ():

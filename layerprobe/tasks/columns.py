@@ -53,18 +53,18 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
     are None, usual names are known, and what names do not say is inferred from the cells, as the table's notes then
     say; without a kind a pair goes before a single text.
     """
-    asked = None if kind is None else KINDS[kind]
+    asked_kind = None if kind is None else KINDS[kind]
     if columns is None:
         named = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
-        found = _known_columns(named, asked)
-        if found is not None:
-            return _with_unused(named, found) if asked is None else named, found
-        *texts, target = found = _inferred_columns(named, asked)
+        by_name = _known_columns(named, asked_kind)
+        if by_name is not None:
+            return _with_unused(named, by_name) if asked_kind is None else named, by_name
+        *texts, target = by_name = _inferred_columns(named, asked_kind)
         if named.header is not None and named.header[target] in {row[target].strip() for row in named.rows}:
             named = table  # the first row has a label and names nothing
-        return _with_note(named, texts, target), found
-    widths = (2, 3) if asked is None else (3,) if asked.pairs else (2,)
-    return _chosen(table, columns, widths, _wanted_words(asked), with_target=widths)
+        return _with_note(named, texts, target), by_name
+    widths = (2, 3) if asked_kind is None else (3,) if asked_kind.pairs else (2,)
+    return _chosen(table, columns, widths, _wanted_words(asked_kind), with_target=widths)
 
 
 def _wanted_words(kind: Kind | None) -> str:
@@ -77,32 +77,32 @@ def _chosen(
     table: Table, columns: Columns, widths: Sequence[int], layouts: str, *, with_target: Sequence[int]
 ) -> tuple[Table, tuple[int, ...]]:
     """Return the table without its header row and where columns are; of as many as `with_target` one is a target."""
-    table, wanted = _asked_for(table, columns)
-    if len(set(wanted)) != len(wanted) or len(wanted) not in widths:
-        raise TaskError(f"expected {layouts}, got {','.join(wanted)!r}")
-    if table.header is None and len(wanted) in with_target:
-        first, *others = (row[named_column(table, wanted[-1])] for row in table.rows)
+    table, chosen = _asked_for(table, columns)
+    if len(set(chosen)) != len(chosen) or len(chosen) not in widths:
+        raise TaskError(f"expected {layouts}, got {','.join(chosen)!r}")
+    if table.header is None and len(chosen) in with_target:
+        first, *others = (row[named_column(table, chosen[-1])] for row in table.rows)
         # the first cell of a target column is a name where it is no number, and nowhere else in the column
         if not is_number(first) and first not in others:
             table = table.with_header()
-    return table, tuple(named_column(table, column) for column in wanted)
+    return table, tuple(named_column(table, column) for column in chosen)
 
 
 def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
     """Return the table without its header row and where its texts are; raise TaskError if that is not known."""
-    table, wanted = (table, []) if columns is None else _asked_for(table, columns)
+    table, chosen = (table, []) if columns is None else _asked_for(table, columns)
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
     if columns is None:
         return _known_text_columns(table)
-    return table, tuple(named_column(table, column) for column in wanted)
+    return table, tuple(named_column(table, column) for column in chosen)
 
 
 def named_column(table: Table, column: str) -> int:
     """Return where a column is, by its name or index from 0; raise TaskError if there is none, or it has lists."""
-    found = _place_of(table, column)
-    table.check_cells([found])
-    return found
+    place = _place_of(table, column)
+    table.check_cells([place])
+    return place
 
 
 def _place_of(table: Table, column: str) -> int:
@@ -181,15 +181,15 @@ def training_columns(
         texts = (query, document, *farther)
         _distinct(table, texts if gain is None else (*texts, gain))
         return table, texts, gain
-    table, wanted = _asked_for(table, columns)
-    if len(set(wanted)) != len(wanted) or not least + 2 <= len(wanted) <= most + 2:
-        raise TaskError(f"expected different columns as {layout}, got {','.join(wanted)!r}")
+    table, chosen = _asked_for(table, columns)
+    if len(set(chosen)) != len(chosen) or not least + 2 <= len(chosen) <= most + 2:
+        raise TaskError(f"expected different columns as {layout}, got {','.join(chosen)!r}")
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
-    found = tuple(named_column(table, column) for column in wanted)
-    if not least and len(found) > 2 and all(is_number(row[found[-1]]) for row in table.rows):
-        return table, found[:-1], found[-1]
-    return table, found, None
+    places = tuple(named_column(table, column) for column in chosen)
+    if not least and len(places) > 2 and all(is_number(row[places[-1]]) for row in table.rows):
+        return table, places[:-1], places[-1]
+    return table, places, None
 
 
 def _looks_like_header(table: Table) -> bool:
@@ -208,8 +208,8 @@ def _looks_like_header(table: Table) -> bool:
 def _asked_for(table: Table, columns: Columns) -> tuple[Table, list[str]]:
     """Return the requested columns, and the table, its first row read as names where one is a name."""
     items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
-    wanted = [str(item).strip() for item in items]
-    return table if all(map(_is_index, wanted)) else table.with_header(), wanted
+    names = [str(item).strip() for item in items]
+    return table if all(map(_is_index, names)) else table.with_header(), names
 
 
 def _is_index(column: str) -> bool:
@@ -235,7 +235,7 @@ def _named_texts(table: Table, kind: Kind | None) -> tuple[int, ...] | None:
 
 def _target_names(kind: Kind | None, texts: Sequence[int] | None) -> list[str]:
     kinds = KINDS.usable().values() if kind is None else (kind,)
-    return [name for each in kinds if not texts or each.pairs == (len(texts) == 2) for name in each.target_columns]
+    return [name for kind in kinds if not texts or kind.pairs == (len(texts) == 2) for name in kind.target_columns]
 
 
 # ---- by content -----------------------------------------------------------------------------------------
@@ -294,15 +294,15 @@ def _inferred_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
     if kind is not None:
         targets = tuple(filter(lambda i: _few(table, i), targets)) if kind.labelled else roles.scores
     names = _target_names(kind, texts)
-    known = [i for i in targets if table.header is not None and plain_name(table.header[i]) in names]
+    named = [i for i in targets if table.header is not None and plain_name(table.header[i]) in names]
     readings = list[tuple[str, tuple[int, ...]]]()
     for side in [texts] if texts else _sides(table, roles, kind):
-        for target in known or targets:
+        for target in named or targets:
             cells = {row[target] for row in table.rows}
             kinds = (
                 [kind.name]
                 if kind
-                else _kinds_of(cells, pairs=len(side) == 2, named=bool(known or table.header is None))
+                else _kinds_of(cells, pairs=len(side) == 2, named=bool(named or table.header is None))
             )
             readings += [(name, (*side, target)) for name in kinds]
     if not readings:
@@ -348,7 +348,7 @@ def _kinds_of(cells: set[str], *, pairs: bool, named: bool) -> list[str]:
     distinct = {label_cell(cell) for cell in cells} - {""}
     if named or KINDS[first].labelled or distinct != {"0", "1", "2"}:
         return [first]
-    classes = (n for n, each in KINDS.usable().items() if each.pairs == pairs and each.labelled and not each.loader)
+    classes = (n for n, kind in KINDS.usable().items() if kind.pairs == pairs and kind.labelled and not kind.loader)
     return [first, *(name for name in classes if KINDS[name].detects(distinct))]
 
 
@@ -371,8 +371,8 @@ def _with_unused(table: Table, columns: Sequence[int]) -> Table:
         also += [i for i in _roles(table).texts if i not in (*columns, *also) and names[i] not in TITLE_NAMES]
     if not also:
         return table
-    said = f"{_said(table, texts, target)}, {' and '.join(map(table.column, sorted(also)))} not used"
-    return dataclasses.replace(table, unused=said)
+    note = f"{_said(table, texts, target)}, {' and '.join(map(table.column, sorted(also)))} not used"
+    return dataclasses.replace(table, unused=note)
 
 
 def _option(table: Table, columns: Sequence[int]) -> str:
@@ -385,11 +385,11 @@ def _known_text_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     if table.width == 1:
         table.check_cells([0])
         return table, (0,)
-    known = _named_sentences(table.header or ())
-    if known is None and (text := _named(table.header or (), TEXT_NAMES)) is not None:
-        known = (text,)
-    if known is not None:
-        return table, _distinct(table, known)
+    named = _named_sentences(table.header or ())
+    if named is None and (text := _named(table.header or (), TEXT_NAMES)) is not None:
+        named = (text,)
+    if named is not None:
+        return table, _distinct(table, named)
     roles = _roles(table)
     scored = table.header is None and len(roles.scores) == 1 and not roles.labels
     if len(roles.texts) == 1 or (len(roles.texts) == 2 and _alike(table, *roles.texts, scored=scored)):
@@ -402,9 +402,9 @@ def _named_sentences(header: Sequence[str]) -> tuple[int, ...] | None:
     return next(((names.index(a), names.index(b)) for a, b in SENTENCE_NAMES if {a, b} <= set(names)), None)
 
 
-def _named(header: Sequence[str], known: Sequence[str]) -> int | None:
+def _named(header: Sequence[str], terms: Sequence[str]) -> int | None:
     names = [plain_name(name) for name in header]
-    return next((names.index(name) for name in known if name in names), None)
+    return next((names.index(name) for name in terms if name in names), None)
 
 
 def _distinct(table: Table, columns: tuple[int, ...]) -> tuple[int, ...]:

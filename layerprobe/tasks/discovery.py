@@ -54,15 +54,15 @@ def roles_of(keys: Iterable[Key], name: object, *, advice: str = "leave one of e
     keys = list(keys)
     if len(keys) == 1:
         return {"train": keys[0]}
-    found: dict[str, list[Key]] = {}
+    by_name: dict[str, list[Key]] = {}
     named_roles = split_roles(list(map(str, keys)))
     for key, role in zip(keys, named_roles, strict=True):
         if role is not None:
-            found.setdefault(role, []).append(key)
-    if "train" not in found:
+            by_name.setdefault(role, []).append(key)
+    if "train" not in by_name:
         raise TaskError(f"{name} has the splits {', '.join(map(str, keys))}: expected train, validation and test")
     roles = {}
-    for role, named in found.items():
+    for role, named in by_name.items():
         exact = [key for key in named if _ROLE_WORD.fullmatch(str(key).lower())]
         if len(exact or named) > 1:
             raise TaskError(f"{name} has several {role} splits, {', '.join(map(str, exact or named))}: {advice}")
@@ -83,10 +83,10 @@ def sibling_splits(
     before, after = _around(train)
     files = [path for path in data_files(train.parent, suffixes) if path.suffix == train.suffix]
     alike = [path for path in files if split_role(path.stem) is not None and _around(path)[0] == before]
-    found = list(zip(split_roles([path.stem for path in alike]), alike, strict=True))
+    of_roles = list(zip(split_roles([path.stem for path in alike]), alike, strict=True))
     siblings = {}
     for role in roles:
-        candidates = [path for each, path in found if each == role]
+        candidates = [path for part, path in of_roles if part == role]
         exact = [path for path in candidates if _around(path)[1] == after]
         if len(exact) > 1:
             names = " and ".join(path.name for path in exact)
@@ -135,8 +135,8 @@ def split_files(
 
 def _warn_of_others(name: object, others: Sequence[str]) -> None:
     if others:
-        shown = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
-        logger.warning("%s: left out %s; its splits are those named train, validation and test", name, shown)
+        listed = ", ".join(others[:_SHOWN]) + (f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else "")
+        logger.warning("%s: left out %s; its splits are those named train, validation and test", name, listed)
 
 
 def data_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:

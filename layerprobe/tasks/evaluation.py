@@ -82,9 +82,9 @@ def item_influences(
 
 def _influences(kind: str, outputs: Array, gold: Any, metric: str, threshold: float | None) -> Array:
     rules, arguments = KINDS[kind], () if threshold is None else (threshold,)
-    known = {} if rules.influences is None else rules.influences(outputs, gold, *arguments)
-    if metric in known:
-        return 100 * known[metric]
+    influences = {} if rules.influences is None else rules.influences(outputs, gold, *arguments)
+    if metric in influences:
+        return 100 * influences[metric]
 
     def score(items: NDArray[np.intp]) -> float:
         return float(rules.score(outputs[items], gold[items], *arguments)[metric])

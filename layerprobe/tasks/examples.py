@@ -64,8 +64,8 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
 
     A row whose texts and target are all empty is no row, as a blank line is none; the warnings count these.
     """
-    table, found = task_columns(table, columns, kind)
-    *texts, target = found
+    table, places = task_columns(table, columns, kind)
+    *texts, target = places
     cleaner, rows, empty, blank = Cleaner(), [], EmptyCells(table.name, table.unit), 0
     for i, row in enumerate(table.rows):
         cells = {text: cleaner.clean(row[text]) for text in texts} | {target: row[target]}
@@ -77,13 +77,13 @@ def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
         first, *second = (cells[text] for text in texts)
         rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
     left_out = f"{table.name}: left out {counted(blank, 'row')} without texts and {table.column(target)}"
-    said = (left_out,) if blank else ()
+    notes = (left_out,) if blank else ()
     changed = cleaner.warnings(table.name, "pair" if len(texts) == 2 else "text")
-    names = tuple(table.header[i] if table.header else str(i) for i in found) if table.inferred else None
+    names = tuple(table.header[i] if table.header else str(i) for i in places) if table.inferred else None
     return Rows(
         rows=tuple(rows),
         empty=empty,
-        warnings=(*said, *changed),
+        warnings=(*notes, *changed),
         notes=table.notes,
         columns=names,
         target=target if table.header is None else None,
@@ -144,10 +144,10 @@ def task_of(
     one_piece = len(splits) == 1
     keys = [row.pair for row in whole]
     targets = [row.label for row in whole] if KINDS[kind].labelled else []
-    given = splits
-    splits, drawn = with_all_splits(given, keys, ratios, seed=seed, unit=unit, together=copies, labels=targets)
+    before = splits
+    splits, drawn = with_all_splits(before, keys, ratios, seed=seed, unit=unit, together=copies, labels=targets)
     for role in SPLITS:
-        at_random = bool(drawn) and (role == "train" or role not in given)
+        at_random = bool(drawn) and (role == "train" or role not in before)
         _check_split(kind, role, splits[role], seed=seed if at_random else None, rare=_rare(whole) if drawn else "")
     labels: tuple[str, ...] = ()
     if KINDS[kind].labelled:
@@ -205,9 +205,9 @@ def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str,
             f"(such as {', '.join(repr(label[:40]) for label in labels[:_SHOWN])}): expected classes; "
             "name the column of the label with --columns"
         )
-    known = set(labels)
+    trained = set(labels)
     for role, rows in zip(SPLITS[1:], others, strict=True):
-        if unknown := [row for row in rows if row.label not in known]:
+        if unknown := [row for row in rows if row.label not in trained]:
             names = list(dict.fromkeys(row.label for row in unknown))[:_SHOWN]
             raise TaskError(
                 f"{counted(len(unknown), 'label')} of the {role} split {'is' if len(unknown) == 1 else 'are'} not in "
@@ -219,12 +219,16 @@ def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str,
     return labels, f"read as {kind}; labels of the train split: {classes}{more}"
 
 
-def _score_range(kind: str, rows: Sequence[Row], given: tuple[float, float] | None) -> tuple[tuple[float, float], str]:
-    low, high = KINDS[kind].score_range([row.score for row in rows]) if given is None else check_range(given)
+def _score_range(
+    kind: str, rows: Sequence[Row], score_range: tuple[float, float] | None
+) -> tuple[tuple[float, float], str]:
+    low, high = (
+        KINDS[kind].score_range([row.score for row in rows]) if score_range is None else check_range(score_range)
+    )
     for row in rows:
         if not low <= row.score <= high:
             raise TaskError(f"{row.place}: expected a score from {low:g} to {high:g}, got {row.score:g}")
-    source = "a range detected from the data" if given is None else "the range that was given"
+    source = "a range detected from the data" if score_range is None else "the range that was given"
     read = "" if KINDS[kind].pairs else f"read as {kind}; "
     return (low, high), f"{read}scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
 

@@ -84,9 +84,9 @@ def find_encoding(path: Path) -> str:
     import chardet
 
     # of a few letters chardet tells what files of today have, not what DOS had
-    told = chardet.detect(sample, encoding_era=chardet.EncodingEra.MODERN_WEB, prefer_superset=True)
+    detected = chardet.detect(sample, encoding_era=chardet.EncodingEra.MODERN_WEB, prefer_superset=True)
     try:
-        name = codecs.lookup(told["encoding"] or "utf-8").name
+        name = codecs.lookup(detected["encoding"] or "utf-8").name
     except LookupError:
         return "utf-8"
     # what ISO 8859 has no text for is typographic in Windows, so that is the better name of what both read alike

@@ -53,13 +53,13 @@ def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
     """
     repository, _, part = name.partition(":")
     with _hub(name) as datasets:
-        known = datasets.get_dataset_config_names(repository)
+        configurations = datasets.get_dataset_config_names(repository)
     configs: dict[str, str] = {}
     for table, usual in (("corpus", ["corpus"]), ("queries", ["queries"]), ("qrels", ["qrels", "default"])):
         names = [config for word in usual for config in (f"{part}-{word}", f"{word}-{part}")] if part else usual
-        if known_names := [config for config in names if config in known]:
+        if known_names := [config for config in names if config in configurations]:
             configs[table] = known_names[0]
-    if part in known:
+    if part in configurations:
         configs.setdefault("qrels", part)
     if "corpus" not in configs or "queries" not in configs:
         return {"pairs": _one_split(name, _load(repository, part or None, name), (split,))}
@@ -70,11 +70,11 @@ def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
     return tables | {"qrels": _one_split(name, _load(judged, config, name), (split,))}
 
 
-def _one_split(name: str, splits: Mapping[str, Any], wanted: tuple[str, ...]) -> Table:
+def _one_split(name: str, splits: Mapping[str, Any], names: tuple[str, ...]) -> Table:
     """Return the first split that is wanted, or the only one."""
-    split = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
+    split = next((key for key in names if key in splits), next(iter(splits)) if len(splits) == 1 else None)
     if split is None:
-        raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected {wanted[-1]}; choose one with --split")
+        raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected {names[-1]}; choose one with --split")
     return split_table(f"{name} {split}", splits[split])
 
 

@@ -62,5 +62,5 @@ def by_name(numbers: Iterable[Any], names: Sequence[str]) -> list[Any]:
         >>> by_name([0, -1, 2], ["no", "maybe", "yes"]), by_name([1.0, None], ["no", "yes"])
         (['no', None, 'yes'], [1, None])
     """
-    shown = names if len(names) > 2 else range(len(names))
-    return [None if number is None or number < 0 else shown[int(number)] for number in numbers]
+    listed = names if len(names) > 2 else range(len(names))
+    return [None if number is None or number < 0 else listed[int(number)] for number in numbers]

@@ -22,11 +22,11 @@ def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Lin
         [2, 0]
         >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))
     """
-    known = documents or {}
+    units = documents or {}
     numbers: dict[tuple[bool, str], int] = {}
     sides = [
         np.array(
-            [numbers.setdefault((text in known, known.get(text) or plain(text)), len(numbers)) for text in side],
+            [numbers.setdefault((text in units, units.get(text) or plain(text)), len(numbers)) for text in side],
             np.intp,
         )
         for side in examples.sides

@@ -128,7 +128,7 @@ def load_task(
     check_keywords(rare, RareSource.__annotations__, function="load_task")
     if kind is not None:
         KINDS.check(kind)
-    given = TaskSource(
+    task_source = TaskSource(
         source=source,
         name=name or (str(source) if isinstance(source, (str, Path)) else DATA),
         columns=columns,
@@ -138,60 +138,60 @@ def load_task(
         skip_empty=skip_empty,
         **rare,
     )
-    check_ratios(given.split_ratios)
-    if len(given.split_ratios) != len(SPLITS):
-        raise TaskError(f"expected a ratio for each of {', '.join(SPLITS)}, got {len(given.split_ratios)}")
+    check_ratios(task_source.split_ratios)
+    if len(task_source.split_ratios) != len(SPLITS):
+        raise TaskError(f"expected a ratio for each of {', '.join(SPLITS)}, got {len(task_source.split_ratios)}")
     kind = kind or _recognised(source)
-    if (given.query_prompt or given.document_prompt) and (kind is None or not KINDS[kind].prompts):
-        kinds = ", ".join(name for name, each in KINDS.usable().items() if each.prompts)
+    if (task_source.query_prompt or task_source.document_prompt) and (kind is None or not KINDS[kind].prompts):
+        kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.prompts)
         raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
     if kind is None or (loader := KINDS[kind].load("loader")) is None:
-        return _of_tables(given, kind)
-    if given.score_range is not None:
-        raise TaskError(f"expected no score range for {kind}, got {given.score_range}")
-    return _apart(loader(given), given)
+        return _of_tables(task_source, kind)
+    if task_source.score_range is not None:
+        raise TaskError(f"expected no score range for {kind}, got {task_source.score_range}")
+    return _apart(loader(task_source), task_source)
 
 
-def _of_tables(given: TaskSource, kind: str | None) -> Task:
+def _of_tables(task_source: TaskSource, kind: str | None) -> Task:
     """Return the task of tables of texts."""
-    tables, notes = _tables(given)
-    train = read_rows(tables["train"], given.columns, kind)
-    columns = train.columns if given.columns is None else given.columns
+    tables, notes = _tables(task_source)
+    train = read_rows(tables["train"], task_source.columns, kind)
+    columns = train.columns if task_source.columns is None else task_source.columns
     read = {
         role: train if role == "train" else read_rows(headless_as(table, train), columns, kind)
         for role, table in tables.items()
     }
     notes += [note for rows in read.values() for note in rows.notes]
     warnings = [warning for table in tables.values() for warning in table.warnings]
-    warnings += check_empty([rows.empty for rows in read.values()], skip=given.skip_empty)
+    warnings += check_empty([rows.empty for rows in read.values()], skip=task_source.skip_empty)
     warnings += [warning for rows in read.values() for warning in rows.warnings]
     kind = kind or kind_of({role: rows.rows for role, rows in read.items()})
-    if given.score_range is not None and KINDS[kind].labelled:
-        raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {given.score_range}")
+    if task_source.score_range is not None and KINDS[kind].labelled:
+        raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {task_source.score_range}")
     task = task_of(
-        given.name,
+        task_source.name,
         kind,
-        {role: parsed(kind, role, rows.rows, skip_empty=given.skip_empty) for role, rows in read.items()},
-        ratios=given.split_ratios,
-        seed=given.seed,
-        score_range=given.score_range,
+        {role: parsed(kind, role, rows.rows, skip_empty=task_source.skip_empty) for role, rows in read.items()},
+        ratios=task_source.split_ratios,
+        seed=task_source.seed,
+        score_range=task_source.score_range,
         notes=notes,
         warnings=warnings,
     )
-    return _apart(task, given)
+    return _apart(task, task_source)
 
 
-def _apart(task: Task, given: TaskSource) -> Task:
+def _apart(task: Task, task_source: TaskSource) -> Task:
     """Return a task whose splits have no items in common, unless they are to be kept."""
-    task = replace(task, keep_overlaps=given.keep_overlaps)
-    task = with_counts(without_overlaps(task, ratios=given.split_ratios, seed=given.seed))
+    task = replace(task, keep_overlaps=task_source.keep_overlaps)
+    task = with_counts(without_overlaps(task, ratios=task_source.split_ratios, seed=task_source.seed))
     return replace(task, warnings=(*task.warnings, *_unusual_primary_said(task)))
 
 
 def _unusual_primary_said(task: Task) -> Iterator[str]:
     """Yield why the primary metric is not the first of the kind, where it is not."""
     for metric in task.unusual_primary:
-        number, n = min(task.class_sizes.items(), key=lambda each: each[1])
+        number, n = min(task.class_sizes.items(), key=lambda pair: pair[1])
         share = f"{n:,} of {counted(task.class_sizes.total(), KINDS[task.kind].unit)}"
         usual = metric_title(KINDS[task.kind].metrics[0])
         yield (
@@ -283,8 +283,8 @@ def load_texts(
         for i in indices
     )
     texts = _text_file(table.name, cells, unit=table.unit, skip_empty=skip_empty)
-    shown = name or (DATA if file is None else str(source))
-    return replace(texts, name=shown, notes=table.notes, warnings=(*table.warnings, *texts.warnings))
+    title = name or (DATA if file is None else str(source))
+    return replace(texts, name=title, notes=table.notes, warnings=(*table.warnings, *texts.warnings))
 
 
 def texts_of_lines(
@@ -350,7 +350,7 @@ def source_tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
 def _tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; what was given goes before files that were found."""
     data, format, name = source.source, source.format, source.name
-    others = {role: _table(each, format, f"{name} {role}") for role, each in source.given.items()}
+    others = {role: _table(data, format, f"{name} {role}") for role, data in source.given.items()}
     if not isinstance(data, (str, Path)):
         return {**_read_alike(tables_of(data, name), format, name), **others}, []
     if is_on_hub(data):

@@ -53,8 +53,8 @@ def check_lengths(columns: Mapping[str, Sequence[Any]], name: str) -> None:
     """Raise TaskError unless columns are of one length."""
     lengths = {column: len(values) for column, values in columns.items()}
     if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
-        raise TaskError(f"{name}: expected columns of one length, got {shown}")
+        listed = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
+        raise TaskError(f"{name}: expected columns of one length, got {listed}")
 
 
 def _is_table(data: object) -> bool:

@@ -33,8 +33,8 @@ def checked_task(task: object) -> Task:
     if task.keep_overlaps:
         return task
     apart = without_overlaps(task)
-    for said in apart.warnings[len(task.warnings) :]:
-        logger.warning("%s", said)
+    for warning in apart.warnings[len(task.warnings) :]:
+        logger.warning("%s", warning)
     return apart
 
 
@@ -45,7 +45,7 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
     one that is missing is. A task that is to keep them has the warnings alone.
     """
     unit, items = KINDS[task.kind].unit, {split: task.split(split) for split in ("train", "validation", "test")}
-    said = []
+    warnings = []
     for split, later in PAIRS:
         others = set(items[later].alike)
         rows = [row for row, key in enumerate(items[split].alike) if key not in others]
@@ -53,20 +53,20 @@ def without_overlaps(task: Task, *, ratios: Sequence[float] = RATIOS, seed: int 
             these = f"{n:,} of {counted(len(items[split]), unit)} of the {split} split"
             where = f"{'is' if n == 1 else 'are'} in the {later} split too"
             if task.keep_overlaps:
-                said.append(f"{these} {where} and kept: scores are spoilt")
+                warnings.append(f"{these} {where} and kept: scores are spoilt")
             else:
-                hint = "" if said else f"; --keep-overlaps (keep_overlaps=True) keeps such {plural(unit)}"
-                said.append(f"left out {these} that {where}{hint}")
+                hint = "" if warnings else f"; --keep-overlaps (keep_overlaps=True) keeps such {plural(unit)}"
+                warnings.append(f"left out {these} that {where}{hint}")
                 items[split] = items[split].take(rows)
-    if not said or task.keep_overlaps:
-        return replace(task, warnings=(*task.warnings, *said)) if said else task
+    if not warnings or task.keep_overlaps:
+        return replace(task, warnings=(*task.warnings, *warnings)) if warnings else task
     if len(items["validation"]) < len(task.validation) and _too_few(items["validation"]):
         del items["validation"]
         items, drawn = with_all_splits(items, items["train"].alike, ratios, seed=seed, unit=unit)
-        said.append(f"too few are left to validate on: {drawn[0]}")
+        warnings.append(f"too few are left to validate on: {drawn[0]}")
     for split in ("train", "validation"):
         _check_left(task, split, items[split])
-    return replace(task, train=items["train"], validation=items["validation"], warnings=(*task.warnings, *said))
+    return replace(task, train=items["train"], validation=items["validation"], warnings=(*task.warnings, *warnings))
 
 
 def spoilt_items(task: Task) -> int:
@@ -77,14 +77,14 @@ def spoilt_items(task: Task) -> int:
 
 def with_counts(task: Task) -> Task:
     """Return a task whose warnings also say how many halves of items its splits have in common."""
-    said, unit = [], KINDS[task.kind].unit
+    warnings, unit = [], KINDS[task.kind].unit
     for split, later in PAIRS:
         (name, ours), (_, theirs) = task.split(later).parts, task.split(split).parts
         if n := len(set(ours) & set(theirs)):
             of = f"{n:,} of {counted(len(set(ours)), name)} of the {later} split"
             other = "" if task.keep_overlaps else f" (other {plural(unit)})"
-            said.append(f"{of} are in the {split} split too{other}")
-    return replace(task, warnings=(*task.warnings, *said)) if said else task
+            warnings.append(f"{of} are in the {split} split too{other}")
+    return replace(task, warnings=(*task.warnings, *warnings)) if warnings else task
 
 
 def _too_few(items: Items) -> bool:

@@ -73,17 +73,17 @@ class TokenQuality:
     def cautions(self) -> tuple[str, ...]:
         """What speaks against all that the model says of these texts."""
         lost = f"{_percent(self.unknown_characters)} of their characters are unknown to its tokenizer"
-        said = []
+        warnings = []
         if not self.readable:
-            said.append(f"{self.model} cannot read these texts: {lost}; take a model of their language")
+            warnings.append(f"{self.model} cannot read these texts: {lost}; take a model of their language")
         elif self.unknown_characters > FEW_UNKNOWN:
-            said.append(f"{self.model} reads these texts in part: {lost}")
+            warnings.append(f"{self.model} reads these texts in part: {lost}")
         if self.byte_tokens > MANY_BYTES:
-            said.append(
+            warnings.append(
                 f"{self.model} spells these texts: {_percent(self.byte_tokens)} of their tokens are single bytes; its "
                 "vocabulary has few words of their language"
             )
-        return tuple(said)
+        return tuple(warnings)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -152,15 +152,17 @@ class DataQuality:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is worth saying before work begins."""
-        said = list(self.tokens.warnings) if self.tokens else []
+        warnings = list(self.tokens.warnings) if self.tokens else []
         for split in self.splits:
             if split.copies > MANY_COPIES * split.n:
-                said.append(f"{split.copies:,} of {counted(split.n, 'example')} of {_named(split.split)} are copies")
+                warnings.append(
+                    f"{split.copies:,} of {counted(split.n, 'example')} of {_named(split.split)} are copies"
+                )
         if self.splits and self.splits[-1].visible > FEW_POINTS:
             test = self.splits[-1]
             what = f"a difference between two layers of less than about {test.visible:.1f} points will not show"
-            said.append(f"{_named(test.split)} has {counted(test.n, 'example')}: {what}")
-        return tuple(said)
+            warnings.append(f"{_named(test.split)} has {counted(test.n, 'example')}: {what}")
+        return tuple(warnings)
 
     @property
     def table(self) -> Table:

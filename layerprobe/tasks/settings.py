@@ -17,5 +17,5 @@ def load_settings(settings: TaskSettings) -> Task:
         )
         return merged
     read = {"source", "merge", "split_seed", *(field.name for field in fields(Format))}
-    given = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in read}
-    return load_task(settings.source, seed=settings.split_seed, format=settings.format, **given)
+    values = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in read}
+    return load_task(settings.source, seed=settings.split_seed, format=settings.format, **values)

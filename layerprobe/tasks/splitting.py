@@ -68,16 +68,16 @@ def with_all_splits(
     train = splits["train"]
     shares = [ratio for role, ratio in zip(SPLITS, ratios, strict=True) if role in drawn]
     pairs = list(keys)
-    found = split_by_ratio(pairs, shares, seed=seed)
-    rows_of = _exchanged(found, pairs, labels) if labels else found
+    split = split_by_ratio(pairs, shares, seed=seed)
+    rows_of = _exchanged(split, pairs, labels) if labels else split
     parts: list[Any] = [train.take(rows) if isinstance(train, Items) else [train[i] for i in rows] for rows in rows_of]
     sizes = ", ".join(f"{len(part):,} {role}" for role, part in zip(drawn, parts, strict=True))
-    said = f"split {counted(len(train), unit)} at random with seed {seed} into {sizes}"
-    if rows_of != found:
-        moved = sum(len({*after} - {*before}) for before, after in zip(found, rows_of, strict=True))
-        said += f", {moved} of them exchanged so that train has every label and each split two"
+    note = f"split {counted(len(train), unit)} at random with seed {seed} into {sizes}"
+    if rows_of != split:
+        moved = sum(len({*after} - {*before}) for before, after in zip(split, rows_of, strict=True))
+        note += f", {moved} of them exchanged so that train has every label and each split two"
     filled = {**splits, **dict(zip(drawn, parts, strict=True))}
-    return filled, [f"{said}; {together} are in one split" if together else said]
+    return filled, [f"{note}; {together} are in one split" if together else note]
 
 
 def _exchanged(parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels: Sequence[str]) -> list[list[int]]:
@@ -95,10 +95,10 @@ def _exchanged(parts: list[list[int]], pairs: Sequence[tuple[str, ...]], labels:
 
     def exchange(row: int, other: set[int]) -> None:
         spare = (i for i in single if i in train and labels[i] != labels[row] and counts[labels[i]] > 1)
-        if (given := next(spare, None)) is not None:
-            train.symmetric_difference_update((row, given))
-            other.symmetric_difference_update((row, given))
-            counts.update({labels[row]: 1, labels[given]: -1})
+        if (spare_row := next(spare, None)) is not None:
+            train.symmetric_difference_update((row, spare_row))
+            other.symmetric_difference_update((row, spare_row))
+            counts.update({labels[row]: 1, labels[spare_row]: -1})
 
     for other in others:
         for row in sorted(other.intersection(single)):
@@ -117,8 +117,8 @@ def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Tas
     train, validation, test = (
         _drawn(split, size, seed) for split, size in zip((task.train, task.validation, task.test), sizes, strict=True)
     )
-    said = f"drawn at random: {len(train)} training, {len(validation)} validation and {len(test)} test examples"
-    return replace(task, train=train, validation=validation, test=test, notes=(*task.notes, said))
+    note = f"drawn at random: {len(train)} training, {len(validation)} validation and {len(test)} test examples"
+    return replace(task, train=train, validation=validation, test=test, notes=(*task.notes, note))
 
 
 def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
@@ -136,9 +136,9 @@ def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
             f"of {len(pairs)} left to test"
         )
     parts = [whole.take(rows) for rows in split_by_ratio(pairs, (train, validation, rest), seed=seed)]
-    said = "{} training, {} validation and {} test examples, which are all others".format(*map(len, parts))
+    note = "{} training, {} validation and {} test examples, which are all others".format(*map(len, parts))
     return replace(
-        task, train=parts[0], validation=parts[1], test=parts[2], notes=(*task.notes, f"split again at random: {said}")
+        task, train=parts[0], validation=parts[1], test=parts[2], notes=(*task.notes, f"split again at random: {note}")
     )
 
 

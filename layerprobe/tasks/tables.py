@@ -159,9 +159,9 @@ def encoding_of(path: Path) -> str:
         return find_encoding(path)
 
 
-def found_encoding(encoding: str, given: str | None) -> tuple[str, ...]:
+def found_encoding(encoding: str, encoding_name: str | None) -> tuple[str, ...]:
     """Return an encoding that was found out as `Table.found` has it; nothing where it is UTF-8."""
-    return () if given is not None or encoding == "utf-8" else (f"{encoding} text",)
+    return () if encoding_name is not None or encoding == "utf-8" else (f"{encoding} text",)
 
 
 def found_note(name: object, found: Sequence[str], inferred: str = "") -> tuple[str, ...]:
@@ -234,14 +234,14 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
     if not columns:
         return table
     rows = tuple(tuple(columns[i](cell) if i in columns else cell for i, cell in enumerate(row)) for row in table.rows)
-    found, warnings = table.found, table.warnings
+    notes, warnings = table.found, table.warnings
     if decimal is None:
-        found = (*found, "decimal commas")
+        notes = (*notes, "decimal commas")
     for cell in either:
         point, grouped = _with_point(cell), _ungrouped(cell)
-        said = f"{table.name}: numbers such as {cell[:40]} are read as {point}, and could be {grouped}"
-        warnings = (*warnings, f"{said}: choose with --format decimal=, or decimal=.")
-    return dataclasses.replace(table, rows=rows, found=found, warnings=warnings)
+        warning = f"{table.name}: numbers such as {cell[:40]} are read as {point}, and could be {grouped}"
+        warnings = (*warnings, f"{warning}: choose with --format decimal=, or decimal=.")
+    return dataclasses.replace(table, rows=rows, found=notes, warnings=warnings)
 
 
 # Whole numbers, numbers with a decimal comma, and numbers whose thousands commas group.
@@ -300,23 +300,23 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
     way, *others = sorted(clean.values(), key=ways.index) or [_nearest(path, ways, encoding)]
     if others and way.mark == "," and _are_decimal(path, encoding):
         way, *others = *others, way
-    found = found_encoding(encoding, format.encoding)
+    notes = found_encoding(encoding, format.encoding)
     if way.mark != usual.mark and not format.mark:
-        found = (*found, f"fields separated by a {way.name}")
+        notes = (*notes, f"fields separated by a {way.name}")
     if way == _TABS and format.quotes is None and _are_quoted(path, encoding):
-        way, found = _QUOTED_TABS, (*found, "quoted fields")
-    kept = {number: tuple(cells) for number, cells in _records(path, way, encoding) if any(cells)}
-    first = next(iter(kept), 0)
-    for number, cells in kept.items():
-        if len(cells) != len(kept[first]):
-            expected = f"expected {len(kept[first])} fields as in line {first}, got {len(cells)}"
+        way, notes = _QUOTED_TABS, (*notes, "quoted fields")
+    rows = {number: tuple(cells) for number, cells in _records(path, way, encoding) if any(cells)}
+    first = next(iter(rows), 0)
+    for number, cells in rows.items():
+        if len(cells) != len(rows[first]):
+            expected = f"expected {len(rows[first])} fields as in line {first}, got {len(cells)}"
             reading = "" if way == usual else f" separated by a {way.name}"
             raise TaskError(f"{path}, line {number}: {expected}{reading}: {way.repair}")
-    table = Table(name=str(path), header=None, rows=tuple(kept.values()), numbers=tuple(kept), found=found)
+    table = Table(name=str(path), header=None, rows=tuple(rows.values()), numbers=tuple(rows), found=notes)
     if others:
-        readings = [f"by {each.name} {_first_row(path, each, encoding)}" for each in (way, *others)]
-        said = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
-        warning = f"{said}: took the {way.name}, choose with --format delimiter="
+        readings = [f"by {option.name} {_first_row(path, option, encoding)}" for option in (way, *others)]
+        message = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
+        warning = f"{message}: took the {way.name}, choose with --format delimiter="
         table = dataclasses.replace(table, warnings=(warning,))
     return table
 
@@ -457,11 +457,11 @@ _OTHER_COMMA = re.compile(r"(?<!\d),|,(?!\d)", re.ASCII)
 # ---- other formats ------------------------------------------------------------------------------------
 
 
-def _read_jsonl(path: Path, given: str | None) -> Table:
+def _read_jsonl(path: Path, encoding_name: str | None) -> Table:
     records: dict[int, dict[str, str]] = {}
     names: dict[str, None] = {}
     nested: dict[str, int] = {}
-    most, encoding = CELLS.value, given or encoding_of(path)
+    most, encoding = CELLS.value, encoding_name or encoding_of(path)
     for number, record in read_json_lines(path, encoding):
         nested = {name: len(records) for name, value in record.items() if _is_nested(value)} | nested
         records[number] = {name: _cell(value) for name, value in record.items()}
@@ -469,9 +469,9 @@ def _read_jsonl(path: Path, given: str | None) -> Table:
         if len(records) * len(names) > most:
             check_size(path, cells=len(records) * len(names))
     rows = tuple(tuple(record.get(name, "") for name in names) for record in records.values())
-    found = found_encoding(encoding, given)
+    notes = found_encoding(encoding, encoding_name)
     places = {column: nested[name] for column, name in enumerate(names) if name in nested}
-    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), found=found, nested=places)
+    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), found=notes, nested=places)
 
 
 def _read_parquet(path: Path) -> Table:

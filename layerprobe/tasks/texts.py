@@ -90,14 +90,14 @@ class EmptyCells:
 
 def check_empty(cells: Sequence[EmptyCells], *, skip: bool) -> tuple[str, ...]:
     """Return warnings of empty cells; raise TaskError with all of them unless they are to be skipped."""
-    found = [each for each in cells if len(each)]
-    if skip or not found:
+    filled = [cell for cell in cells if len(cell)]
+    if skip or not filled:
         return tuple(
-            f"{each.name}: left out what has an empty cell, {str(each).removeprefix(f'{each.name}: ')}"
-            for each in found
+            f"{cell.name}: left out what has an empty cell, {str(cell).removeprefix(f'{cell.name}: ')}"
+            for cell in filled
         )
-    n = sum(map(len, found))
+    n = sum(map(len, filled))
     raise TaskError(
-        f"{counted(n, 'cell')} {'is' if n == 1 else 'are'} empty: {'; '.join(map(str, found))}: fill or leave out "
+        f"{counted(n, 'cell')} {'is' if n == 1 else 'are'} empty: {'; '.join(map(str, filled))}: fill or leave out "
         "these rows, or go on without them with --skip-empty (skip_empty=True)"
     )

@@ -270,7 +270,7 @@ class Task:
     def class_sizes(self) -> Counter[float]:
         """Items of all splits by number of their class; empty where items do not have one each."""
         splits = (self.train, self.validation, self.test) if self.labels else ()
-        return Counter(chain.from_iterable(each.targets for each in splits if isinstance(each, Examples)))
+        return Counter(chain.from_iterable(split.targets for split in splits if isinstance(split, Examples)))
 
     @property
     def digest(self) -> str:

@@ -196,9 +196,9 @@ class Trainer:
         self.metrics.append(StepMetrics(step=self.step, train=train, held_out=held_out))
         self.totals.clear()
         self.seconds += time.perf_counter() - start
-        known = {name.replace("_", " "): value for name, value in held_out.items() if value is not None}
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in known.items())
-        logger.info("step %d of %d: held-out %s", self.step, self.total_steps, shown)
+        measured = {name.replace("_", " "): value for name, value in held_out.items() if value is not None}
+        listed = ", ".join(f"{name} {value:.4f}" for name, value in measured.items())
+        logger.info("step %d of %d: held-out %s", self.step, self.total_steps, listed)
 
     # ---- to disk and back --------------------------------------------------------------------------------
 
@@ -211,8 +211,8 @@ class Trainer:
         """Return weights, optimiser and states of the generators; the learning rate follows from the step."""
         tensors = {MODEL + name: p.detach() for name, p in self.parameters.items()}
         tensors |= optimizer_tensors(self.optimizer)
-        own = {"masking": self.masking_rng.get_state(), "sampling": self.sampling_rng.get_state()}
-        return tensors | {RNG + name: state for name, state in {**own, **rng_states(self.device)}.items()}
+        states = {"masking": self.masking_rng.get_state(), "sampling": self.sampling_rng.get_state()}
+        return tensors | {RNG + name: state for name, state in {**states, **rng_states(self.device)}.items()}
 
     @torch.no_grad()
     def restore(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:

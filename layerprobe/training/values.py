@@ -24,7 +24,7 @@ class StepMetrics:
     """Losses and rates of the held-out set, always with the same masks; None where a rate counts nothing."""
 
 
-def check_protocol(protocol: Any, own: Mapping[str, bool], *, example: str) -> None:
+def check_protocol(protocol: Any, further: Mapping[str, bool], *, example: str) -> None:
     """Raise DataError, naming all that is wrong, unless the numbers of a protocol of any training are in range.
 
     What they have in common has the same names; `own` says what is expected of further fields, and whether it holds.
@@ -35,7 +35,7 @@ def check_protocol(protocol: Any, own: Mapping[str, bool], *, example: str) -> N
         f"at least one {example} a batch": protocol.batch_size >= 1,
         "a warm-up from 0 to 1": 0 <= protocol.warmup <= 1,
         "a finite gradient norm above 0": 0 < protocol.max_grad_norm < math.inf,
-        **own,
+        **further,
     }
     check_fields(protocol, expected)
 

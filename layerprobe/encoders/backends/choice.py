@@ -61,12 +61,12 @@ def survey(
     Speeds are measured on texts, with the threads that torch has. It is kept: `auto` takes what the latest one chose.
     """
     graphs: dict[str, Graph] = {}
-    found: dict[str, tuple[float, ...]] = {}
+    differences: dict[str, tuple[float, ...]] = {}
     problems: dict[str, str] = {}
     for name, engine in engines().items():
         try:
             engine.check(encoder.device.type, dtype_name(options))
-            graphs[name], found[name] = open_graph(engine, encoder, checkpoint, options)
+            graphs[name], differences[name] = open_graph(engine, encoder, checkpoint, options)
         except ModelError as error:
             problems[name] = str(error)
     lengths, seconds = timed_rounds(encoder, graphs, options, texts) if graphs else ([], {})
@@ -75,7 +75,7 @@ def survey(
             BackendFinding(
                 backend=name,
                 problem=problems.get(name),
-                differences=found.get(name),
+                differences=differences.get(name),
                 tokens_per_second=sum(lengths) / statistics.median(seconds[name]) if name in seconds else None,
                 speedup=speedup(seconds[TORCH], seconds[name]) if name in graphs else None,
             )
@@ -117,11 +117,11 @@ def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> 
     """Return the backend that the latest survey chose; where there was none, one is made."""
     if (key := _key(encoder, checkpoint, options)) is None:
         return TORCH
-    kept = Store(options.cache_dir).load_result("backends", key, BackendSurvey)
-    if kept is None:
-        kept = survey(encoder, checkpoint, options)
-        logger.info("embeddings of %s by %s: %s", encoder.description.name, kept.chosen, kept.reason)
-    return kept.chosen
+    latest = Store(options.cache_dir).load_result("backends", key, BackendSurvey)
+    if latest is None:
+        latest = survey(encoder, checkpoint, options)
+        logger.info("embeddings of %s by %s: %s", encoder.description.name, latest.chosen, latest.reason)
+    return latest.chosen
 
 
 @torch.inference_mode()

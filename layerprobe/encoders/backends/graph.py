@@ -114,10 +114,10 @@ def differences(
     worst = np.zeros(encoder.n_layers)
     for batch in probes(encoder, max_length=max_length):
         expected = PooledLayers(encoder, pooling)(**batch).numpy()
-        found = graph.run(batch)
-        if found.shape != expected.shape:
+        layers = graph.run(batch)
+        if layers.shape != expected.shape:
             return (np.inf,) * encoder.n_layers
-        error = np.abs(found - expected).max(axis=(1, 2)) / np.abs(expected).max(axis=(1, 2))
+        error = np.abs(layers - expected).max(axis=(1, 2)) / np.abs(expected).max(axis=(1, 2))
         worst = np.maximum(worst, error)  # NaN stays
     return tuple(worst.tolist())
 

@@ -108,15 +108,15 @@ def _compiled(engine: Engine, encoder: Encoder, options: Settled, folder: Path) 
     dtype, name = dtype_name(options), encoder.description.name
     with _one_line(engine, encoder, "be run by"):
         graph = engine.compile(folder, dtype)
-        found = differences(graph, encoder, options.pooling, max_length=options.max_length)
-    wrong = [layer for layer, difference in enumerate(found) if not difference <= TOLERANCES[dtype]]  # NaN is wrong
+        errors = differences(graph, encoder, options.pooling, max_length=options.max_length)
+    wrong = [layer for layer, difference in enumerate(errors) if not difference <= TOLERANCES[dtype]]  # NaN is wrong
     if wrong:
         raise ModelError(
             f"{engine.name} does not compute what torch does for {name}: layer {wrong[0]} differs by "
-            f"{found[wrong[0]]:.1e} of its largest feature, expected at most {TOLERANCES[dtype]:.0e}; "
+            f"{errors[wrong[0]]:.1e} of its largest feature, expected at most {TOLERANCES[dtype]:.0e}; "
             "take --backend torch"
         )
-    return graph, found
+    return graph, errors
 
 
 @contextlib.contextmanager

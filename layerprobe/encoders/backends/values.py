@@ -55,16 +55,18 @@ class BackendSurvey:
     @property
     def chosen(self) -> str:
         """What `auto` takes: the fastest of those whose interval is above 1, or else torch."""
-        faster = [(each.speedup, each.backend) for each in self.usable if each.speedup and each.speedup[1] > 1]
+        faster = [
+            (finding.speedup, finding.backend) for finding in self.usable if finding.speedup and finding.speedup[1] > 1
+        ]
         return max(faster)[1] if faster else TORCH
 
     @property
     def reason(self) -> str:
         """Why that one is chosen, in a few words: it is faster than torch, or the fastest other is not."""
-        measured = [(each.speedup, each.backend) for each in self.usable if each.speedup]
+        measured = [(finding.speedup, finding.backend) for finding in self.usable if finding.speedup]
         if not measured:
             return "no other can be taken"
-        (times, low, high), name = max(each for each in measured if self.chosen in (TORCH, each[1]))
+        (times, low, high), name = max(pair for pair in measured if self.chosen in (TORCH, pair[1]))
         threads = counted(self.threads, "thread")
         figures = f"{times:.2f} times as fast as {TORCH} with {threads}, 95% interval {low:.2f} to {high:.2f}"
         return figures if low > 1 else f"{name} is {'slower' if high < 1 else 'as fast'} ({figures})"
@@ -72,14 +74,16 @@ class BackendSurvey:
     @property
     def table(self) -> Table:
         """One row per backend: how fast it is, and what was found."""
-        speedups = [each.speedup or (None,) for each in self.findings]
+        speedups = [finding.speedup or (None,) for finding in self.findings]
         return Table(
             columns=(
-                Column("backend", [each.backend for each in self.findings]),
-                Column("tokens_per_second", [each.tokens_per_second for each in self.findings], "tokens/s", ",.0f"),
+                Column("backend", [finding.backend for finding in self.findings]),
+                Column(
+                    "tokens_per_second", [finding.tokens_per_second for finding in self.findings], "tokens/s", ",.0f"
+                ),
                 Column("speedup", [times for times, *_ in speedups], "times torch", ".2f"),
-                Column("interval", [each[1:] or None for each in speedups], "95% interval", ".2f", interval=True),
-                Column("finding", [each.finding for each in self.findings]),
+                Column("interval", [speedup[1:] or None for speedup in speedups], "95% interval", ".2f", interval=True),
+                Column("finding", [finding.finding for finding in self.findings]),
             ),
             title="Backends",
             notes=(f"--backend auto takes {self.chosen}: {self.reason}",),

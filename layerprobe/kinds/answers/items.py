@@ -66,12 +66,12 @@ class Questions(Items):
     @property
     def spans(self) -> tuple[tuple[int, int] | None, ...]:
         """(question,): the characters of the first answer, one past the last one; None where there is none."""
-        return tuple((each[0].start, each[0].end) if each else None for each in self.answers)
+        return tuple((answers[0].start, answers[0].end) if answers else None for answers in self.answers)
 
     @property
     def gold(self) -> GoldAnswers:
         """Contexts and the texts of the answers."""
-        answers = tuple(tuple(answer.text for answer in each) for each in self.answers)
+        answers = tuple(tuple(answer.text for answer in answers) for answers in self.answers)
         return GoldAnswers(contexts=self.contexts, answers=answers)
 
     def take(self, rows: Sequence[int]) -> "Questions":

@@ -78,11 +78,11 @@ def load_questions(source: TaskSource) -> Task:
     least 4 questions, and the train split one with an answer.
     """
     if source.columns is not None or source.format.given:
-        given = "columns" if source.columns is not None else source.format.given[0]
-        raise TaskError(f"expected no {given} for {KIND}: {', '.join(COLUMNS)} are read by name, JSON is UTF-8")
+        named = "columns" if source.columns is not None else source.format.given[0]
+        raise TaskError(f"expected no {named} for {KIND}: {', '.join(COLUMNS)} are read by name, JSON is UTF-8")
     records, notes = _records(source)
     warnings: list[str] = []
-    splits = {role: _questions(name, each, source.skip_empty, warnings) for role, (name, each) in records.items()}
+    splits = {role: _questions(name, rows, source.skip_empty, warnings) for role, (name, rows) in records.items()}
     splits, drawn = with_all_splits(
         splits,
         [(context, "") for context in splits["train"].contexts],
@@ -127,12 +127,12 @@ def _said(splits: Mapping[str, Questions]) -> str:
 def _records(source: TaskSource) -> tuple[dict[str, tuple[str, list[_Record]]], list[str]]:
     """Return name and records by split, and where they come from; what was given goes before files beside it."""
     names = {role: f"{source.name} {role}" for role in source.given}
-    read = {role: (names[role], _read(each, names[role])) for role, each in source.given.items()}
+    read = {role: (names[role], _read(data, names[role])) for role, data in source.given.items()}
     data = source.source
     if not isinstance(data, (str, Path)):
         splits = _splits_in_memory(data, source.name)
         named = {role: f"{source.name} {key}" if len(splits) > 1 else source.name for role, (key, _) in splits.items()}
-        return {role: (named[role], _read(each, named[role])) for role, (_, each) in splits.items()} | read, []
+        return {role: (named[role], _read(data, named[role])) for role, (_, data) in splits.items()} | read, []
     if is_on_hub(data):
         on_hub = {role: (f"{data} {role}", split) for role, split in hub_splits(str(data)).items()}
         return {role: (name, _read(split, name)) for role, (name, split) in on_hub.items()} | read, []
@@ -196,16 +196,16 @@ def _of_articles(data: Mapping[str, Any], name: str) -> Iterator[_Record]:
         yield from _of_rows(articles, name)
         return
     second = False  # whether the file says of questions that they have no answer
-    found = []
+    records = []
     for a, article in enumerate(_listed(articles, f"{name}: data")):
         for p, paragraph in enumerate(
             _listed(_get(article, "paragraphs", f"{name}: data[{a}]"), f"{name}: paragraphs")
         ):
             place = f"{name}: data[{a}].paragraphs[{p}]"
             for number, q in enumerate(_listed(_get(paragraph, "qas", place), f"{place}.qas")):
-                found.append((f"{place}.qas[{number}]", _get(paragraph, "context", place), q))
+                records.append((f"{place}.qas[{number}]", _get(paragraph, "context", place), q))
                 second = second or (isinstance(q, dict) and "is_impossible" in q)
-    for number, (place, context, q) in enumerate(found):
+    for number, (place, context, q) in enumerate(records):
         answers = [
             (_get(answer, "text", place), _get(answer, "answer_start", place))
             for answer in _listed(_get(q, "answers", place), f"{place}: answers")
@@ -236,7 +236,7 @@ def _of_rows(data: Any, name: str) -> Iterator[_Record]:
                 raise TaskError(f"{place}: expected as many texts as starts, got {len(texts)} and {len(starts)}")
             answers = list(zip(texts, starts, strict=True))
         elif isinstance(answers, list):
-            answers = [(_get(each, "text", place), _get(each, "answer_start", place)) for each in answers]
+            answers = [(_get(answer, "text", place), _get(answer, "answer_start", place)) for answer in answers]
         else:
             raise TaskError(f"{place}: expected answers with text and answer_start, got {str(answers)[:40]!r}")
         yield _Record(
@@ -295,7 +295,7 @@ class _Problems:
 def _questions(name: str, records: Sequence[_Record], skip: bool, warnings: list[str]) -> Questions:
     """Return the questions that nothing is wrong with; raise TaskError for the others, unless they are skipped."""
     cleaner, problems, seen = Cleaner(), _Problems(), Counter[str]()
-    kept: list[tuple[str, str, str, tuple[Answer, ...]]] = []
+    usable: list[tuple[str, str, str, tuple[Answer, ...]]] = []
     contexts: dict[str, str] = {}
     for record in records:
         seen[record.id] += 1
@@ -305,13 +305,13 @@ def _questions(name: str, records: Sequence[_Record], skip: bool, warnings: list
         if problem is not None:
             problems.add(problem, record.id)
         else:
-            kept.append((record.id, *cleaned))
+            usable.append((record.id, *cleaned))
     if problems.ids and not skip:
         raise TaskError(f"{name}: {problems}: mend them, or go on without them with --skip-empty (skip_empty=True)")
     if problems.ids:
         warnings.append(f"{name}: left out {problems}")
     warnings.extend(cleaner.warnings(name, "question"))
-    ids, questions, texts, answers = zip(*kept, strict=True) if kept else ((), (), (), ())
+    ids, questions, texts, answers = zip(*usable, strict=True) if usable else ((), (), (), ())
     return Questions(ids=ids, questions=questions, contexts=texts, answers=answers)
 
 

@@ -55,9 +55,9 @@ class AnswerSpan(Criterion):
     def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
         """Return how many answers are whole in no window, and how many questions are cut; empty where none is."""
         splits = [
-            (windowed(encoder, each.questions, each.contexts, max_length=max_length), each.spans)
-            for each in items
-            if isinstance(each, Questions)
+            (windowed(encoder, part.questions, part.contexts, max_length=max_length), part.spans)
+            for part in items
+            if isinstance(part, Questions)
         ]
         return said_of_cut_questions(splits, encoder.limit(max_length))
 
@@ -66,16 +66,16 @@ class AnswerSpan(Criterion):
         logits: Tensor = self.head(states.float())
         return logits
 
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean cross entropy of first and last token, over a window's own tokens."""
-        lengths = torch.from_numpy(items.tokens[rows]).to(kept.device)
-        beyond = torch.arange(kept.shape[1], device=kept.device) >= lengths[:, None]
-        logits = kept.masked_fill(beyond[:, :, None], -torch.inf)
-        return F.cross_entropy(logits, torch.from_numpy(items.targets[rows]).to(kept.device))
+        lengths = torch.from_numpy(items.tokens[rows]).to(states.device)
+        beyond = torch.arange(states.shape[1], device=states.device) >= lengths[:, None]
+        logits = states.masked_fill(beyond[:, :, None], -torch.inf)
+        return F.cross_entropy(logits, torch.from_numpy(items.targets[rows]).to(states.device))
 
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the best span of every question, its score and that of no answer, (question, 4)."""
         assert isinstance(items, PreparedQuestions)
-        return items.windows.spans(kept)
+        return items.windows.spans(states)

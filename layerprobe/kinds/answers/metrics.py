@@ -56,7 +56,7 @@ class GoldAnswers:
     @property
     def answerable(self) -> NDArray[np.bool_]:
         """(question,): whether there is an answer."""
-        return np.array([bool(each) for each in self.answers])
+        return np.array([bool(answers) for answers in self.answers])
 
     def words(self, row: int) -> tuple[Words, ...]:
         """Return the words of each right answer to a question; no words are right where there is none."""
@@ -135,8 +135,8 @@ def predicted_answers(outputs: Array, contexts: tuple[str, ...], threshold: floa
     """Return the answer to each question; an empty text where it is unanswered."""
     answered = outputs[:, 3] - outputs[:, 2] <= threshold
     return [
-        context[int(first) : int(end)] if there else ""
-        for context, (first, end), there in zip(contexts, outputs[:, :2], answered, strict=True)
+        context[int(first) : int(end)] if answered else ""
+        for context, (first, end), answered in zip(contexts, outputs[:, :2], answered, strict=True)
     ]
 
 

@@ -58,17 +58,17 @@ def answer_probe(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerSc
     settings = [options.max_length, options.prompt, options.norm, options.attn, computed_on(options)]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
-    if (kept := kept_scores(store, KEPT, key)) is not None:
-        return kept
+    if (stored := kept_scores(store, KEPT, key)) is not None:
+        return stored
     encoder = load(checkpoint)
     validation = cast(Questions, task.validation).gold
     chosen = split == "validation" or not validation.answerable.all()
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]
     windows = {name: _windowed(encoder, cast(Questions, task.split(name)), options) for name in dict.fromkeys(names)}
-    spans = [(each, cast(Questions, task.split(name)).spans) for name, each in windows.items()]
-    if said := said_of_cut_questions(spans, encoder.limit(options.max_length)):
-        logger.warning("%s", said)
-    done, total = 0, sum(len(each.pairs) for each in windows.values())
+    spans = [(part, cast(Questions, task.split(name)).spans) for name, part in windows.items()]
+    if warning := said_of_cut_questions(spans, encoder.limit(options.max_length)):
+        logger.warning("%s", warning)
+    done, total = 0, sum(len(part.pairs) for part in windows.values())
 
     def passed(n: int) -> None:
         nonlocal done
@@ -101,10 +101,10 @@ def _read(encoder: Encoder, windows: Windows, options: Options, use: Use, passed
     while waiting:
         rows = waiting.pop()
         batch = collate(windows.texts, rows, encoder.device)
-        own = batch["attention_mask"].bool()
+        real = batch["attention_mask"].bool()
         try:
             with encoder.precision():
-                by_layer = [states[own] for states in encoder.layer_states(batch)]
+                by_layer = [states[real] for states in encoder.layer_states(batch)]
         except (RuntimeError, MemoryError) as error:
             if len(rows) == 1 or not is_out_of_memory(error):
                 raise
@@ -136,7 +136,7 @@ def _fitted(
         pulls[layer] += sums[1].to(place)
 
     _read(encoder, windows, options, add, passed)
-    return torch.stack([newton_step(*each, n=len(windows.pairs)) for each in zip(covariances, pulls, strict=True)])
+    return torch.stack([newton_step(*system, n=len(windows.pairs)) for system in zip(covariances, pulls, strict=True)])
 
 
 def window_sums(windows: Windows, targets: NDArray[np.int64], rows: list[int], states: Tensor) -> tuple[Tensor, Tensor]:
@@ -184,8 +184,8 @@ def _spans(
     def keep(rows: list[int], layer: int, states: Tensor) -> None:
         values = (states @ weights[layer].float().to(states.device)).cpu().numpy()
         ends = np.cumsum([windows.texts.length(row) for row in rows])
-        for row, own in zip(rows, np.split(values, ends[:-1]), strict=True):
-            logits[layer][row] = own
+        for row, scores in zip(rows, np.split(values, ends[:-1]), strict=True):
+            logits[layer][row] = scores
 
     _read(encoder, windows, options, keep, passed)
-    return [windows.spans(each) for each in logits]
+    return [windows.spans(layer) for layer in logits]

@@ -89,14 +89,14 @@ class Windows:
         for window, (pair, values) in enumerate(zip(self.pairs, logits, strict=True)):
             if not np.isfinite(values).all():
                 raise DataError("expected finite outputs, got NaN or infinity")
-            values, own = values.astype(np.float64), self.own(window)
+            values, places = values.astype(np.float64), self.own(window)
             best[pair, 3] = min(best[pair, 3], values[self.null[window]].sum())
-            inside = np.flatnonzero(own[:, 0] >= 0)
+            inside = np.flatnonzero(places[:, 0] >= 0)
             if not len(inside):
                 continue
             begin, end, score = best_span(values[inside, 0], values[inside, 1])
             if score > best[pair, 2]:
-                best[pair, :3] = own[inside[begin], 0], own[inside[end], 1], score
+                best[pair, :3] = places[inside[begin], 0], places[inside[end], 1], score
         return best
 
 
@@ -156,9 +156,9 @@ def windowed(
         ]
     rows = [row for part in parts for row in part]
     largest = max((int(row.ids.max()) for row in rows), default=0)
-    known = getattr(encoder.model.config, "vocab_size", np.inf)
-    if largest >= known:
-        raise DataError(f"the tokenizer gives token {largest} where the model knows {known} tokens")
+    vocabulary = getattr(encoder.model.config, "vocab_size", np.inf)
+    if largest >= vocabulary:
+        raise DataError(f"the tokenizer gives token {largest} where the model knows {vocabulary} tokens")
     return Windows(
         texts=TokenizedTexts(
             ids=np.concatenate([row.ids for row in rows]),

@@ -47,7 +47,7 @@ def recognises(path: Path) -> bool:
     if path.is_dir():
         if tables := _parquet_in(path):
             return _parquet_column(tables[0]) is not None
-        others = [each for each in path.iterdir() if each.suffix.lower() in TABLES and each.name not in METADATA]
+        others = [file for file in path.iterdir() if file.suffix.lower() in TABLES and file.name not in METADATA]
         return not others and _has_images(path)
     if path.suffix.lower() == ".parquet" and path.is_file():
         return _parquet_column(path) is not None
@@ -76,8 +76,10 @@ def load_image_task(source: TaskSource) -> Task:
         for role, path in sources.items():
             parts = _split_sources(path) if role == "train" else {role: [path]}
             if len(parts) > 1:
-                found = ", ".join(f"{'+'.join(each.name for each in files)} as {part}" for part, files in parts.items())
-                notes.append(f"found in {path}: {found}")
+                listed = ", ".join(
+                    f"{'+'.join(file.name for file in files)} as {part}" for part, files in parts.items()
+                )
+                notes.append(f"found in {path}: {listed}")
             for part, files in parts.items():
                 if part == role or part not in sources:
                     rows = [row for file in files for row in _labelled(opener, file, source.columns, source.format)]
@@ -178,14 +180,14 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
 
     def _opened(self, place: str, file: Path | None, data: bytes | None, caption: str | None) -> ImageItem | None:
         try:
-            known = file.read_bytes() if data is None and file is not None else data or b""
-            self.sizes[decoded(known, place).size] += 1
+            content = file.read_bytes() if data is None and file is not None else data or b""
+            self.sizes[decoded(content, place).size] += 1
         except OSError as error:
             self.broken.append(f"{place} cannot be read: {error.strerror or error}")
         except DataError as error:
             self.broken.append(str(error))
         else:
-            item = ImageItem.of_bytes(known, place=place, caption=caption)
+            item = ImageItem.of_bytes(content, place=place, caption=caption)
             item.file, item.data = file, None if data is None else data
             return item
         return None
@@ -195,9 +197,9 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         if error[0] is not None:
             return
         if self.broken and not self.skip_broken:
-            shown = some(self.broken, between="; ")
+            listed = some(self.broken, between="; ")
             raise TaskError(
-                f"{len(self.broken):,} of {counted(self._n_all, 'image')} do not open: {shown}; mend them, or go on "
+                f"{len(self.broken):,} of {counted(self._n_all, 'image')} do not open: {listed}; mend them, or go on "
                 "without them with --skip-broken (skip_broken=True)"
             )
         if self.empty and not self.skip_empty:
@@ -227,17 +229,19 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
 
     def warnings(self) -> tuple[str, ...]:
         """Say what was left out."""
-        said = []
+        warnings = []
         if self.broken:
-            shown = some(self.broken, between="; ")
-            said.append(f"left out {len(self.broken):,} of {counted(self._n_all, 'image')} that do not open: {shown}")
+            listed = some(self.broken, between="; ")
+            warnings.append(
+                f"left out {len(self.broken):,} of {counted(self._n_all, 'image')} that do not open: {listed}"
+            )
         if self.empty:
-            said.append(f"left out {counted(len(self.empty), 'image')} without label or caption")
+            warnings.append(f"left out {counted(len(self.empty), 'image')} without label or caption")
         if self.other_files:
-            said.append(
+            warnings.append(
                 f"passed over {counted(self.other_files, 'file')} in hidden folders, or no images by their names"
             )
-        return tuple(said)
+        return tuple(warnings)
 
 
 # ---- where images are ------------------------------------------------------------------------------------
@@ -250,13 +254,13 @@ def _split_sources(path: Path) -> dict[str, list[Path]]:
     if path.is_file():
         return {"train": [path]}
     tables = _tables_in(path)
-    candidates = sorted(each for each in path.iterdir() if each.is_dir()) if tables == [path] else tables
+    candidates = sorted(child for child in path.iterdir() if child.is_dir()) if tables == [path] else tables
     roles: dict[str, list[Path]] = {role: [] for role in SPLITS}
-    for each, role in zip(candidates, split_roles([each.stem for each in candidates]), strict=True):
+    for folder, role in zip(candidates, split_roles([candidate.stem for candidate in candidates]), strict=True):
         # a folder by its whole name alone, and with folders in it: a class may be "test tube", or "train"
-        is_split = each.is_file() or (each.name.isalpha() and any(map(_is_class, each.iterdir())))
+        is_split = folder.is_file() or (folder.name.isalpha() and any(map(_is_class, folder.iterdir())))
         if is_split and role is not None:
-            roles[role].append(each)
+            roles[role].append(folder)
     if not roles["train"]:
         return {"train": tables}
     return {role: files for role, files in roles.items() if files}
@@ -280,7 +284,7 @@ def _parquet_in(folder: Path) -> list[Path]:
 def _has_images(folder: Path) -> bool:
     seen = 0
     for _, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if not _is_hidden(each)]
+        folders[:] = [folder for folder in folders if not _is_hidden(folder)]
         if any(map(is_image_file, files)):
             return True
         seen += len(files)
@@ -316,7 +320,7 @@ def _labelled(opener: _Opener, path: Path, columns: Columns | None, format: Form
     if path.is_dir():
         if columns is not None:
             raise TaskError(f"{path} is a folder for each class: expected no columns, as tables have them")
-        if not (classes := sorted(each for each in path.iterdir() if each.is_dir())):
+        if not (classes := sorted(child for child in path.iterdir() if child.is_dir())):
             raise TaskError(f"{path} has no folders: expected one for each class, with its images in it")
         for folder in classes:
             for file in _image_files(folder, opener, path):
@@ -362,26 +366,26 @@ def _cells(
     path: Path, columns: Columns | None, names: Sequence[str], needed: str | None, format: Format | None
 ) -> Iterator[tuple[str | bytes, str | None, str]]:
     """Yield, by row, the image or its path, what stands beside it (None without such a column), and the place."""
-    given = () if columns is None else columns.split(",") if isinstance(columns, str) else columns
-    wanted = [str(each).strip() for each in given]
-    if len(wanted) > 2 or (needed and len(wanted) == 1):
-        raise TaskError(f"expected the columns image,{needed or 'caption'}, got {','.join(wanted)!r}")
+    entries = () if columns is None else columns.split(",") if isinstance(columns, str) else columns
+    chosen = [str(name).strip() for name in entries]
+    if len(chosen) > 2 or (needed and len(chosen) == 1):
+        raise TaskError(f"expected the columns image,{needed or 'caption'}, got {','.join(chosen)!r}")
     read = _parquet_cells if path.suffix.lower() == ".parquet" else _table_cells
-    yield from read(path, wanted, names, needed, format)
+    yield from read(path, chosen, names, needed, format)
 
 
 def _table_cells(
-    path: Path, wanted: Sequence[str], names: Sequence[str], needed: str | None, format: Format | None
+    path: Path, columns: Sequence[str], names: Sequence[str], needed: str | None, format: Format | None
 ) -> Iterator[tuple[str, str | None, str]]:
     table = read_table(path, format).with_header()
     header = table.header or ()
-    if wanted:
-        chosen = [named_column(table, each) for each in wanted]
+    if columns:
+        chosen = [named_column(table, column) for column in columns]
     else:
-        chosen = [header.index(each) for each in _usual(header, IMAGE_NAMES)[:1]]
+        chosen = [header.index(column) for column in _usual(header, IMAGE_NAMES)[:1]]
         if not chosen:
             raise TaskError(f"{path} has no column of images: name it with --columns; it has {', '.join(header)[:200]}")
-        chosen += [header.index(each) for each in _usual(header, names)[:1]]
+        chosen += [header.index(column) for column in _usual(header, names)[:1]]
     if needed and len(chosen) < 2:
         raise TaskError(f"{path} has no column of {needed}s: name it with --columns image,{needed}")
     for number, row in enumerate(table.rows):
@@ -389,18 +393,18 @@ def _table_cells(
 
 
 def _parquet_cells(
-    path: Path, wanted: Sequence[str], names: Sequence[str], needed: str | None, format: Format | None
+    path: Path, chosen: Sequence[str], names: Sequence[str], needed: str | None, format: Format | None
 ) -> Iterator[tuple[str | bytes, str | None, str]]:
     from pyarrow import parquet
 
-    image = wanted[0] if wanted else _parquet_column(path)
+    image = chosen[0] if chosen else _parquet_column(path)
     if image is None:
         raise TaskError(f"{path} has no column of images: expected a struct of bytes and path, as the Hub writes")
     try:
         file = parquet.ParquetFile(path)
-        if unknown := [each for each in (*wanted, image) if each not in file.schema_arrow.names]:
+        if unknown := [column for column in (*chosen, image) if column not in file.schema_arrow.names]:
             raise TaskError(f"{path} has no column {unknown[0]!r}: it has {', '.join(file.schema_arrow.names)[:200]}")
-        beside = wanted[1:2] or [each for each in _usual(file.schema_arrow.names, names) if each != image][:1]
+        beside = chosen[1:2] or [column for column in _usual(file.schema_arrow.names, names) if column != image][:1]
         if needed and not beside:
             raise TaskError(f"{path} has no column of {needed}s: name it with --columns image,{needed}")
         classes = written_names(file.schema_arrow.metadata, beside[0]) if needed else ()
@@ -439,7 +443,7 @@ def _parquet_column(path: Path) -> str | None:
     for column in schema:
         if types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
             return str(column.name)
-    binary = [each.name for each in schema if types.is_binary(each.type) or types.is_large_binary(each.type)]
+    binary = [field.name for field in schema if types.is_binary(field.type) or types.is_large_binary(field.type)]
     return next(iter(_usual(binary, IMAGE_NAMES)), None)
 
 
@@ -450,12 +454,12 @@ def _lists_images(path: Path) -> bool:
             head = [file.readline(2**16).decode("utf-8", "replace").lower() for _ in range(2)]
     except OSError:
         return False
-    cells = "".join(" " if each in ",;\t|\"'{}: " else each for each in head[-1]).split()
-    keys = "".join(" " if each in ",;\t|\"'{}: \r\n\ufeff" else each for each in head[0]).split()
+    cells = "".join(" " if character in ",;\t|\"'{}: " else character for character in head[-1]).split()
+    keys = "".join(" " if character in ",;\t|\"'{}: \r\n\ufeff" else character for character in head[0]).split()
     return bool(_usual(keys, IMAGE_NAMES)) and any(map(is_image_file, cells))
 
 
 def _usual(columns: Iterable[str], names: Sequence[str]) -> list[str]:
     """Return the columns with usual names, in the order of the names."""
-    plain = {"".join(each for each in column.lower() if each not in " _-"): column for column in columns}
+    plain = {"".join(character for character in column.lower() if character not in " _-"): column for column in columns}
     return [plain[name] for name in names if name in plain]

@@ -31,21 +31,21 @@ class RetrievalItems(Items):
     """Put before every document; likewise."""
 
     def __post_init__(self) -> None:
-        lengths = [len(each) for each in (self.queries, self.relevance, self.trained, self.own)]
+        lengths = [len(part) for part in (self.queries, self.relevance, self.trained, self.own)]
         if len(set(lengths)) > 1:
             raise DataError(f"expected relevance, examples and a document to leave out for every query, got {lengths}")
-        if without := sum(not each for each in self.relevance):
+        if without := sum(not documents for documents in self.relevance):
             raise DataError(f"expected a relevant document for every query, {without} have none: leave them out")
         numbers = {*chain(*chain(*self.trained)), *(document for document, _ in chain(*self.relevance))}
         if numbers and not (min(numbers) >= 0 and max(numbers) < len(self.documents)):
             raise DataError(
                 f"expected numbers of {len(self.documents)} documents, got {min(numbers)} to {max(numbers)}"
             )
-        for query, (own, each) in enumerate(zip(self.own, self.relevance, strict=True)):
-            gains = dict(each)
-            if len(gains) < len(each):
+        for query, (itself, judged) in enumerate(zip(self.own, self.relevance, strict=True)):
+            gains = dict(judged)
+            if len(gains) < len(judged):
                 raise DataError(f"expected one gain for a query and a document, got several for query {query}")
-            if own in gains:
+            if itself in gains:
                 raise DataError(f"expected no query that finds itself, got query {query}")
             if not all(math.isfinite(gain) and gain > 0 for gain in gains.values()):
                 raise DataError(f"expected gains above 0, got {', '.join(map(str, gains.values()))} for query {query}")
@@ -99,13 +99,13 @@ class RetrievalItems(Items):
         import numpy as np  # which `--help` does without
 
         gold = np.empty(len(self), dtype=object)
-        gold[:] = [dict(each) for each in self.relevance]
+        gold[:] = [dict(judged) for judged in self.relevance]
         return gold
 
     @property
     def ranked(self) -> tuple[int, ...]:
         """By query, how many documents are ranked for it."""
-        return tuple(len(self.documents) - (own >= 0) for own in self.own)
+        return tuple(len(self.documents) - (itself >= 0) for itself in self.own)
 
     def take(self, rows: Sequence[int]) -> "RetrievalItems":
         """Return these queries, and all documents."""

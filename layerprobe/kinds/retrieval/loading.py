@@ -122,7 +122,7 @@ class _Numbered:
         """Return the ids of a query and of documents."""
         first = self._queries.setdefault(query, f"query {len(self._queries) + 1}")
         return first, tuple(
-            self._documents.setdefault(each, f"document {len(self._documents) + 1}") for each in documents
+            self._documents.setdefault(document, f"document {len(self._documents) + 1}") for document in documents
         )
 
     def collection(self, warnings: tuple[str, ...] = ()) -> Collection:
@@ -164,17 +164,17 @@ def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, 
     _check_bare(f"the folder {folder}", source.columns, source.format)
     qrels = folder / "qrels"
     judged = data_files(qrels) if qrels.is_dir() else []
-    found = list(zip(split_roles([file.stem for file in judged]), judged, strict=True))
-    files = {role: file for role, file in found if role is not None}
-    if len(files) < sum(role is not None for role, _ in found):
+    roles = list(zip(split_roles([file.stem for file in judged]), judged, strict=True))
+    files = {role: file for role, file in roles if role is not None}
+    if len(files) < sum(role is not None for role, _ in roles):
         raise TaskError(f"{qrels} has several files of one split: leave one each of train, dev and test")
-    given = {role: from_home(str(file)) for role in SPLITS[1:] if (file := getattr(source, role)) is not None}
-    whole = len(found) == 1 and not given
+    named = {role: from_home(str(file)) for role in SPLITS[1:] if (file := getattr(source, role)) is not None}
+    whole = len(roles) == 1 and not named
     if whole:
-        files = {"train": found[0][1]}
-    files |= given
-    if found and "train" not in files:
-        names = ", ".join(file.name for _, file in found)
+        files = {"train": roles[0][1]}
+    files |= named
+    if roles and "train" not in files:
+        names = ", ".join(file.name for _, file in roles)
         raise TaskError(f"{qrels} has no judgements to train on, got {names}: expected train.tsv, or a lone file")
     tables = _folder_tables(folder, files["train"].stem if "train" in files else "train")
     collection = _collection(tables)
@@ -191,18 +191,18 @@ def _of_folder(folder: Path, source: TaskSource) -> tuple[Collection, dict[str, 
 
 
 def _of_hub(name: str) -> tuple[Collection, dict[str, Judgements], list[str], list[str]]:
-    found: dict[str, dict[str, Table]] = {}
+    by_role: dict[str, dict[str, Table]] = {}
     for role, split in (("train", "train"), ("validation", "dev"), ("validation", "validation"), ("test", "test")):
         try:
-            found.setdefault(role, hub_retrieval_tables(name, split))
+            by_role.setdefault(role, hub_retrieval_tables(name, split))
         except TaskError:
-            if split == "test" and not found:
+            if split == "test" and not by_role:
                 raise
-    first = next(iter(found.values()))
+    first = next(iter(by_role.values()))
     if "pairs" in first:
         raise TaskError(f"{name!r} has no corpus and queries: load it as a table, by datasets.load_dataset")
     collection = _collection(first)
-    splits = {role: _judgements(tables["qrels"]) for role, tables in found.items()}
+    splits = {role: _judgements(tables["qrels"]) for role, tables in by_role.items()}
     if "train" not in splits:
         splits = {"train": list(chain.from_iterable(splits.values()))}
     return collection, splits, [], []
@@ -255,13 +255,13 @@ def _task(
     judged = {query for task in tasks.values() for query in task.query_ids}
     if alone := [query for query in collection.queries if query not in judged]:
         names = some([repr(name[:40]) for name in alone])
-        said = f"{len(alone):,} of {counted(len(collection.queries), 'query')}"
+        share = f"{len(alone):,} of {counted(len(collection.queries), 'query')}"
         if not source.skip_empty:
             raise TaskError(
-                f"{said} have no relevant document ({names}): judge or drop them, or go on without them with "
+                f"{share} have no relevant document ({names}): judge or drop them, or go on without them with "
                 "--skip-empty (skip_empty=True)"
             )
-        warnings.append(f"left out {said} without a relevant document ({names})")
+        warnings.append(f"left out {share} without a relevant document ({names})")
     items, drawn = with_all_splits(
         {role: task.items for role, task in tasks.items()},
         [(query, "") for query in tasks["train"].items.queries],
@@ -275,7 +275,7 @@ def _task(
             raise TaskError(f"the {role} split has {len(items[role])} queries, expected at least {MIN_EXAMPLES}")
     examples = ", ".join(f"{len(items[role].examples):,} {role}" for role in SPLITS)
     notes.append(f"read {len(collection.documents):,} documents and, as pairs of a query and a positive, {examples}")
-    gains = {gain for each in items.values() for query in each.relevance for _, gain in query}
+    gains = {gain for part in items.values() for query in part.relevance for _, gain in query}
     if len(gains) > 1:
         notes.append(
             f"graded relevance, {min(gains):g} to {max(gains):g}: the gains of nDCG; in training all count alike"
@@ -366,68 +366,72 @@ def searched(
 
     What is trained on are by default all pairs that belong together.
     """
-    gains, unknown, own = _gains(source, judgements, relevant_from)
+    gains, unknown, itself = _gains(source, judgements, relevant_from)
     judged = {query for query, _ in gains}
-    kept = [query for query in source.queries if query in judged]
+    queries = [query for query in source.queries if query in judged]
     n_queries, documents = len(source.queries), counted(len(source.documents), "document")
-    if len(kept) < MIN_EXAMPLES or len(source.documents) < MIN_EXAMPLES:
+    if len(queries) < MIN_EXAMPLES or len(source.documents) < MIN_EXAMPLES:
         reasons = [f"{counted(unknown, 'judgement')} of unknown ids"] if unknown else []
-        reasons += [f"{counted(own, 'judgement')} of a document with the id and the text of its query"] if own else []
+        reasons += (
+            [f"{counted(itself, 'judgement')} of a document with the id and the text of its query"] if itself else []
+        )
         raise TaskError(
-            f"{name} has {len(kept)} queries with a relevant document and {documents}, "
+            f"{name} has {len(queries)} queries with a relevant document and {documents}, "
             f"expected at least {MIN_EXAMPLES} of each: {' and '.join(reasons) or 'give more, or check the relevance'}"
         )
-    notes = [f"read {len(kept):,} queries, {documents} and {counted(len(gains), 'pair')} of them that belong together"]
-    if left := n_queries - len(kept):
+    notes = [
+        f"read {len(queries):,} queries, {documents} and {counted(len(gains), 'pair')} of them that belong together"
+    ]
+    if left := n_queries - len(queries):
         notes.append(f"left out {left:,} of {n_queries:,} queries without a relevant document")
-    items = _items(source, kept, gains, trained, prompts)
-    equal = sum(query in source.documents for query in kept) - sum(document >= 0 for document in items.own)
+    items = _items(source, queries, gains, trained, prompts)
+    equal = sum(query in source.documents for query in queries) - sum(document >= 0 for document in items.own)
     return RetrievalTask(
         name=name,
-        query_ids=tuple(kept),
+        query_ids=tuple(queries),
         items=items,
         notes=tuple(notes),
-        warnings=tuple(_left_out(unknown, own, equal)),
+        warnings=tuple(_left_out(unknown, itself, equal)),
     )
 
 
 def _gains(source: Collection, judgements: Judgements, relevant_from: float | None) -> tuple[Gains, int, int]:
     """Return the gains that count, and how many judgements have unknown ids and are of the query itself."""
     gains: Gains = {}
-    unknown = own = 0
+    unknown = itself = 0
     for query, document, gain in judgements:
         if gain <= 0 or (relevant_from is not None and gain < relevant_from):
             continue
         if query not in source.queries or document not in source.documents:
             unknown += 1
         elif query == document and _words(source.queries[query]) == _words(source.documents[document]):
-            own += 1
+            itself += 1
         else:
             gains[query, document] = max(gain, gains.get((query, document), gain))
-    return gains, unknown, own
+    return gains, unknown, itself
 
 
 def _items(
-    source: Collection, kept: Sequence[str], gains: Gains, trained: Trained | None, prompts: Prompts
+    source: Collection, queries: Sequence[str], gains: Gains, trained: Trained | None, prompts: Prompts
 ) -> RetrievalItems:
     """Return the queries that are kept as items, the documents in the order of ties: the highest id first."""
     order = sorted(source.documents, reverse=True)
     place = {document: i for i, document in enumerate(order)}
-    relevant: dict[str, list[tuple[int, float]]] = {query: [] for query in kept}
+    relevant: dict[str, list[tuple[int, float]]] = {query: [] for query in queries}
     for (query, document), gain in gains.items():
         relevant[query].append((place[document], gain))
     examples: list[tuple[tuple[int, ...], ...]]
     if trained is None:
-        examples = [tuple((document,) for document, _ in found) for found in relevant.values()]
+        examples = [tuple((document,) for document, _ in documents) for documents in relevant.values()]
     else:
-        examples = [tuple(tuple(place[each] for each in example) for example in trained[query]) for query in kept]
-    themselves = [(query, query) not in gains and _finds_itself(query, source) for query in kept]
+        examples = [tuple(tuple(place[text] for text in example) for example in trained[query]) for query in queries]
+    themselves = [(query, query) not in gains and _finds_itself(query, source) for query in queries]
     return RetrievalItems(
-        queries=tuple(source.queries[query] for query in kept),
+        queries=tuple(source.queries[query] for query in queries),
         documents=tuple(source.documents[document] for document in order),
         relevance=tuple(map(tuple, relevant.values())),
         trained=tuple(examples),
-        own=tuple(place[query] if itself else -1 for query, itself in zip(kept, themselves, strict=True)),
+        own=tuple(place[query] if itself else -1 for query, itself in zip(queries, themselves, strict=True)),
         query_prompt=prompts[0],
         document_prompt=prompts[1],
     )
@@ -446,20 +450,20 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _digest(source: Collection, kept: Sequence[str], gains: Gains) -> str:
+def _digest(source: Collection, queries: Sequence[str], gains: Gains) -> str:
     """Return a sha256 of the ids and texts of the queries that are kept and of all documents, and of the gains."""
-    query, document = ({name: i for i, name in enumerate(names)} for names in (kept, source.documents))
+    query, document = ({name: i for i, name in enumerate(names)} for names in (queries, source.documents))
     relevance = [(query[a], document[b], gain) for (a, b), gain in gains.items()]
-    texts = [source.queries[name] for name in kept]
-    return digest([tuple(kept), texts, tuple(source.documents), tuple(source.documents.values()), relevance])
+    texts = [source.queries[name] for name in queries]
+    return digest([tuple(queries), texts, tuple(source.documents), tuple(source.documents.values()), relevance])
 
 
-def _left_out(unknown: int, own: int, equal: int) -> Iterator[str]:
+def _left_out(unknown: int, itself: int, equal: int) -> Iterator[str]:
     """Yield warnings of judgements that do not count, and of documents that BEIR's own evaluation would not rank."""
     if unknown:
         yield f"{counted(unknown, 'judgement')} left out: the query or the document is unknown or empty"
-    if own:
-        yield f"{counted(own, 'judgement')} left out: the document has the id and the text of its query"
+    if itself:
+        yield f"{counted(itself, 'judgement')} left out: the document has the id and the text of its query"
     if equal:
         yield (
             f"{counted(equal, 'document')} with the id of a query but another text, or judged relevant to it: ranked "

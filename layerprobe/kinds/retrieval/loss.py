@@ -74,17 +74,17 @@ class MultipleNegatives(Criterion):
                 "of 1: give a larger one, or hard negatives"
             )
 
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean over queries of -log softmax(20 cos(query, documents)) at their own documents."""
-        units = F.normalize(kept, dim=1)
+        units = F.normalize(states, dim=1)
         scores = SCALE * units[: len(rows)] @ units[len(rows) :].T
-        return F.cross_entropy(scores, torch.arange(len(rows), device=kept.device))
+        return F.cross_entropy(scores, torch.arange(len(rows), device=states.device))
 
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the closest documents of every query with their cosines, see `closest_documents`."""
         searched: SearchedRows = items.targets
         return closest_documents(
-            np.asarray(kept), searched.queries, searched.documents, searched.own, name="the embeddings"
+            np.asarray(states), searched.queries, searched.documents, searched.own, name="the embeddings"
         )

@@ -100,10 +100,10 @@ def closest_documents(
         [1.0, 2.0, 0.0]
     """
     texts, numbers = np.unique(documents, return_inverse=True)
-    asked, searched = (float32_rows(embeddings, rows, units=True, name=name) for rows in (queries, texts))
+    query_rows, searched = (float32_rows(embeddings, rows, units=True, name=name) for rows in (queries, texts))
     k = min(listed, len(documents) - bool((own >= 0).any()))
     outputs = np.empty((len(queries), k, 2))
-    for query, scores in enumerate(_scores(asked, searched, numbers, own)):
+    for query, scores in enumerate(_scores(query_rows, searched, numbers, own)):
         at_least = np.partition(scores, -k)[-k]
         candidates = np.flatnonzero(scores >= at_least)
         order = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
@@ -112,7 +112,7 @@ def closest_documents(
 
 
 def _scores(
-    queries: NDArray[np.float32], texts: NDArray[np.float32], documents: NDArray[np.int64], own: NDArray[np.int64]
+    queries: NDArray[np.float32], texts: NDArray[np.float32], documents: NDArray[np.int64], itself: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float32]]:
     """Yield, query by query, its inner products with all documents; -inf for its own."""
     if queries.shape[1] != texts.shape[1]:
@@ -124,8 +124,8 @@ def _scores(
         # not [:, documents], whose rows would not be contiguous
         scores = np.take(queries[start : start + step] @ texts.T, documents, axis=1)
         for query, row in enumerate(scores, start):
-            if own[query] >= 0:
-                row[own[query]] = -np.inf
+            if itself[query] >= 0:
+                row[itself[query]] = -np.inf
             yield row
 
 
@@ -157,7 +157,7 @@ def listed_metrics(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, flo
         rank = {int(document): i for i, document in enumerate(documents, 1)}
         ranks = np.array([rank.get(document, len(documents) + CUTOFF) for document in gains])
         scores.append(ranking_metrics(ranks, np.array(list(gains.values()))))
-    return {metric: np.array([each[metric] for each in scores]) for metric in LISTED_METRICS}
+    return {metric: np.array([by_metric[metric] for by_metric in scores]) for metric in LISTED_METRICS}
 
 
 def listed_scores(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, float]:
@@ -174,7 +174,7 @@ def listed_influences(
 
 def listed_floors(items: Any) -> dict[str, Floor]:
     """Return what a random order of the documents scores for `RetrievalItems`, by every metric of retrieval."""
-    return ranking_floors([[gain for _, gain in each] for each in items.relevance], items.ranked)
+    return ranking_floors([[gain for _, gain in judged] for judged in items.relevance], items.ranked)
 
 
 def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:

@@ -98,15 +98,15 @@ def retrieve(
         n_documents=len(items.documents),
         ranking=ranking,
         query_ids=task.query_ids,
-        by_query={metric: tuple(tuple(each.tolist()) for each in layers) for metric, layers in by_query.items()},
-        means={metric: tuple(_mean(each, level) for each in layers) for metric, layers in by_query.items()},
+        by_query={metric: tuple(tuple(layer.tolist()) for layer in layers) for metric, layers in by_query.items()},
+        means={metric: tuple(_mean(layer, level) for layer in layers) for metric, layers in by_query.items()},
         differences=_to_the_last(by_query[RETRIEVAL_METRICS[0]], level),
         settings=settings,
         warnings=embeddings.warnings,
         first_layer=embeddings.first_layer,
         compared=against_best(
-            [_mean_of(each) for each in primary],
-            [mean_influences(each) for each in primary],
+            [_mean_of(layer) for layer in primary],
+            [mean_influences(layer) for layer in primary],
             metric=RETRIEVAL_METRICS[0],
             level=level,
             tolerance=tolerance,
@@ -126,18 +126,18 @@ def score_queries(
     """
     queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
     texts, numbers = np.unique(documents, return_inverse=True)
-    relevant = [np.array([document for document, _ in each]) for each in items.relevance]
-    gains = [np.array([gain for _, gain in each]) for each in items.relevance]
-    own = np.array(items.own, dtype=np.int64)
+    relevant = [np.array([document for document, _ in judged]) for judged in items.relevance]
+    gains = [np.array([gain for _, gain in judged]) for judged in items.relevance]
+    itself = np.array(items.own, dtype=np.int64)
     by_metric: dict[str, list[Values]] = {metric: [] for metric in RETRIEVAL_METRICS}
     for layer in range(embeddings.n_layers):
         with naming_layer(layer, embeddings):
             values, units = embeddings.measured(layer), ranking == "cosine"
-            asked, searched = (
+            query_rows, searched = (
                 float32_rows(values, rows, units=units, name=f"layer {layer}") for rows in (queries, texts)
             )
-            ranks = relevant_ranks(asked, searched, numbers, relevant, own)
-            scores = [ranking_metrics(*each) for each in zip(ranks, gains, strict=True)]
+            ranks = relevant_ranks(query_rows, searched, numbers, relevant, itself)
+            scores = [ranking_metrics(*query) for query in zip(ranks, gains, strict=True)]
         for metric, layers in by_metric.items():
             layers.append(100 * np.array([score[metric] for score in scores]))
         report(f"ranking by {embeddings.model.name}", layer + 1, embeddings.n_layers)

@@ -114,17 +114,17 @@ class RetrievalScores(Shown):
     def _columns(self, metric: str) -> tuple[Column, Column]:
         """Return the mean of a metric and its interval, which screens show of the primary one alone."""
         column, title = columns_of(from_layer(self.first_layer, self.means[metric])), metric_title(metric)
-        own = metric == self.primary
+        is_primary = metric == self.primary
         return (
             column(metric, attrgetter("value"), title=title, form=".2f", meaning="Mean over queries, x 100."),
             column(
-                "interval" if own else f"{metric}_interval",
+                "interval" if is_primary else f"{metric}_interval",
                 attrgetter("lower", "upper"),
                 title=interval_title(self.means[metric][0].level),
                 form=".2f",
                 meaning=f"Of {title}, over queries.",
                 interval=True,
-                shown=own,
+                shown=is_primary,
             ),
         )
 
@@ -146,7 +146,8 @@ class RetrievalScores(Shown):
             rest = compared.rest([str(layer) for layer in range(self.first_layer, last + 1)], "layer")
         if best == last:
             return f"The last layer, {last}, has the best {title}: {score}. {rest}".rstrip()
-        each = self.differences[best]
-        bounds = f"{interval_title(each.level)} for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
+        difference = self.differences[best]
+        interval = f"{difference.lower:+.2f} to {difference.upper:+.2f}"
+        bounds = f"{interval_title(difference.level)} for all layers together {interval}"
         ahead = f"Layer {best} has the best {title}: {score}, the last {self.scores[last]:.2f} "
-        return f"{ahead}(difference {each.value:+.2f}, {bounds}). {rest}".rstrip()
+        return f"{ahead}(difference {difference.value:+.2f}, {bounds}). {rest}".rstrip()

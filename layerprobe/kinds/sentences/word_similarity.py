@@ -49,7 +49,7 @@ def load_word_similarity(
     warnings: list[str] = []
     tables = {file: read_table(file, format) for file in _files(source)}
     read = {file: read_rows(table, _columns(table), STS.name) for file, table in tables.items()}
-    warnings.extend(check_empty([each.empty for each in read.values()], skip=skip_empty))
+    warnings.extend(check_empty([rows.empty for rows in read.values()], skip=skip_empty))
     for file, table in tables.items():
         notes.extend(table.notes)
         warnings.extend(table.warnings)

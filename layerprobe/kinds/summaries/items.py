@@ -105,7 +105,7 @@ class SummaryItems(Items):
         """Raise DataError unless every document and summary has a sentence, none empty."""
         for name, texts in ("document", self.documents), ("summary", self.summaries):
             for i, sentences in enumerate(texts):
-                if not sentences or not all(isinstance(each, str) and each.strip() for each in sentences):
+                if not sentences or not all(isinstance(sentence, str) and sentence.strip() for sentence in sentences):
                     raise DataError(f"expected a {name} of sentences at {split}[{i}], got {sentences!r:.80}")
 
     def arranged(self, scores: Array) -> Array:
@@ -119,15 +119,17 @@ class SummaryItems(Items):
 
     def chosen(self, outputs: Array) -> list[tuple[str, ...]]:
         """Return the sentences of each document with the highest outputs, the earlier of equals, in their order."""
-        found = []
+        chosen = []
         for sentences, scores in zip(self.documents, outputs, strict=True):
             highest = np.argsort(-scores[: len(sentences)], kind="stable")[: self.keep]
-            found.append(tuple(sentences[i] for i in sorted(highest.tolist())))
-        return found
+            chosen.append(tuple(sentences[i] for i in sorted(highest.tolist())))
+        return chosen
 
     def lead(self) -> Array:
         """Return outputs that choose the first sentences."""
-        return self.arranged(np.concatenate([-np.arange(len(each), dtype=np.float64) for each in self.documents]))
+        return self.arranged(
+            np.concatenate([-np.arange(len(document), dtype=np.float64) for document in self.documents])
+        )
 
     def best(self) -> Array:
         """Return outputs that choose the oracle, and where that has fewer sentences, the first others."""
@@ -147,4 +149,4 @@ def summary_influences(outputs: Array, gold: SummaryItems) -> Influences:
 def document_scores(outputs: Array, gold: SummaryItems) -> dict[str, Array]:
     """Return ROUGE by document, 0 .. 1, of the sentences with the highest outputs."""
     scores = [rouge(chosen, summary) for chosen, summary in zip(gold.chosen(outputs), gold.summaries, strict=True)]
-    return {name: np.array([each[name] for each in scores]) for name in ROUGE}
+    return {name: np.array([by_metric[name] for by_metric in scores]) for name in ROUGE}

@@ -74,8 +74,8 @@ def load_summaries(source: TaskSource) -> Task:
     notes: list[str] = []
     warnings: list[str] = []
     for role, data in _data(source, notes).items():
-        rows[role], said = _documents(data, names, f"{source.name} {role}", source)
-        warnings += said
+        rows[role], remarks = _documents(data, names, f"{source.name} {role}", source)
+        warnings += remarks
     one_piece = len(rows) == 1
     rows, drawn = with_all_splits(
         rows,
@@ -91,7 +91,7 @@ def load_summaries(source: TaskSource) -> Task:
                 f"expected at least {MIN_DOCUMENTS} documents in the {role} split, got {len(rows[role])}: give more"
             )
     keep = max(1, round(statistics.median(len(summary) for _, summary in rows["train"])))
-    short = sum(len(document) <= keep for each in rows.values() for document, _ in each)
+    short = sum(len(document) <= keep for part in rows.values() for document, _ in part)
     if short:
         warnings.append(
             f"{counted(short, 'document')} of no more than {counted(keep, 'sentence')} leave nothing to choose"
@@ -121,14 +121,14 @@ def _data(source: TaskSource, notes: list[str]) -> Mapping[str, object]:
     """Return files, or lists of mappings, by split."""
     if not isinstance(source.source, (str, Path)):
         return {role: part for role, (_, part) in splits_of(source.source, source.name).items()} | source.given
-    files, found = split_files(from_home(source.source), source.given)
-    notes += found
+    files, remarks = split_files(from_home(source.source), source.given)
+    notes += remarks
     return {**files, **source.given}
 
 
 def _documents(data: object, names: tuple[str, str], what: str, source: TaskSource) -> tuple[list[Document], list[str]]:
     """Return the documents of a file or a list that have both texts, and warnings."""
-    cleaner, found, empty = Cleaner(), list[Document](), list[str]()
+    cleaner, documents, empty = Cleaner(), list[Document](), list[str]()
     for place, row in _rows(data, what, source.format):
         texts = []
         for name in names:
@@ -144,14 +144,14 @@ def _documents(data: object, names: tuple[str, str], what: str, source: TaskSour
         elif not readable(" ".join(summary)):
             raise TaskError(f"{place}: expected a summary with letters from a to z or digits, which is all ROUGE reads")
         else:
-            found.append((document, summary))
+            documents.append((document, summary))
     if empty and not source.skip_empty:
         raise TaskError(
             f"{counted(len(empty), 'document')} without sentences or without a summary (first: {empty[0]}): go on "
             "without them with --skip-empty (skip_empty=True)"
         )
-    said = [f"{what}: left out {counted(len(empty), 'document')} without sentences or summary"] if empty else []
-    return found, [*said, *cleaner.warnings(what, "text")]
+    warnings = [f"{what}: left out {counted(len(empty), 'document')} without sentences or summary"] if empty else []
+    return documents, [*warnings, *cleaner.warnings(what, "text")]
 
 
 def _rows(data: object, what: str, format: Format) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -176,9 +176,9 @@ def _rows(data: object, what: str, format: Format) -> Iterable[tuple[str, Mappin
 def _sentences(value: object, cleaner: Cleaner, place: str) -> tuple[str, ...]:
     if isinstance(value, str):
         return sentences_of(cleaner.clean(value))
-    if isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
-        cleaned = (" ".join(cleaner.clean(each).split()) for each in value)
-        return tuple(each for each in cleaned if any(map(str.isalnum, each)))
+    if isinstance(value, Sequence) and all(isinstance(sentence, str) for sentence in value):
+        cleaned = (" ".join(cleaner.clean(sentence).split()) for sentence in value)
+        return tuple(sentence for sentence in cleaned if any(map(str.isalnum, sentence)))
     raise TaskError(f"{place}: expected a text or a list of sentences, got {value!r:.40}")
 
 

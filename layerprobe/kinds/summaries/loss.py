@@ -38,16 +38,16 @@ class SentenceScorer(Criterion):
             texts=tokenized, sides=(side,), tokens=np.array(tokenized.lengths)[side], gold=gold, targets=gold.targets
         )
 
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean binary cross entropy of the sentences `rows`."""
-        targets = torch.from_numpy(items.targets[rows]).to(kept.device, torch.float32)
-        return F.binary_cross_entropy_with_logits(self.head(kept)[:, 0], targets)
+        targets = torch.from_numpy(items.targets[rows]).to(states.device, torch.float32)
+        return F.binary_cross_entropy_with_logits(self.head(states)[:, 0], targets)
 
     @torch.inference_mode()
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the logits of sentences, (documents, longest document), 0 after the end of a document."""
-        logits = self.head(torch.from_numpy(np.asarray(kept)).to(self.head.weight.device))[:, 0]
+        logits = self.head(torch.from_numpy(np.asarray(states)).to(self.head.weight.device))[:, 0]
         outputs: NDArray[np.float64] = items.gold.arranged(logits.cpu().double().numpy()[items.sides[0]])
         return outputs

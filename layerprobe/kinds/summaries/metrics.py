@@ -43,7 +43,7 @@ def greedy_oracle(sentences: Sequence[str], summary: tuple[str, ...], *, keep: i
         gains: list[tuple[float, int]] = []
         for number in set(range(len(sentences))) - set(chosen):
             text = "\n".join(sentences[i] for i in sorted([*chosen, number]))
-            gains.append((sum(each.fmeasure for each in scorer.score(reference, text).values()), -number))
+            gains.append((sum(rouge.fmeasure for rouge in scorer.score(reference, text).values()), -number))
         score, number = max(gains)
         if score <= highest:
             break

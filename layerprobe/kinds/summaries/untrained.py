@@ -89,7 +89,7 @@ def summarize(model: ModelLike, task: Task) -> SummaryScores:
     test, links = items["test"], links_of(task.test)
     lead, oracle = (evaluate_outputs(task.kind, outputs, test).metrics for outputs in (test.lead(), test.best()))
     first = item_influences(task.kind, test.lead(), test)
-    known = links is None or links.units > 1
+    enough = links is None or links.units > 1
     methods, done = [], 0
     for name in (*get_args(Centrality), "probe"):
         validation, tested, gains = [], [], []
@@ -102,7 +102,7 @@ def summarize(model: ModelLike, task: Task) -> SummaryScores:
             gains.append(
                 crossed(
                     gain,
-                    influences if known else None,
+                    influences if enough else None,
                     links=links,
                     level=level,
                     unit=KINDS[task.kind].unit,
@@ -115,7 +115,7 @@ def summarize(model: ModelLike, task: Task) -> SummaryScores:
             SummaryMethod(
                 name=name,
                 validation=tuple(validation),
-                test={metric: tuple(each[metric] for each in tested) for metric in tested[0]},
+                test={metric: tuple(by_metric[metric] for by_metric in tested) for metric in tested[0]},
                 gains=tuple(gains),
             )
         )

@@ -57,7 +57,7 @@ class SummaryScores(Shown):
         layers = range(self.first_layer, len(self.methods[0].validation))
         return max(
             ((method, layer) for method in self.methods for layer in layers),
-            key=lambda each: each[0].validation[each[1]],
+            key=lambda row: row[0].validation[row[1]],
         )
 
     @property

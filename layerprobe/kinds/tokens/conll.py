@@ -64,10 +64,10 @@ def first_cells(path: Path, target_columns: Sequence[str]) -> list[str]:
 
 
 def sentences_of(
-    name: str, columns: dict[str, Sequence[Any]], wanted: Columns | None, tags: Sequence[str]
+    name: str, columns: dict[str, Sequence[Any]], chosen: Columns | None, tags: Sequence[str]
 ) -> list[Sentence]:
     """Return the sentences of columns of lists: one of words, and one of as many tags."""
-    word, tag = _names(name, list(columns), wanted, tags)
+    word, tag = _names(name, list(columns), chosen, tags)
     check_lengths({word: columns[word], tag: columns[tag]}, name)
     rows = enumerate(zip(columns[word], columns[tag], strict=True), 1)
     return [_listed(*cells, f"{name}, row {number}") for number, cells in rows]
@@ -85,7 +85,7 @@ def _sentences(path: Path, columns: Columns | None, encoding: str, tags: Sequenc
 def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Sentence]:
     """Yield the sentences of a file with a word a line. Lines of -DOCSTART- and comments are left out."""
     universal = path.suffix.lower() == UNIVERSAL
-    given = _numbers(path, columns) if columns is not None else ((1, 3) if universal else None)
+    places = _numbers(path, columns) if columns is not None else ((1, 3) if universal else None)
     width, first_line, tabs, tags = 0, 0, False, set[str]()
     rows: list[tuple[str, str, str]] = []
     for number, line in read_lines(path, encoding):
@@ -101,7 +101,7 @@ def _of_lines(path: Path, columns: Columns | None, encoding: str) -> Iterator[Se
             continue
         if not width:
             width, first_line, tabs = len(fields), number, "\t" in line
-            word, tag = given or (0, width - 1)
+            word, tag = places or (0, width - 1)
             if width < 2 or max(word, tag) >= width:
                 raise TaskError(
                     f"{path}, line {number}: expected a word and its tag in columns {word} and {max(tag, 1)}, got "
@@ -156,10 +156,10 @@ def _of_jsonl(path: Path, columns: Columns | None, encoding: str, tags: Sequence
 
 
 def _listed(words: Any, cells: Any, place: str) -> Sentence:
-    lists = [each.tolist() if hasattr(each, "tolist") else each for each in (words, cells)]
-    if not all(isinstance(each, (list, tuple)) for each in lists) or len(lists[0]) != len(lists[1]):
+    lists = [values.tolist() if hasattr(values, "tolist") else values for values in (words, cells)]
+    if not all(isinstance(cell, (list, tuple)) for cell in lists) or len(lists[0]) != len(lists[1]):
         raise TaskError(f"{place}: expected a list of words and one of as many tags")
-    texts, tags = (tuple(map(_text, each)) for each in lists)
+    texts, tags = (tuple(map(_text, cell)) for cell in lists)
     return Sentence(words=texts, cells=tags, places=(place,) * len(tags))
 
 

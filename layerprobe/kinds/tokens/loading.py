@@ -59,7 +59,7 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
             )
         if len(tags := {tag for sentence in splits[role] for tag in sentence.tags}) == 1:
             raise TaskError(f"all words of the {role} split are {tags.pop()[:40]}: expected at least two tags")
-    labels, said = _labels(kind, splits, warnings)
+    labels, remarks = _labels(kind, splits, warnings)
     number = {label: i for i, label in enumerate(labels)}
     train, validation, test = (
         TaggedSentences(
@@ -76,7 +76,7 @@ def load_tagged(source: TaskSource, kind: Kind) -> Task:
         validation=validation,
         test=test,
         labels=labels,
-        notes=(*notes, *drawn, said),
+        notes=(*notes, *drawn, remarks),
         warnings=tuple(warnings),
     )
 
@@ -202,6 +202,6 @@ def _labels(kind: Kind, splits: Mapping[str, list[Tagged]], warnings: list[str])
         )
     first = OUTSIDE if OUTSIDE in counts else max(sorted(counts), key=counts.__getitem__)
     labels = (first, *class_names({*counts, *unseen} - {first}))
-    shown = ", ".join(f"{counts[label]:,} {label[:40]}" for label in labels[:20])
+    listed = ", ".join(f"{counts[label]:,} {label[:40]}" for label in labels[:20])
     more = f" and {len(labels) - 20} more" if len(labels) > 20 else ""
-    return labels, f"read as {kind.name}; tags of the train split: {shown}{more}"
+    return labels, f"read as {kind.name}; tags of the train split: {listed}{more}"

@@ -60,7 +60,7 @@ class WordClasses(Criterion):
     @classmethod
     def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
         """Return how many words are cut off; empty where none is."""
-        sentences = [words for each in items if isinstance(each, TaggedSentences) for words in each.words]
+        sentences = [words for part in items if isinstance(part, TaggedSentences) for words in part.words]
         n_cut = tokenize_words(encoder, sentences, max_length=max_length).n_cut
         limit = encoder.limit(max_length)
         return said_of_cut_words(n_cut, sum(map(len, sentences)), limit) if n_cut else ""
@@ -70,29 +70,29 @@ class WordClasses(Criterion):
         logits: Tensor = self.head(states.float())
         return logits
 
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of the sentences `rows`, of logits (sentence, token, classes)."""
         targets: WordTargets = items.targets
         ends = targets.words.ends
         words = np.concatenate([np.arange(ends[row], ends[row + 1]) for row in rows])
         sentence = np.repeat(np.arange(len(rows)), ends[rows + 1] - ends[rows])
-        there = targets.words.first[words] != NO_TOKEN
-        words, sentence = words[there], sentence[there]
+        seen = targets.words.first[words] != NO_TOKEN
+        words, sentence = words[seen], sentence[seen]
         places = torch.from_numpy(targets.words.first[words])
-        logits = kept[torch.from_numpy(sentence).to(kept.device), places.to(kept.device)]
-        tags = torch.from_numpy(targets.tags[words].astype(np.int64)).to(kept.device)
+        logits = states[torch.from_numpy(sentence).to(states.device), places.to(states.device)]
+        tags = torch.from_numpy(targets.tags[words].astype(np.int64)).to(states.device)
         return F.cross_entropy(logits, tags, reduction="sum") / (targets.words_read * len(rows))
 
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the logits of all words, (word, classes); 0 of those without a token, for which the first tag wins."""
         words: TokenizedWords = items.targets.words
-        outputs = np.zeros((len(words.first), kept[0].shape[-1]))
-        for sentence, logits in enumerate(kept):
-            own = slice(words.ends[sentence], words.ends[sentence + 1])
-            first = words.first[own]
-            outputs[own][first != NO_TOKEN] = logits[first[first != NO_TOKEN]]
+        outputs = np.zeros((len(words.first), states[0].shape[-1]))
+        for sentence, logits in enumerate(states):
+            place = slice(words.ends[sentence], words.ends[sentence + 1])
+            first = words.first[place]
+            outputs[place][first != NO_TOKEN] = logits[first[first != NO_TOKEN]]
         return outputs
 
 

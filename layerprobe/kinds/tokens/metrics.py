@@ -53,11 +53,11 @@ def entity_scores(outputs: Array, gold: WordTags) -> dict[str, float]:
     true), over the entities of all sentences together.
     """
     predicted = _predicted(outputs, gold)
-    found, said, true = _entity_counts(predicted, gold).sum(axis=0)
+    correct, n_predicted, true = _entity_counts(predicted, gold).sum(axis=0)
     return {
-        "entity f1": _ratio(2 * found, said + true),
-        "entity precision": _ratio(found, said),
-        "entity recall": _ratio(found, true),
+        "entity f1": _ratio(2 * correct, n_predicted + true),
+        "entity precision": _ratio(correct, n_predicted),
+        "entity recall": _ratio(correct, true),
         "accuracy": float(np.mean(predicted == gold.tags)),
     }
 
@@ -65,11 +65,11 @@ def entity_scores(outputs: Array, gold: WordTags) -> dict[str, float]:
 def entity_influences(outputs: Array, gold: WordTags) -> Influences:
     """Return the influences of sentences on the metrics of `entity_scores`, each a ratio of sums over sentences."""
     predicted = _predicted(outputs, gold)
-    found, said, true = _entity_counts(predicted, gold).T
+    correct, n_predicted, true = _entity_counts(predicted, gold).T
     return {
-        "entity f1": ratio_influences(2 * found, said + true),
-        "entity precision": ratio_influences(found, said),
-        "entity recall": ratio_influences(found, true),
+        "entity f1": ratio_influences(2 * correct, n_predicted + true),
+        "entity precision": ratio_influences(correct, n_predicted),
+        "entity recall": ratio_influences(correct, true),
         "accuracy": _accuracy_influences(predicted, gold),
     }
 
@@ -78,8 +78,8 @@ def entity_floors(items: Any) -> dict[str, Floor]:
     """Return what whoever names no entity of `TaggedSentences` scores: 0 but for accuracy, the share of other words."""
     outside = items.labels.index("O") if "O" in items.labels else -1
     share = 100 * float(np.mean(items.gold.tags == outside))
-    found = zero_floors("entity f1", "entity precision", "entity recall", by=NO_ENTITY)
-    return {**found, "accuracy": Floor(value=share, by=NO_ENTITY)}
+    floors = zero_floors("entity f1", "entity precision", "entity recall", by=NO_ENTITY)
+    return {**floors, "accuracy": Floor(value=share, by=NO_ENTITY)}
 
 
 def tag_scores(outputs: Array, gold: WordTags) -> dict[str, float]:
@@ -97,12 +97,12 @@ def tag_influences(outputs: Array, gold: WordTags) -> Influences:
     Which tags there are, of which macro F1 is the mean, counts as given.
     """
     predicted = _predicted(outputs, gold)
-    each = []
+    by_tag = []
     for number in np.union1d(predicted, gold.tags):
-        said, true = predicted == number, gold.tags == number
-        sums = gold.by_sentence(np.stack([2.0 * (said & true), said + true.astype(float)], axis=1))
-        each.append(ratio_influences(sums[:, 0], sums[:, 1]))
-    return {"accuracy": _accuracy_influences(predicted, gold), "macro f1": np.mean(each, axis=0)}
+        chosen, true = predicted == number, gold.tags == number
+        sums = gold.by_sentence(np.stack([2.0 * (chosen & true), chosen + true.astype(float)], axis=1))
+        by_tag.append(ratio_influences(sums[:, 0], sums[:, 1]))
+    return {"accuracy": _accuracy_influences(predicted, gold), "macro f1": np.mean(by_tag, axis=0)}
 
 
 def _accuracy_influences(predicted: Numbers, gold: WordTags) -> Array:
@@ -123,8 +123,8 @@ def _ratio(above: float, below: float) -> float:
 
 def _entity_counts(predicted: Numbers, gold: WordTags) -> Array:
     """Return (sentence, 3): entities that are found, predicted and true."""
-    said, true = (_entities(tags, gold) for tags in (predicted, gold.tags))
-    return np.array([(len(a & b), len(a), len(b)) for a, b in zip(said, true, strict=True)], dtype=np.float64)
+    ours, true = (_entities(tags, gold) for tags in (predicted, gold.tags))
+    return np.array([(len(a & b), len(a), len(b)) for a, b in zip(ours, true, strict=True)], dtype=np.float64)
 
 
 def _entities(tags: Numbers, gold: WordTags) -> list[set[tuple[str, int, int]]]:
@@ -134,8 +134,8 @@ def _entities(tags: Numbers, gold: WordTags) -> list[set[tuple[str, int, int]]]:
     names = [gold.labels[tag] for tag in tags.tolist()]
     ends = gold.ends.tolist()
     return [
-        set(entities_of(names[start:end])) if there else set()
-        for start, end, there in zip(ends[:-1], ends[1:], some.tolist(), strict=True)
+        set(entities_of(names[start:end])) if counted else set()
+        for start, end, counted in zip(ends[:-1], ends[1:], some.tolist(), strict=True)
     ]
 
 

@@ -90,10 +90,14 @@ def _by_words(tokenizer: Any, sentences: Sequence[Sequence[str]], limit: int) ->
     space = " " if _begins_words_with_a_space(tokenizer) else ""
     for start in range(0, len(sentences), CHUNK):
         part = sentences[start : start + CHUNK]
-        given = [[space + word for word in words] for words in part]
+        spaced = [[space + word for word in words] for words in part]
         # uncut, to tell words that are cut off from those without a token
-        whole = tokenizer(given, is_split_into_words=True, truncation=False, return_attention_mask=False, verbose=False)
-        cut = tokenizer(given, is_split_into_words=True, truncation=True, max_length=limit, return_attention_mask=False)
+        whole = tokenizer(
+            spaced, is_split_into_words=True, truncation=False, return_attention_mask=False, verbose=False
+        )
+        cut = tokenizer(
+            spaced, is_split_into_words=True, truncation=True, max_length=limit, return_attention_mask=False
+        )
         for i, words in enumerate(part):
             places = _places(cut.word_ids(i), len(words))
             n_cut = int(((places == NO_TOKEN) & (_places(whole.word_ids(i), len(words)) != NO_TOKEN)).sum())
@@ -111,23 +115,23 @@ def _places(word_ids: Sequence[int | None], n_words: int) -> NDArray[np.int64]:
 def _begins_words_with_a_space(tokenizer: Any) -> bool:
     """Return whether words in a text have a space in front that words by themselves lack, as in GPT-2 and RoBERTa."""
     text, alone, spaced = (
-        tokenizer(given, is_split_into_words=isinstance(given, list), add_special_tokens=False)["input_ids"]
-        for given in ("two two", ["two", "two"], [" two", " two"])
+        tokenizer(text, is_split_into_words=isinstance(text, list), add_special_tokens=False)["input_ids"]
+        for text in ("two two", ["two", "two"], [" two", " two"])
     )
     second = spaced[len(spaced) // 2 :]
     return bool(second) and alone != text and text[-len(second) :] == second
 
 
 def _word_by_word(tokenizer: Any, sentences: Sequence[Sequence[str]], limit: int) -> Iterator[_Tokens]:
-    known: dict[str, list[int]] = {}
+    ids_of: dict[str, list[int]] = {}
     room = limit - tokenizer.num_special_tokens_to_add()
     sample = tokenizer.convert_tokens_to_ids(tokenizer.tokenize("two"))[:1]
     before = tokenizer.build_inputs_with_special_tokens(sample).index(sample[0])
     for words in sentences:
         for word in words:
-            if word not in known:
-                known[word] = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))
-        pieces = [known[word] for word in words]
+            if word not in ids_of:
+                ids_of[word] = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))
+        pieces = [ids_of[word] for word in words]
         ids = list(itertools.chain.from_iterable(pieces))[:room]
         starts = np.cumsum([0, *map(len, pieces)], dtype=np.int64)[:-1]
         empty = np.array([not piece for piece in pieces], dtype=bool)

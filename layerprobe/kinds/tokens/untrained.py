@@ -40,17 +40,17 @@ KEPT = "word-probes"
 def score_words(checkpoint: Checkpoint, task: Task, *, split: Split) -> LayerScores:
     """Return what logistic regression on frozen token states scores, layer by layer; from the store, or fitted now."""
     options = checkpoint.settled
-    train, scored = (_sentences(task, each).prompted(options.prompt) for each in ("train", split))
+    train, scored = (_sentences(task, part).prompted(options.prompt) for part in ("train", split))
     store, key = Store(options.cache_dir), _key(checkpoint, task, split)
-    if (kept := kept_scores(store, KEPT, key)) is not None:
-        return kept
+    if (stored := kept_scores(store, KEPT, key)) is not None:
+        return stored
     encoder = load(checkpoint)
     gold = scored.gold
     with part(start=0, share=0.63, whole=1):
         weights = _fitted(encoder, train, options)
     with part(start=0.63, share=0.27, whole=1):
         outputs = _outputs(encoder, scored, weights, options)
-    by_layer = [evaluate_outputs(task.kind, each, gold) for each in outputs]
+    by_layer = [evaluate_outputs(task.kind, output, gold) for output in outputs]
     scores = layer_scores(task, split, "probe", by_layer, first_layer=0)
     store.save_result(KEPT, key, scores)
     return scores
@@ -93,11 +93,11 @@ def _fitted(encoder: Encoder, train: TaggedSentences, options: Options) -> Weigh
     enough = int(np.searchsorted(np.cumsum([len(train.words[i]) for i in order]), WORDS)) + 1
     chosen = train.take(np.sort(order[:enough]).tolist())
     if len(chosen) < len(train):
-        said = "the probe is fitted on %d of %d training words, a random choice of sentences"
-        logger.warning(said, chosen.n_outputs, train.n_outputs)
+        note = "the probe is fitted on %d of %d training words, a random choice of sentences"
+        logger.warning(note, chosen.n_outputs, train.n_outputs)
     words, tags = _tokenized(encoder, chosen, options, "train"), chosen.gold.tags
-    there = words.first != NO_TOKEN
-    if not there.any():
+    seen = words.first != NO_TOKEN
+    if not seen.any():
         raise DataError("expected training words with tokens, got none: is the maximum length too small?")
     with contextlib.ExitStack() as stack:
         with part(start=0, share=0.3, whole=1):
@@ -105,14 +105,14 @@ def _fitted(encoder: Encoder, train: TaggedSentences, options: Options) -> Weigh
                 kept_token_states(
                     encoder,
                     words.texts,
-                    words.sentence[there],
-                    words.first[there],
+                    words.sentence[seen],
+                    words.first[seen],
                     batch_tokens=options.batch_tokens,
                 )
             )
         weights = []
         for layer, values in enumerate(states):
-            weights.append(logistic_weights(np.array(values), tags[there], len(train.labels)))
+            weights.append(logistic_weights(np.array(values), tags[seen], len(train.labels)))
             report("fitting probes", 0.3 + 0.7 * (layer + 1) / len(states), 1)
         return weights
 
@@ -124,8 +124,8 @@ def _outputs(encoder: Encoder, scored: TaggedSentences, weights: Weights, option
     batches = token_states(encoder, words.texts, batch_tokens=options.batch_tokens)
     for numbers, states in batches:
         for i, number in enumerate(numbers):
-            own = np.arange(words.ends[number], words.ends[number + 1])
-            own = own[words.first[own] != NO_TOKEN]
+            place = np.arange(words.ends[number], words.ends[number + 1])
+            place = place[words.first[place] != NO_TOKEN]
             for layer, (weight, bias) in enumerate(weights):
-                outputs[layer, own] = states[layer, i, words.first[own]] @ weight + bias
+                outputs[layer, place] = states[layer, i, words.first[place]] @ weight + bias
     return outputs

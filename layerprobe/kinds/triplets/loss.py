@@ -27,16 +27,16 @@ class CosineTriplets(Criterion):
         """Return the (n,) distances of (n, width) embeddings."""
         return 1 - F.cosine_similarity(u, v)
 
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of triplets."""
-        anchor, positive, negative = kept.view(3, len(rows), -1)
+        anchor, positive, negative = states.view(3, len(rows), -1)
         return F.relu(self.distance(anchor, positive) - self.distance(anchor, negative) + self.margin).mean()
 
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return (n,) cos(anchor, positive) - cos(anchor, negative)."""
-        anchor, positive, negative = (np.asarray(kept)[side] for side in items.sides)
+        anchor, positive, negative = (np.asarray(states)[side] for side in items.sides)
         return cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
 
 

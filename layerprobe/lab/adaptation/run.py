@@ -63,7 +63,7 @@ def adapt(
     """
     protocol = protocol or AdaptationProtocol()
     check_intervals(checkpoint_every, evaluate_every)
-    given, distinct, checkpoint = _checked(model, texts, seed)
+    file, distinct, checkpoint = _checked(model, texts, seed)
     fingerprint = _fingerprint(checkpoint, distinct, protocol, seed)
 
     def work(run_directory: RunDirectory) -> tuple[Adaptation, Callable[[Path], None]]:
@@ -78,12 +78,12 @@ def adapt(
             evaluate_every=evaluate_every,
             task="adapting",
         )
-        n_copies = len(given.texts) - len(distinct)
+        n_copies = len(file.texts) - len(distinct)
         adaptation = Adaptation(
             model=encoder.description,
             protocol=protocol,
             seed=seed,
-            texts=given.name,
+            texts=file.name,
             n_texts=len(run.rows),
             n_held_out=len(run.held_out),
             n_held_out_tokens=sum(len(batch.targets) for batch in run.held_out_batches),
@@ -96,8 +96,8 @@ def adapt(
             versions={"layerprobe": __version__, **versions()},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             warnings=(
-                *given.notes,
-                *given.warnings,
+                *file.notes,
+                *file.warnings,
                 *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut),
             ),
         )
@@ -133,12 +133,12 @@ def _checked(
 ) -> tuple[TextFile, tuple[str, ...], Checkpoint]:
     """Return the texts, the distinct ones and the model, or raise before anything is spent."""
     check_seeds([seed])
-    given = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
+    file = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
     checkpoint = resolve_checkpoint(model)
     if checkpoint.options.dtype == "float16":
         raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     check_masked_lm(checkpoint)
-    return given, tuple(dict.fromkeys(given.texts)), checkpoint
+    return file, tuple(dict.fromkeys(file.texts)), checkpoint
 
 
 def trainer(

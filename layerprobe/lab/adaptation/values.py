@@ -43,14 +43,14 @@ class AdaptationProtocol:
     """Share of the texts that is held out."""
 
     def __post_init__(self) -> None:
-        own = {
+        checks = {
             "at least one epoch": self.epochs >= 1,
             "room for at least two tokens": self.max_length >= 2,
             "at least one step": self.max_steps is None or self.max_steps >= 1,
             **masking_in_range(self),
             "a validation share between 0 and 1": 0 < self.validation_share < 1,
         }
-        check_protocol(self, own, example="text")
+        check_protocol(self, checks, example="text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

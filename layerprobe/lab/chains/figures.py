@@ -25,14 +25,14 @@ def chain_scores(result: ChainResult) -> go.Figure:
     lines = {"the whole chain": result.outcomes}
     if result.direct:
         lines["the last step alone"] = result.direct
-    lines |= {f"random weights {each.random_init}": each.outcomes[-1] for each in result.controls}
+    lines |= {f"random weights {control.random_init}": control.outcomes[-1] for control in result.controls}
     drawn = [(name, outcomes, look) for (name, outcomes), look in zip(lines.items(), itertools.cycle(_LOOKS))]
     return compared_outcomes(drawn, metric=metric_title(result.primary), n_layers=result.n_blocks + 1)
 
 
 def cka_with_start(similarities: ChainSimilarities, n_blocks: int) -> go.Figure:
     """Return the similarity of each layer after a training with the same layer before."""
-    figure = go.Figure(_trained([(each, each.to_start) for each in similarities.trained]))
+    figure = go.Figure(_trained([(step, step.to_start) for step in similarities.trained]))
     return _similarity_axes(figure, n_blocks, "CKA with the layer before")
 
 
@@ -40,7 +40,7 @@ def cka_with_reference(similarities: ChainSimilarities, n_blocks: int, reference
     """Return the similarity of each layer with the reference, before and after."""
     before = similarities.start_to_reference
     traces = [] if before is None else _shaded("before", before, REFERENCE, "rgba(119,128,140,0.2)", "dash")
-    after = [(each, each.to_reference) for each in similarities.trained if each.to_reference is not None]
+    after = [(step, step.to_reference) for step in similarities.trained if step.to_reference is not None]
     figure = go.Figure([*traces, *_trained(after)])
     return _similarity_axes(figure, n_blocks, f"CKA with {text(reference)}")
 
@@ -55,14 +55,14 @@ def _similarity_axes(figure: go.Figure, n_blocks: int, title: str) -> go.Figure:
 def _trained(curves: Sequence[tuple[ChainSimilarity, ChainCurve]]) -> list[go.Scatter]:
     """Return adaptations as shaded curves, fine-tuned models as thin ones that end in a point with its interval."""
     traces: list[go.Scatter] = []
-    whole = [(each, curve) for each, curve in curves if each.layer is None]
+    whole = [(step, curve) for step, curve in curves if step.layer is None]
     for index, (_, curve) in enumerate(whole):
         colour, shade, dash = (CHOSEN, "rgba(0,121,90,0.18)", "dot") if index == 0 else FURTHER[index % len(FURTHER)]
         name = "after the adaptation" if len(whole) == 1 else f"after adaptation {index + 1}"
         traces += _shaded(name, curve, colour, shade, dash)
-    cut = [(each, curve) for each, curve in curves if each.layer is not None]
-    for each, curve in cut:
-        thin = _line(f"kept to layer {each.layer}", curve, MODEL, "solid", width=1.2)
+    cut = [(step, curve) for step, curve in curves if step.layer is not None]
+    for trained, curve in cut:
+        thin = _line(f"kept to layer {trained.layer}", curve, MODEL, "solid", width=1.2)
         traces.append(thin.update(mode="lines", legendgroup="cut", showlegend=False, opacity=0.45))
     if cut:
         last = [len(curve.values) - 1 for _, curve in cut]

@@ -105,7 +105,7 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
         direct, _ = _fine_tuned(loaded, alone, len(loaded.tasks) - 1, fine_tuning, keeps=False)
     controls = [_run_steps(loaded, control, fine_tuning) for control in loaded.controls]
     warnings = [task.warnings for task in loaded.tasks]
-    warnings += [adaptation.warnings for each in (done, *controls) for adaptation in each.adaptations]
+    warnings += [adaptation.warnings for branch in (done, *controls) for adaptation in branch.adaptations]
     return ChainResult(
         chain=chain,
         level=level,
@@ -113,13 +113,13 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
         trail=done.trail(level),
         direct=outcomes(direct.runs, direct.items, level=level),
         effects=_effects(done.tuned[-1], direct, level),
-        controls=tuple(each.trail(level) for each in controls),
+        controls=tuple(control.trail(level) for control in controls),
         similarities=None if before is None else _similarities(loaded, *before, done, level),
         computed_on=computed_on(loaded.options),
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notes=tuple(dict.fromkeys(note for task in loaded.tasks for note in task.notes)),
-        warnings=tuple(dict.fromkeys(warning for each in warnings for warning in each)),
+        warnings=tuple(dict.fromkeys(warning for group in warnings for warning in group)),
     )
 
 
@@ -255,7 +255,7 @@ class _ChainRuns:
             revision=self.start.revision,
             random_init=self.start.random_init,
             adaptations=self.adaptations,
-            outcomes=tuple(outcomes(each.runs, each.items, level=level) for each in self.tuned),
+            outcomes=tuple(outcomes(tuned.runs, tuned.items, level=level) for tuned in self.tuned),
         )
 
 
@@ -291,8 +291,8 @@ def _fine_tuned(
     for (layer, seed), checkpoint in at.items():
         key = id(checkpoint), keeps and loaded.chain.keeps_weights(number, seed)
         if key not in sets:
-            own = checkpoint.with_options(max_length=None)  # the length among the options is that for CKA
-            protocol, tuned = agreed(step.protocol, own)
+            whole = checkpoint.with_options(max_length=None)  # the length among the options is that for CKA
+            protocol, tuned = agreed(step.protocol, whole)
             shared = SharedModel(tuned, items=task.readable)
             sets[key] = run_set(shared, task, protocol, save_models=key[1])
         jobs[RunJob(layer, seed, list(sets).index(key))] = layer + 1.0
@@ -314,8 +314,8 @@ def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, .
     effects = []
     for layer in layers:
         first, second = (
-            sorted((run for run in each.runs if run.layer == layer), key=lambda run: run.seed)
-            for each in (after, alone)
+            sorted((run for run in tuned.runs if run.layer == layer), key=lambda run: run.seed)
+            for tuned in (after, alone)
         )
         effects.append(
             ChainEffect.of(
@@ -378,7 +378,7 @@ def _embed_start(loaded: _LoadedChain, level: float) -> tuple[tuple[Embeddings, 
     """
     checkpoints = (loaded.start,) if loaded.reference is None else (loaded.start, loaded.reference)
     texts = loaded.tasks[-1].test.texts
-    start, *reference = (extract(each, texts) for each in checkpoints)
+    start, *reference = (extract(step, texts) for step in checkpoints)
     if not reference:
         return (start,), None
     (comparison,) = compare_all(start, reference, device=loaded.options.device).comparisons

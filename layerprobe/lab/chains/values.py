@@ -260,8 +260,8 @@ class ChainEffect:
         For influences, links, unit and metric see `crossed`.
         """
         error, joint = (
-            crossed(differences, influences, links=links, level=each, unit=unit, metric=metric)
-            for each in (level, 1 - (1 - level) / n_layers)
+            crossed(differences, influences, links=links, level=confidence, unit=unit, metric=metric)
+            for confidence in (level, 1 - (1 - level) / n_layers)
         )
         return cls(
             layer=layer,
@@ -387,20 +387,20 @@ class ChainResult(Shown):
         unit = f"{metric_title(self.primary)} x 100 on {self.chain.finetunings[-1].task_name}"
         n_layers = len(self.effects)
         all_named = n_layers <= LISTED
-        ends = [each.interval if all_named else each.joint for each in self.effects]
-        shown = [
-            f"{each.value:+.2f}{_interval(interval)} at layer {each.layer}"
-            for each, interval in zip(self.effects, ends, strict=True)
+        ends = [effect.interval if all_named else effect.joint for effect in self.effects]
+        texts = [
+            f"{effect.value:+.2f}{_interval(interval)} at layer {effect.layer}"
+            for effect, interval in zip(self.effects, ends, strict=True)
             if all_named or (interval and not interval[0] <= 0 <= interval[1])
         ]
-        if not shown:
+        if not texts:
             return f"{what} adds nothing that is sure at any of {n_layers} layers ({unit})."
-        listed = ", ".join(shown)
+        listed = ", ".join(texts)
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
         seeds += " after one adaptation" if self.chain.adaptations else ""
         intervals = "intervals" if all_named else f"intervals for all {n_layers} layers together"
         intervals += "" if self.effects[0].error is None else f" {self.effects[0].error.over}"
-        left = n_layers - len(shown)
+        left = n_layers - len(texts)
         ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
         return f"{what} adds {listed} ({unit}, {in_percent(self.level)} {intervals}, {seeds}){ending}."
 
@@ -410,9 +410,9 @@ class ChainResult(Shown):
         if self.similarities is None:
             return ""
         trained, measure = self.similarities.trained, self.similarities.measure.title
-        listed = [_kept(each) for each in trained]
+        listed = [_kept(similarity) for similarity in trained]
         if len(listed) > LISTED:
-            values = {each.to_start.values[-1]: each for each in trained}
+            values = {similarity.to_start.values[-1]: similarity for similarity in trained}
             listed = [f"from {_kept(values[min(values)])}", f"to {_kept(values[max(values)])}"]
         return (
             f"{measure[0].upper()}{measure[1:]} of the last layer kept with the same layer of the start, on "
@@ -423,7 +423,7 @@ class ChainResult(Shown):
     def cut(self) -> dict[int, ChainSimilarity]:
         """CKA of the fine-tuned models with the start, by the layer they keep."""
         trained = () if self.similarities is None else self.similarities.trained
-        return {each.layer: each for each in trained if each.layer is not None}
+        return {similarity.layer: similarity for similarity in trained if similarity.layer is not None}
 
     @property
     def table(self) -> Table:
@@ -453,7 +453,14 @@ class ChainResult(Shown):
     def sentences(self) -> tuple[str, ...]:
         """What adaptations did to the held-out loss, what the first steps add, and how far the layers moved."""
         return tuple(
-            filter(None, (*(each.sentence for each in self.trail.adaptations), self.effect_sentence, self.cka_sentence))
+            filter(
+                None,
+                (
+                    *(adaptation.sentence for adaptation in self.trail.adaptations),
+                    self.effect_sentence,
+                    self.cka_sentence,
+                ),
+            )
         )
 
     @property
@@ -477,7 +484,7 @@ def _interval(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f" [{ends[0]:.2f}, {ends[1]:.2f}]"
 
 
-def _kept(each: ChainSimilarity) -> str:
-    curve = each.to_start
+def _kept(similarity: ChainSimilarity) -> str:
+    curve = similarity.to_start
     where = f"layer {len(curve.values) - 1}"
-    return f"{curve.values[-1]:.2f}{_interval(curve.interval(-1))} at {where} after {each.after}"
+    return f"{curve.values[-1]:.2f}{_interval(curve.interval(-1))} at {where} after {similarity.after}"

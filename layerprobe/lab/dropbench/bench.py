@@ -75,9 +75,9 @@ def bench_predictors(
     level = current().level
     if draws < 1:
         raise DataError(f"expected at least one draw, got {draws}")
-    there = list(dict.fromkeys(name for entry in zoo.entries for name in entry.budgets))
-    if unknown := [name for name in budgets if name not in there]:
-        raise DataError(f"expected budgets among {', '.join(there)}, got {', '.join(unknown)}")
+    present = list(dict.fromkeys(name for entry in zoo.entries for name in entry.budgets))
+    if unknown := [name for name in budgets if name not in present]:
+        raise DataError(f"expected budgets among {', '.join(present)}, got {', '.join(unknown)}")
     _check_finite(zoo)
     entries = with_all_references(zoo.entries)
     rules = rules_for(readings_in(entries)) if rules is None else rules
@@ -89,7 +89,7 @@ def bench_predictors(
         draws=draws,
         budgets=tuple(
             _scored(entries, name, rules, strategies, level=level, draws=draws, seed=seed)
-            for name in dict.fromkeys(budgets or there)
+            for name in dict.fromkeys(budgets or present)
         ),
     )
 
@@ -133,20 +133,20 @@ def worth_printing(names: Iterable[str]) -> list[str]:
 
     Of rules on CKA with several references that with the MLM model of another seed, or with the first.
     """
-    names, kept = list(names), []
-    for wanted in WORTH_PRINTING:
-        references = [name for name in names if name.startswith(cka_with("").replace(CKA, wanted))]
-        known = [name for name in names if name == wanted]
-        known += sorted(references, key=lambda name: not name.endswith(OTHER_SEED)) if wanted.endswith(CKA) else []
-        kept += known[:1]
-    return kept
+    names, printed = list(names), []
+    for pattern in WORTH_PRINTING:
+        references = [name for name in names if name.startswith(cka_with("").replace(CKA, pattern))]
+        matching = [name for name in names if name == pattern]
+        matching += sorted(references, key=lambda name: not name.endswith(OTHER_SEED)) if pattern.endswith(CKA) else []
+        printed += matching[:1]
+    return printed
 
 
 def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
     """Return the strategies that are no rules, and the rules that are worth a look among them."""
-    rules = [each.rule for each in budget.rules]
+    rules = [rule.rule for rule in budget.rules]
     hidden = set() if everything else set(rules) - set(worth_printing(rules))
-    return [each for each in budget.strategies if each.strategy not in hidden]
+    return [strategy for strategy in budget.strategies if strategy.strategy not in hidden]
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
@@ -179,8 +179,8 @@ def _scored(
     seed: int,
 ) -> BudgetScores:
     models = known_drops(entries, budget)
-    there = [entry for entry in entries if budget in entry.budgets]
-    clusters, redraws = _clusters(there)
+    present = [entry for entry in entries if budget in entry.budgets]
+    clusters, redraws = _clusters(present)
     wide = expanded(level, len(set(clusters)))
     # Each row says how often each model counts: once, and then as redrawn.
     counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=seed)])
@@ -194,15 +194,15 @@ def _scored(
         else:
             left_out[rule.name] = reason
     starts = next((scores.outcomes for scores in scored if scores.rule == START), ())
-    begin = {each.model: each.recommended[0] for each in starts if not each.missing}
-    recorded = [Recorded.of(entry, entry.budgets[budget], start=begin.get(entry.name)) for entry in there]
-    known_curves = curves(readings_in(there))
-    truths = [known.truth for known in models]
+    begin = {start.model: start.recommended[0] for start in starts if not start.missing}
+    recorded = [Recorded.of(entry, entry.budgets[budget], start=begin.get(entry.name)) for entry in present]
+    known_curves = curves(readings_in(present))
+    truths = [model.truth for model in models]
     scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
     whole = BudgetScores(
         budget=budget,
         clusters=redraws,
-        truths={known.name: known.truth for known in models},
+        truths={model.name: model.truth for model in models},
         rules=tuple(scored),
         left_out=left_out,
         strategies=contest(recorded, [*played, *strategies], counts, level=wide),
@@ -211,7 +211,7 @@ def _scored(
         joint=joint_scores(recorded, counts, level=wide),
     )
     letters = lettered(shown_strategies(whole), clusters, level=level)
-    rows = (replace(each, letters=letters.get(each.strategy, "")) for each in whole.strategies)
+    rows = (replace(strategy, letters=letters.get(strategy.strategy, "")) for strategy in whole.strategies)
     return replace(whole, strategies=tuple(rows))
 
 
@@ -227,7 +227,7 @@ def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:
 
 def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
     """Return a rule as a strategy that trains nothing; of a model that it cannot read it makes no choice."""
-    layers = {each.model: () if each.missing else each.recommended for each in outcomes}
+    layers = {outcome.model: () if outcome.missing else outcome.recommended for outcome in outcomes}
     sources = dict.fromkeys(reading_of(name).source for name in rule.curves if name in READINGS or cka_with("") in name)
     return rule_strategy(
         rule.name,
@@ -240,24 +240,24 @@ def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
 def outcomes_of(rule: Rule, models: Sequence[KnownDrop]) -> list[RuleOutcome]:
     """Return what a rule predicts of each model when it is fitted to other families alone, and what comes of it."""
     calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
-    return [_outcome(calls, known, missing=not rule.reads(known.model)) for calls, known in calls_of]
+    return [_outcome(calls, case, missing=not rule.reads(case.model)) for calls, case in calls_of]
 
 
-def _outcome(calls: Sequence[Call], known: KnownDrop, *, missing: bool) -> RuleOutcome:
+def _outcome(calls: Sequence[Call], case: KnownDrop, *, missing: bool) -> RuleOutcome:
     """Take the mean over calls that are equally likely."""
-    true_onset = known.truth.onset
-    behind = known.model.n_blocks + 1
+    true_onset = case.truth.onset
+    behind = case.model.n_blocks + 1
     onsets = [behind if call.onset is None else call.onset for call in calls]
     return RuleOutcome(
-        model=known.name,
-        family=known.family,
+        model=case.name,
+        family=case.family,
         missing=missing,
-        drop=known.truth.drop,
+        drop=case.truth.drop,
         called=_mean(call.onset is not None for call in calls),
         recommended=tuple(call.recommended_layer for call in calls),
-        regret=_mean(known.regrets[call.recommended_layer] for call in calls),
+        regret=_mean(case.regrets[call.recommended_layer] for call in calls),
         onset_error=None if true_onset is None else _mean(abs(onset - true_onset) for onset in onsets),
-        cost=_mean(_confirming_cost(call, known.model) for call in calls),
+        cost=_mean(_confirming_cost(call, case.model) for call in calls),
     )
 
 
@@ -282,9 +282,10 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], counts: Array, *, level: float) -> RuleScores:
-    called, drops = np.array([each.called for each in outcomes]), np.array([each.drop for each in outcomes])
-    regrets, costs = np.array([each.regret for each in outcomes]), np.array([each.cost for each in outcomes])
-    errors = np.array([np.nan if each.onset_error is None else each.onset_error for each in outcomes])
+    called, drops = np.array([outcome.called for outcome in outcomes]), np.array([outcome.drop for outcome in outcomes])
+    regrets = np.array([outcome.regret for outcome in outcomes])
+    costs = np.array([outcome.cost for outcome in outcomes])
+    errors = np.array([np.nan if outcome.onset_error is None else outcome.onset_error for outcome in outcomes])
     hits, n_called, n_drops = counts @ (called * drops), counts @ called, counts @ drops
     ones = np.ones(len(outcomes))
     mean_regret = score_of(ratio(counts @ regrets, counts @ ones), level)

@@ -43,16 +43,16 @@ def contest(
     scored = []
     for number, strategy in enumerate(strategies):
         played = [(model, list(strategy.choose(model))) for model in models]
-        there = [row for row, (_, choices) in enumerate(played) if choices]
-        if there:
-            outcomes = [_outcome(*played[row]) for row in there]
-            tasks = [models[row].entry.task for row in there]
+        rows = [row for row, (_, choices) in enumerate(played) if choices]
+        if rows:
+            outcomes = [_outcome(*played[row]) for row in rows]
+            tasks = [models[row].entry.task for row in rows]
             fresh = all(len(choice.seeds) < len(model.tuned.seeds) for model, choices in played for choice in choices)
-            looked: list[Needs | None] = [strategy.needs or each.needs for _, choices in played for each in choices]
-            needs = max((each for each in looked if each is not None), key=get_args(Needs).index)
-            scored.append(_scores(strategy, needs, outcomes, tasks, counts[:, there], fresh=fresh, level=level))
+            looked: list[Needs | None] = [strategy.needs or choice.needs for _, choices in played for choice in choices]
+            needs = max((needs for needs in looked if needs is not None), key=get_args(Needs).index)
+            scored.append(_scores(strategy, needs, outcomes, tasks, counts[:, rows], fresh=fresh, level=level))
         report("strategies", number + 1, len(strategies))
-    return tuple(sorted(scored, key=lambda each: (each.cost.value, each.mean.value)))
+    return tuple(sorted(scored, key=lambda row: (row.cost.value, row.mean.value)))
 
 
 def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: float) -> dict[str, str]:
@@ -70,12 +70,12 @@ def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: 
     rows, names = [row for row in rows if len(row.outcomes) == len(clusters)], list(dict.fromkeys(clusters))
     if len(rows) < 2 or len(names) < 2:
         return {}
-    lost = np.array([[_mean(each.distances) for each in row.outcomes] for row in rows])
+    lost = np.array([[_mean(outcome.distances) for outcome in row.outcomes] for row in rows])
     means, members = lost.mean(axis=1), np.array([[cluster == name for name in names] for cluster in clusters])
     influences = (lost - means[:, None]) @ members * len(names) / len(clusters)
     covariance = influences @ influences.T / (len(names) * (len(names) - 1))
-    own = np.diagonal(covariance)
-    errors = np.sqrt(np.maximum(own[:, None] + own - 2 * covariance, 0))
+    variances = np.diagonal(covariance)
+    errors = np.sqrt(np.maximum(variances[:, None] + variances - 2 * covariance, 0))
     pairs = len(rows) * (len(rows) - 1) / 2
     width = stats.t.isf((1 - level) / 2 / pairs, len(names) - 1)
     different = np.abs(means[:, None] - means) > np.maximum(width * errors, ROUNDING)
@@ -129,8 +129,8 @@ def _lost(model: Recorded, choice: Choice, below: Array, seeds: Sequence[int]) -
 
 
 def _mean_error(variances: Sequence[float | None]) -> float | None:
-    known = [math.sqrt(variance) for variance in variances if variance is not None]
-    return _mean(known) if len(known) == len(variances) else None
+    errors = [math.sqrt(variance) for variance in variances if variance is not None]
+    return _mean(errors) if len(errors) == len(variances) else None
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -148,36 +148,36 @@ def _scores(
     level: float,
 ) -> StrategyScores:
     # a row a choice; those of a model share its weight
-    weights = np.concatenate([np.full(len(each.layers), 1 / len(each.layers)) for each in outcomes])
-    rows = counts[:, np.repeat(np.arange(len(outcomes)), [len(each.layers) for each in outcomes])] * weights
-    lost = np.concatenate([each.distances for each in outcomes])
+    weights = np.concatenate([np.full(len(outcome.layers), 1 / len(outcome.layers)) for outcome in outcomes])
+    rows = counts[:, np.repeat(np.arange(len(outcomes)), [len(outcome.layers) for outcome in outcomes])] * weights
+    lost = np.concatenate([outcome.distances for outcome in outcomes])
 
     def mean_of(values: Iterable[float]) -> Score:
         return _certain(score_of(ratio(counts @ np.array(list(values)), counts.sum(axis=1)), level))
 
     def mean_known(values: Sequence[float | None]) -> Score | None:
-        known = [row for row, value in enumerate(values) if value is not None]
-        of_known = counts[:, known]
-        numbers = np.array([values[row] for row in known], dtype=np.float64)
-        return score_of(ratio(of_known @ numbers, of_known.sum(axis=1)), level) if known else None
+        rows = [row for row, value in enumerate(values) if value is not None]
+        of_known = counts[:, rows]
+        numbers = np.array([values[row] for row in rows], dtype=np.float64)
+        return score_of(ratio(of_known @ numbers, of_known.sum(axis=1)), level) if rows else None
 
-    sizes = [each.set_size for each in outcomes if each.set_size is not None]
+    sizes = [outcome.set_size for outcome in outcomes if outcome.set_size is not None]
     return StrategyScores(
         strategy=strategy.name,
         source=strategy.source,
         needs=needs,
         fresh=fresh,
-        mean=mean_of(_mean(each.distances) for each in outcomes),
+        mean=mean_of(_mean(outcome.distances) for outcome in outcomes),
         median=_certain(score_of(weighted_quantiles(lost, rows), level)),
         ninth=_certain(score_of(weighted_quantiles(lost, rows, 0.9), level)),
         worst=float(lost.max()),
-        regret=mean_of(_mean(each.regrets) for each in outcomes),
-        items_error=_error_of_mean([each.items_error for each in outcomes], tasks),
-        seeds_error=_error_of_mean([each.seeds_error for each in outcomes], range(len(outcomes))),
-        cost=mean_of(_mean(each.costs) for each in outcomes),
-        coverage=mean_known([each.coverage for each in outcomes]),
+        regret=mean_of(_mean(outcome.regrets) for outcome in outcomes),
+        items_error=_error_of_mean([outcome.items_error for outcome in outcomes], tasks),
+        seeds_error=_error_of_mean([outcome.seeds_error for outcome in outcomes], range(len(outcomes))),
+        cost=mean_of(_mean(outcome.costs) for outcome in outcomes),
+        coverage=mean_known([outcome.coverage for outcome in outcomes]),
         set_size=_mean(sizes) if sizes else None,
-        sufficient=mean_known([each.sufficient for each in outcomes]),
+        sufficient=mean_known([outcome.sufficient for outcome in outcomes]),
         outcomes=tuple(outcomes),
     )
 

@@ -27,13 +27,13 @@ def curves(readings: Mapping[str, Reading]) -> dict[str, tuple[Needs, float | No
     Those of scans and of a sweep of one seed are validation scores, in points. Readings have their direction; of one
     whose direction is not known more counts as better.
     """
-    found: dict[str, tuple[Needs, float | None, Curve]] = {}
+    curves: dict[str, tuple[Needs, float | None, Curve]] = {}
     for weighting in get_args(Weighting):
-        found[f"scan, {weighting}"] = ("training", 1.0, _of_scan(weighting))
-    found["sweep, 1 seed"] = ("training", 1.0, lambda model: np.array(model.tuned.validation)[:, 0])
+        curves[f"scan, {weighting}"] = ("training", 1.0, _of_scan(weighting))
+    curves["sweep, 1 seed"] = ("training", 1.0, lambda model: np.array(model.tuned.validation)[:, 0])
     for name, reading in readings.items():
-        found[name] = ("labels" if reading.labelled else "readings", reading.maximum, _of_reading(name, reading))
-    return found
+        curves[name] = ("labels" if reading.labelled else "readings", reading.maximum, _of_reading(name, reading))
+    return curves
 
 
 def detectors(
@@ -52,21 +52,21 @@ def detectors(
     for name, (needs, unit, curve) in curves.items():
         by_model = [curve(model) for model in models]
         fallen = [None if values is None else float(falls(values[1:], unit=unit)[-1]) for values in by_model]
-        there = [row for row, fall in enumerate(fallen) if fall is not None]
-        if there:
-            known = np.array([fallen[row] for row in there], dtype=np.float64)
+        rows = [row for row, fall in enumerate(fallen) if fall is not None]
+        if rows:
+            drops = np.array([fallen[row] for row in rows], dtype=np.float64)
             scored.append(
                 _detector_scores(
                     name,
                     needs,
-                    known,
-                    [truths[row] for row in there],
-                    [models[row].entry.family for row in there],
-                    counts[:, there],
+                    drops,
+                    [truths[row] for row in rows],
+                    [models[row].entry.family for row in rows],
+                    counts[:, rows],
                     level=level,
                 )
             )
-    return tuple(sorted(scored, key=lambda each: -1.0 if each.area is None else -each.area.value))
+    return tuple(sorted(scored, key=lambda row: -1.0 if row.area is None else -row.area.value))
 
 
 def alikeness(
@@ -83,36 +83,36 @@ def alikeness(
     scored = []
     for name, (needs, _, curve) in curves.items():
         values = [_alike(name, curve(model), model) for model in models]
-        there = [row for row, value in enumerate(values) if value is not None]
-        if there:
-            known, own = np.array([values[row] for row in there], dtype=np.float64), counts[:, there]
-            mean = score_of(ratio(own @ known, own.sum(axis=1)), level)
-            median = score_of(weighted_quantiles(known, own), level)
+        rows = [row for row, value in enumerate(values) if value is not None]
+        if rows:
+            numbers, row_counts = np.array([values[row] for row in rows], dtype=np.float64), counts[:, rows]
+            mean = score_of(ratio(row_counts @ numbers, row_counts.sum(axis=1)), level)
+            median = score_of(weighted_quantiles(numbers, row_counts), level)
             assert mean is not None
             assert median is not None
-            scored.append(CurveScores(curve=name, needs=needs, models=len(there), mean=mean, median=median))
-    return tuple(sorted(scored, key=lambda each: -each.mean.value))
+            scored.append(CurveScores(curve=name, needs=needs, models=len(rows), mean=mean, median=median))
+    return tuple(sorted(scored, key=lambda row: -row.mean.value))
 
 
 def joint_scores(models: Sequence[Recorded], counts: Array, *, level: float) -> tuple[JointScores, ...]:
     """Compare the models of scans with TMFT at the same layers, the means over seeds of both."""
     scored = []
     for weighting in get_args(Weighting):
-        differences, there = [], []
+        differences, rows = [], []
         for row, model in enumerate(models):
             scans = model.tuned.whole_scans(weighting)
             if scans:
                 alone = np.array(model.tuned.test).mean(axis=1)
                 ahead = np.mean([np.array(scan.test, dtype=np.float64) for scan in scans], axis=0) - alone
                 differences.append((ahead[int(alone.argmax())], ahead[-1], ahead.mean()))
-                there.append(row)
-        if there:
-            own = counts[:, there]
+                rows.append(row)
+        if rows:
+            row_counts = counts[:, rows]
             best, last, overall = (
-                _mean_score(np.array(column), own, level) for column in zip(*differences, strict=True)
+                _mean_score(np.array(column), row_counts, level) for column in zip(*differences, strict=True)
             )
             scored.append(
-                JointScores(weighting=weighting, models=len(there), at_best=best, at_last=last, overall=overall)
+                JointScores(weighting=weighting, models=len(rows), at_best=best, at_last=last, overall=overall)
             )
     return tuple(scored)
 
@@ -159,8 +159,8 @@ def _of_scan(weighting: Weighting) -> Curve:
 
 def _of_reading(name: str, reading: Reading) -> Curve:
     def curve(model: Recorded) -> Array | None:
-        known = model.entry.curves.get(name)
-        return None if known is None else (reading.direction or 1) * np.array(known.values)
+        curve = model.entry.curves.get(name)
+        return None if curve is None else (reading.direction or 1) * np.array(curve.values)
 
     return curve
 
@@ -213,10 +213,10 @@ def _detector_scores(
 
 def _called(falls: Array, drops: NDArray[np.bool_], families: Sequence[str]) -> NDArray[np.bool_] | None:
     """Return what is called with a threshold chosen on the other families; None where there is one family."""
-    own = np.array(families)
+    of_family = np.array(families)
     called = np.zeros(len(falls), dtype=np.bool_)
     for family in set(families):
-        inside = own == family
+        inside = of_family == family
         if inside.all():
             return None
         called[inside] = falls[inside] > best_threshold(falls[~inside], drops[~inside])

@@ -166,12 +166,12 @@ def load_entry(name: str) -> Strategy:
     if not (colon and module and attribute):
         raise DataError(f"expected an entry as package:strategy, got {name!r}")
     try:
-        found = operator.attrgetter(attribute)(importlib.import_module(module))
+        strategy = operator.attrgetter(attribute)(importlib.import_module(module))
     except (Exception, SystemExit) as error:
         raise DataError(f"the entry {name} cannot be imported: {_in_a_line(error)}") from error
-    if not callable(found):
-        raise DataError(f"expected the entry {name} to be a function of a trial, got a {type(found).__name__}")
-    return entry_strategy(name, found)
+    if not callable(strategy):
+        raise DataError(f"expected the entry {name} to be a function of a trial, got a {type(strategy).__name__}")
+    return entry_strategy(name, strategy)
 
 
 def entry_strategy(name: str, entry: Entry) -> Strategy:
@@ -188,8 +188,8 @@ def entry_strategy(name: str, entry: Entry) -> Strategy:
                 raise DataError(f"the entry {name} failed on {model.entry.name}: {kind}{_in_a_line(error)}") from error
         return choices
 
-    said = (getattr(entry, "__doc__", None) or name).strip().splitlines()[0]
-    return Strategy(name=name, source=said, needs=None, choose=choose)
+    first_line = (getattr(entry, "__doc__", None) or name).strip().splitlines()[0]
+    return Strategy(name=name, source=first_line, needs=None, choose=choose)
 
 
 def _in_a_line(error: Exception | SystemExit) -> str:

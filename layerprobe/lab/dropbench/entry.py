@@ -68,7 +68,7 @@ def zoo_entry(
             "or CKA would be 1 at every layer and call no drop without looking"
         )
     compared = compare_all(tested, bases, device=options.device).comparisons if bases else ()
-    curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
+    curves = {what: layer_curve(comparison.curve) for what, comparison in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.usable().items() if reading.needs != "reference"]
     read = read_curves(checkpoint, texts, [*names, *unlisted], task=task, views=views)
     tuned = {
@@ -130,7 +130,7 @@ def tuned_layers(
     by_run = {(run.layer, run.seed): run for run in runs}
     seeds = list(dict.fromkeys(run.seed for run in runs))
     folder = run_folder(checkpoint, task, protocol)
-    known: list[tuple[RunName, float | None, RunOutputs]] = [
+    recorded: list[tuple[RunName, float | None, RunOutputs]] = [
         ((layer, seed, False), run.threshold, _outputs(folder.run_path(layer, seed)))
         for (layer, seed), run in by_run.items()
     ]
@@ -139,19 +139,19 @@ def tuned_layers(
         scanned = []
     for run in scanned:
         outputs = _outputs(folder.joint_path(run.weighting, run.seed))
-        known += [((layer, run.seed, True), run.thresholds[layer], outputs) for layer in layers]
+        recorded += [((layer, run.seed, True), run.thresholds[layer], outputs) for layer in layers]
 
     def on(split: Split) -> list[ItemOutputs]:
         return [
             ItemOutputs(run=name, outputs=outputs.of(name[0], split), threshold=threshold)
-            for name, threshold, outputs in known
+            for name, threshold, outputs in recorded
         ]
 
     def errors(split: Split) -> ItemErrors:
         weighting = scanned[0].weighting if scanned else None
         return item_errors(on(split), task.kind, task.split(split), weighting=weighting)
 
-    halves = {each.run[:2]: half_scores(each, task.kind, task.test) for each in on("test") if not each.run[2]}
+    halves = {run.run[:2]: half_scores(run, task.kind, task.test) for run in on("test") if not run.run[2]}
     epochs, primary = _ends_of_epochs(next(iter(by_run.values())).epochs, protocol), task.primary
     return TunedLayers(
         protocol=protocol,

@@ -24,7 +24,7 @@ _LOOKS: dict[Needs, tuple[str, Look]] = {
 def regret_for_cost(strategies: Sequence[StrategyScores]) -> go.Figure:
     """Return the mean regret of each strategy against its cost, with intervals, and the best ones joined."""
     figure = go.Figure()
-    points = [(max(each.cost.value, LEAST), each.mean.value) for each in strategies]
+    points = [(max(strategy.cost.value, LEAST), strategy.mean.value) for strategy in strategies]
     front = pareto_front(points, cost=lambda point: point[0], score=lambda point: -point[1])
     figure.add_trace(
         line(
@@ -37,24 +37,28 @@ def regret_for_cost(strategies: Sequence[StrategyScores]) -> go.Figure:
         )
     )
     for needs, (name, look) in _LOOKS.items():
-        shown = [each for each in strategies if each.needs == needs]
-        if not shown:
+        drawn = [strategy for strategy in strategies if strategy.needs == needs]
+        if not drawn:
             continue
         ends = [
-            (each.mean.value, _or(each.mean.lower, each.mean.value), _or(each.mean.upper, each.mean.value))
-            for each in shown
+            (
+                strategy.mean.value,
+                _or(strategy.mean.lower, strategy.mean.value),
+                _or(strategy.mean.upper, strategy.mean.value),
+            )
+            for strategy in drawn
         ]
         marks = go.Scatter(
-            x=[max(each.cost.value, LEAST) for each in shown],
-            y=[each.mean.value for each in shown],
+            x=[max(strategy.cost.value, LEAST) for strategy in drawn],
+            y=[strategy.mean.value for strategy in drawn],
             name=name,
             mode="markers",
             marker={"size": 9, "color": look.colour, "symbol": look.symbol},
             error_y=bars(ends, look.colour),
             hovertext=[
-                f"{text(each.strategy)}<br>regret {number(each.mean.value)}, cost {percent(each.cost.value)}"
-                f"<br>{len(each.outcomes)} models"
-                for each in shown
+                f"{text(strategy.strategy)}<br>regret {number(strategy.mean.value)}, "
+                f"cost {percent(strategy.cost.value)}<br>{len(strategy.outcomes)} models"
+                for strategy in drawn
             ],
             hovertemplate="%{hovertext}<extra></extra>",
         )

@@ -52,22 +52,22 @@ def item_errors(
     seeds is made positive.
     """
     targets, links = examples.gold, links_of(examples)
-    influences = [item_influences(kind, each.outputs, targets, threshold=each.threshold) for each in runs]
+    influences = [item_influences(kind, run.outputs, targets, threshold=run.threshold) for run in runs]
     whole = item_covariance(influences, links)
-    n_layers = 1 + max(layer for layer, _, _ in (each.run for each in runs))
-    arms = np.array([layer + scan * n_layers for layer, _, scan in (each.run for each in runs)])
-    seeds = np.array([each.run[1] for each in runs])
+    n_layers = 1 + max(layer for layer, _, _ in (run.run for run in runs))
+    arms = np.array([layer + scan * n_layers for layer, _, scan in (run.run for run in runs)])
+    seeds = np.array([run.run[1] for run in runs])
     of_arm = (np.arange(arms.max() + 1)[:, None] == arms).astype(np.float64)
     apart, together = (seeds[:, None] != seeds).astype(np.float64), (seeds[:, None] == seeds).astype(np.float64)
     same_seed = _mean_of_pairs(whole, together, of_arm, otherwise=_mean_of_pairs(whole, apart, of_arm))
     common = _positive(_mean_of_pairs(whole, apart, of_arm, otherwise=same_seed))
-    own = np.maximum(np.diag(same_seed)[:n_layers] - np.diag(common)[:n_layers], 0.0)
+    seed_variances = np.maximum(np.diag(same_seed)[:n_layers] - np.diag(common)[:n_layers], 0.0)
     scans = slice(n_layers, None)
     return ItemErrors(
         n_items=len(examples),
         units=round(float(item_units(len(examples), links)), DECIMALS),
         common=_lower(common),
-        own=tuple(np.round(own, DECIMALS).tolist()),
+        own=tuple(np.round(seed_variances, DECIMALS).tolist()),
         own_of_scan=_lower(_positive(same_seed[scans, scans] - common[scans, scans])),
         weighting=weighting,
     )

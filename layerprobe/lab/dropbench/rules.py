@@ -146,7 +146,7 @@ def _row(rule: Rule) -> FittedRule:
         name=rule.name,
         curves=rule.curves,
         labelled=rule.labelled,
-        parameters=dict(rule.fit.choose([known for known in _models(BUDGET) if rule.reads(known.model)])),
+        parameters=dict(rule.fit.choose([case for case in _models(BUDGET) if rule.reads(case.model)])),
         record=fitted_rule(rule).record,
     )
 
@@ -167,7 +167,7 @@ def _models(budget: str) -> list[KnownDrop]:
     if not models:
         names = dict.fromkeys(name for entry in entries for name in entry.budgets)
         raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
-    return [replace(known, model=_as_read(known.model)) for known in models]
+    return [replace(case, model=_as_read(case.model)) for case in models]
 
 
 @functools.cache

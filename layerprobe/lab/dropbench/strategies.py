@@ -39,9 +39,9 @@ class Recorded:
     def of(cls, entry: ZooEntry, tuned: TunedLayers, *, start: int | None = None) -> Self:
         """Return the records of a model; readings say how far its layers lie from each other."""
         steps = layer_steps(entry.metrics[SELF_CKA].values[1:]) if SELF_CKA in entry.metrics else None
-        known = tuned.validation_errors is not None
+        scored = tuned.validation_errors is not None
         infonce = entry.metrics[INFONCE].values if INFONCE in entry.metrics else None
-        replay = Replay(tuned=tuned, steps=steps, infonce=infonce) if known else None
+        replay = Replay(tuned=tuned, steps=steps, infonce=infonce) if scored else None
         return cls(entry=entry, tuned=tuned, start=start, replay=replay)
 
     @property
@@ -358,8 +358,8 @@ def halved(scores: Array) -> tuple[int, Array]:
         if epoch == n_epochs:
             best = scores[left].max(axis=1)
             return int(left[best.argmax()]), trained
-        kept = np.argsort(-scores[left, epoch - 1], kind="stable")[: (len(left) + 1) // 2]
-        left, epoch = np.sort(left[kept]), min(2 * epoch, n_epochs)
+        order = np.argsort(-scores[left, epoch - 1], kind="stable")[: (len(left) + 1) // 2]
+        left, epoch = np.sort(left[order]), min(2 * epoch, n_epochs)
 
 
 # ---- find -------------------------------------------------------------------------------------------------------
@@ -372,20 +372,20 @@ def find(budget: float, *, scan: bool = False) -> Strategy:
         if model.replay is None or (scan and not model.replay.scans):
             return []
         steps, orders = budget * model.full_sweep, range(len(model.tuned.seeds))
-        found = [model.replay.found(steps, scan=scan, first=first) for first in orders]
-        return [_choice(model, each) for each in found if each is not None]
+        searches = [model.replay.found(steps, scan=scan, first=first) for first in orders]
+        return [_choice(model, search) for search in searches if search is not None]
 
     name = f"find, {budget:.0%}{', after a scan' if scan else ''}"
     return Strategy(name=name, source="layerprobe.search", needs="training", choose=choose)
 
 
-def _choice(model: Recorded, found: Found) -> Choice:
+def _choice(model: Recorded, search: Found) -> Choice:
     return Choice(
-        layer=found.layer,
-        cost=model.share(found.spent),
-        seeds=found.seeds,
-        stated=found.stated,
-        sufficient=found.sufficient,
+        layer=search.layer,
+        cost=model.share(search.spent),
+        seeds=search.seeds,
+        stated=search.stated,
+        sufficient=search.sufficient,
     )
 
 

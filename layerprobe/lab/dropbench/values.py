@@ -303,7 +303,7 @@ class RuleScores:
     @property
     def missing(self) -> int:
         """How many models lack what the rule reads."""
-        return sum(each.missing for each in self.outcomes)
+        return sum(outcome.missing for outcome in self.outcomes)
 
 
 Needs = Literal["nothing", "readings", "labels", "training"]
@@ -463,5 +463,5 @@ class Bench(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        budgets = ", ".join(f"{len(each.truths)} models under {each.budget}" for each in self.budgets)
+        budgets = ", ".join(f"{len(budget.truths)} models under {budget.budget}" for budget in self.budgets)
         return f"{len(self.families)} families: {budgets}"

@@ -36,8 +36,8 @@ def read_searched(*, unseen: bool = False) -> Zoo:
     that are `unseen` are not.
     """
     zoo = put_together([_read(path) for path in sorted(SEARCHED.glob("*.json"))])
-    known = set(map(pretrained_as, read_zoo().entries)) if unseen else set()
-    return replace(zoo, entries=tuple(entry for entry in zoo.entries if pretrained_as(entry) not in known))
+    shipped = set(map(pretrained_as, read_zoo().entries)) if unseen else set()
+    return replace(zoo, entries=tuple(entry for entry in zoo.entries if pretrained_as(entry) not in shipped))
 
 
 def pretrained_as(entry: ZooEntry) -> tuple[str, int, int, str]:

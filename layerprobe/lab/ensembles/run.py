@@ -103,14 +103,14 @@ def ensemble(
     read = list(_read(runs, layers))
     task = _task_of(read, task)
     how = _check_kind(task.kind)
-    groups = _grouped([_as_averaged(each, how) for each in read])
+    groups = _grouped([_as_averaged(run, how) for run in read])
     averages = _Averages(task=task, groups=groups)
-    pair = layers is None and any(each.joint for each in read)
+    pair = layers is None and any(run.joint for run in read)
     choice, weights = _chosen(averages.score, len(groups), pair=pair)
     best = max(range(len(groups)), key=lambda member: fmean(_scores(groups[member], "validation", task.primary)))
     chosen, tested = averages.scored(weights)
     members = _members(groups, weights, task.primary)
-    seeds = {tuple(each.run.seed for each in group) for group in groups}
+    seeds = {tuple(member.run.seed for member in group) for group in groups}
     result = Ensemble(
         task=task.name,
         kind=task.kind,
@@ -121,7 +121,7 @@ def ensemble(
         best=best,
         validation=_by_metric(chosen),
         test=_by_metric(tested),
-        thresholds=tuple(each.threshold for each in chosen),
+        thresholds=tuple(evaluation.threshold for evaluation in chosen),
         gain=averages.gain(weights, tested, groups[best], level=level),
         cost=_cost(members),
         single_cost=_cost([replace(members[best], weight=1.0)]),
@@ -139,13 +139,13 @@ class _Averages:
 
     def score(self, weights: Array) -> float:
         """Return the mean of the primary metric on the validation split over replicates."""
-        chosen = (self._evaluated(weights, each, "validation") for each in range(len(self.groups[0])))
-        return fmean(each.metrics[self.task.primary] for each in chosen)
+        chosen = (self._evaluated(weights, row, "validation") for row in range(len(self.groups[0])))
+        return fmean(evaluation.metrics[self.task.primary] for evaluation in chosen)
 
     def scored(self, weights: Array) -> tuple[list[Evaluation], list[Evaluation]]:
         """Return the scores of every replicate on validation, and on test at the thresholds of these."""
-        chosen = [self._evaluated(weights, each, "validation") for each in range(len(self.groups[0]))]
-        tested = [self._evaluated(weights, each, "test", one.threshold) for each, one in enumerate(chosen)]
+        chosen = [self._evaluated(weights, row, "validation") for row in range(len(self.groups[0]))]
+        tested = [self._evaluated(weights, row, "test", one.threshold) for row, one in enumerate(chosen)]
         return chosen, tested
 
     def gain(
@@ -159,13 +159,13 @@ class _Averages:
                 [
                     item_influences(
                         kind,
-                        self._averaged(weights, each, "test"),
+                        self._averaged(weights, row, "test"),
                         gold,
                         metric=primary,
                         threshold=whole.threshold,
                     )
                     - item_influences(kind, one.outputs["test"], gold, metric=primary, threshold=one.run.threshold)
-                    for each, (whole, one) in enumerate(zip(tested, single, strict=True))
+                    for row, (whole, one) in enumerate(zip(tested, single, strict=True))
                 ]
             )
         values = [whole.metrics[primary] - one.run.test[primary] for whole, one in zip(tested, single, strict=True)]
@@ -194,7 +194,7 @@ class _Averages:
 def _read(paths: Iterable[str | Path], layers: Sequence[int] | None) -> Iterable[_Run]:
     """Yield the runs of directories, those of joint runs by layer, of the requested layers."""
     directories = [directory for path in paths for directory in _directories(Path(os.path.realpath(path)))]
-    found, known = set[int](), dict[str, Path]()
+    numbers, folders = set[int](), dict[str, Path]()
     for directory in dict.fromkeys(directories):
         origin = read_origin(directory.parent)
         if origin is None:
@@ -206,24 +206,24 @@ def _read(paths: Iterable[str | Path], layers: Sequence[int] | None) -> Iterable
         result, outputs = read_kept(kind, directory / RESULT, root=directory.parent.parent), read_outputs(directory)
         if result is None or outputs is None:
             raise DataError(f"expected {directory} to hold the outputs of its run: repeat the command that made it")
-        if (same := known.setdefault(digest_of([origin, result]), directory)) != directory:
+        if (same := folders.setdefault(digest_of([origin, result]), directory)) != directory:
             raise DataError(f"expected different runs, got {directory}, a copy of {same}: give one of them")
         joint = result.weighting if isinstance(result, JointRun) else None
         for run in _by_layer(result):
             if layers is None or run.layer in layers:
-                found.add(run.layer)
+                numbers.add(run.layer)
                 by_split = {split: outputs.of(run.layer, split) for split in SCORED}
                 yield _Run(folder=directory.parent, origin=origin, joint=joint, run=run, outputs=by_split)
-    if missing := sorted(set(layers or ()) - found):
+    if missing := sorted(set(layers or ()) - numbers):
         raise DataError(f"expected layers that the runs have, got {', '.join(map(str, missing))}")
 
 
 def _directories(path: Path) -> list[Path]:
     """Return a directory of a run, or those in a folder of runs."""
-    found = [path] if (path / RESULT).is_file() else sorted(each.parent for each in path.glob(f"*/{RESULT}"))
-    if not found:
+    folders = [path] if (path / RESULT).is_file() else sorted(file.parent for file in path.glob(f"*/{RESULT}"))
+    if not folders:
         raise DataError(f"expected the directory of a finished run, or a folder of such, got {path}")
-    return found
+    return folders
 
 
 def _by_layer(result: JointRun | FineTuningRun) -> list[FineTuningRun]:
@@ -234,7 +234,7 @@ def _by_layer(result: JointRun | FineTuningRun) -> list[FineTuningRun]:
 
 def _task_of(runs: Sequence[_Run], task: Task | None) -> Task:
     """Return the one task of all runs; DataError where there are several, or it is not the one that was given."""
-    origins = {each.origin.task_digest: each.origin for each in runs}
+    origins = {run.origin.task_digest: run.origin for run in runs}
     if len(origins) > 1:
         first, second = list(origins.values())[:2]
         names = first.task if first.task == second.task else f"{first.task} and {second.task}"
@@ -274,7 +274,7 @@ def _check_kind(kind: str) -> str:
     """Return how outputs of a kind are averaged; DataError where they are not."""
     how = KINDS[kind].averages
     if how is None:
-        kinds = ", ".join(name for name, each in KINDS.usable().items() if each.averages is not None)
+        kinds = ", ".join(name for name, kind in KINDS.usable().items() if kind.averages is not None)
         raise DataError(f"expected runs of a task whose outputs have a mean, of kind {kinds}, got one of kind {kind}")
     return how
 
@@ -282,18 +282,20 @@ def _check_kind(kind: str) -> str:
 def _grouped(runs: Sequence[_Run]) -> list[list[_Run]]:
     """Return the runs by member, and within one by seed; as many of each, so that each seed has an ensemble."""
     by_member: dict[tuple[Path, str, int], list[_Run]] = {}
-    for each in sorted(runs, key=lambda each: each.run.seed):
-        by_member.setdefault(each.of, []).append(each)
-    groups = [by_member[each] for each in sorted(by_member, key=lambda each: (str(each[0]), each[1], each[2]))]
+    for saved in sorted(runs, key=lambda saved: saved.run.seed):
+        by_member.setdefault(saved.of, []).append(saved)
+    groups = [
+        by_member[member] for member in sorted(by_member, key=lambda member: (str(member[0]), member[1], member[2]))
+    ]
     if len(groups) == 1:
-        groups = [[each] for each in groups[0]]  # the seeds are the members
+        groups = [[member] for member in groups[0]]  # the seeds are the members
     if len(groups) < 2:
         raise DataError("expected at least two runs, or layers of a scan, to average, got one")
-    seeds = {tuple(each.run.seed for each in group) for group in groups}
+    seeds = {tuple(member.run.seed for member in group) for group in groups}
     if len(seeds) > 1 and max(map(len, seeds)) > 1:
         raise DataError(
             f"expected runs of the same seeds for each layer, or of one seed each, got seeds "
-            f"{' and '.join(', '.join(map(str, each)) for each in sorted(seeds))}"
+            f"{' and '.join(', '.join(map(str, numbers)) for numbers in sorted(seeds))}"
         )
     return groups
 
@@ -320,11 +322,11 @@ def _chosen(score: Score, k: int, *, pair: bool) -> tuple[Choice, Array]:
 
 
 def _scores(group: Sequence[_Run], split: ScoredSplit, metric: str) -> tuple[float, ...]:
-    return tuple(getattr(each.run, split)[metric] for each in group)
+    return tuple(getattr(member.run, split)[metric] for member in group)
 
 
 def _by_metric(evaluations: Sequence[Evaluation]) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(each.metrics[name] for each in evaluations) for name in evaluations[0].metrics}
+    return {name: tuple(evaluation.metrics[name] for evaluation in evaluations) for name in evaluations[0].metrics}
 
 
 def _members(groups: Sequence[Sequence[_Run]], weights: Array, metric: str) -> tuple[Member, ...]:
@@ -346,16 +348,16 @@ def _members(groups: Sequence[Sequence[_Run]], weights: Array, metric: str) -> t
 def _labels(groups: Sequence[Sequence[_Run]]) -> list[str]:
     """Return what tells members apart: the layer, and model, way of training and seed where these differ."""
     first = [group[0] for group in groups]
-    models = distinct_names([each.origin.model.label for each in first])
+    models = distinct_names([member.origin.model.label for member in first])
     labels = []
-    for each, model in zip(first, models, strict=True):
-        parts = [f"layer {each.run.layer}"]
+    for one, model in zip(first, models, strict=True):
+        parts = [f"layer {one.run.layer}"]
         if len({other.origin.model_digest for other in first}) > 1:
             parts.insert(0, short_name(model))
         if len({other.joint for other in first}) > 1:
-            parts.append("of the scan" if each.joint else "by itself")
+            parts.append("of the scan" if one.joint else "by itself")
         if len({tuple(run.run.seed for run in group) for group in groups}) > 1:
-            parts.append(f"seed {each.run.seed}")
+            parts.append(f"seed {one.run.seed}")
         labels.append(" ".join(parts))
     return labels if len(set(labels)) == len(labels) else [f"{label} ({i})" for i, label in enumerate(labels, 1)]
 
@@ -366,7 +368,9 @@ def _shares(groups: Sequence[Sequence[_Run]]) -> list[int | None]:
     return [
         None
         if group[0].joint is None
-        else numbers.setdefault((group[0].folder, group[0].joint, tuple(each.run.seed for each in group)), len(numbers))
+        else numbers.setdefault(
+            (group[0].folder, group[0].joint, tuple(member.run.seed for member in group)), len(numbers)
+        )
         for group in groups
     ]
 
@@ -374,17 +378,19 @@ def _shares(groups: Sequence[Sequence[_Run]]) -> list[int | None]:
 def _deepest(members: Iterable[Member]) -> list[Member]:
     """Return the models that are run: of members that share their blocks the deepest."""
     models: dict[tuple[int | None, int], Member] = {}
-    for number, each in enumerate(members):
-        if each.weight:
-            key = (each.shares, 0) if each.shares is not None else (None, number)
-            if key not in models or models[key].layer < each.layer:
-                models[key] = each
+    for number, member in enumerate(members):
+        if member.weight:
+            key = (member.shares, 0) if member.shares is not None else (None, number)
+            if key not in models or models[key].layer < member.layer:
+                models[key] = member
     return list(models.values())
 
 
 def _cost(members: Iterable[Member]) -> EnsembleCost:
     models = _deepest(members)
-    return EnsembleCost(parameters=sum(each.parameters for each in models), blocks=sum(each.layer for each in models))
+    return EnsembleCost(
+        parameters=sum(model.parameters for model in models), blocks=sum(model.layer for model in models)
+    )
 
 
 def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Options) -> Ensemble:
@@ -393,21 +399,21 @@ def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Optio
     models, single = _deepest(result.members), _deepest([replace(result.single, weight=1.0)])
     settings = replace(ALONE, lengths=(LENGTH,))
     measured: dict[tuple[str, int], LayerProfile] = {}
-    for digest in dict.fromkeys(origins[each.label].model_digest for each in (*models, *single)):
-        origin = next(each for each in origins.values() if each.model_digest == digest)
-        layers = sorted({each.layer for each in (*models, *single) if origins[each.label].model_digest == digest})
+    for digest in dict.fromkeys(origins[model.label].model_digest for model in (*models, *single)):
+        origin = next(origin for origin in origins.values() if origin.model_digest == digest)
+        layers = sorted({model.layer for model in (*models, *single) if origins[model.label].model_digest == digest})
         checkpoint = resolve_checkpoint(origin.model, like=options)
         if digest_of(checkpoint.identity) != digest:
             raise DataError(
                 f"expected the model that the runs began with to measure, {checkpoint.label} is another now"
             )
-        found = profile_model(checkpoint, layers=layers, settings=settings)
-        measured |= {(digest, each.layer): each for each in found.layers}
+        profile = profile_model(checkpoint, layers=layers, settings=settings)
+        measured |= {(digest, layer.layer): layer for layer in profile.layers}
 
     def with_times(cost: EnsembleCost, of: Sequence[Member]) -> EnsembleCost:
-        costs = [measured[origins[each.label].model_digest, each.layer].cost(LENGTH, 1) for each in of]
+        costs = [measured[origins[model.label].model_digest, model.layer].cost(LENGTH, 1) for model in of]
         return replace(
-            cost, flops=sum(each.flops for each in costs), seconds=sum(each.seconds for each in costs), length=LENGTH
+            cost, flops=sum(cost.flops for cost in costs), seconds=sum(cost.seconds for cost in costs), length=LENGTH
         )
 
     return replace(result, cost=with_times(result.cost, models), single_cost=with_times(result.single_cost, single))

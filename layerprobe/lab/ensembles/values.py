@@ -91,7 +91,7 @@ class Ensemble(Shown):
     @property
     def used(self) -> tuple[Member, ...]:
         """Those that take part, the one with the highest weight first."""
-        return tuple(sorted((each for each in self.members if each.weight), key=lambda each: -each.weight))
+        return tuple(sorted((member for member in self.members if member.weight), key=lambda each: -each.weight))
 
     @property
     def score(self) -> float:
@@ -107,16 +107,16 @@ class Ensemble(Shown):
     def table(self) -> Table:
         """A row a member, and one of the average."""
         members, title = self.members, metric_title(self.primary)
-        validation = [*(each.validation for each in members), self.validation[self.primary]]
-        test = [*(each.test for each in members), self.test[self.primary]]
+        validation = [*(member.validation for member in members), self.validation[self.primary]]
+        test = [*(member.test for member in members), self.test[self.primary]]
         best = [*(number == self.best for number in range(len(members))), False]
         return Table(
             columns=(
-                Column("member", (*(each.label for each in members), "average"), title="what"),
-                Column("model", (*(each.model for each in members), None), form=short_name),
-                Column("layer", (*(each.layer for each in members), None), shown=False),
-                Column("weight", (*(each.weight for each in members), 1.0), form=".2f"),
-                Column("parameters", (*(each.parameters for each in members), self.cost.parameters), form=millions),
+                Column("member", (*(member.label for member in members), "average"), title="what"),
+                Column("model", (*(member.model for member in members), None), form=short_name),
+                Column("layer", (*(member.layer for member in members), None), shown=False),
+                Column("weight", (*(member.weight for member in members), 1.0), form=".2f"),
+                Column("parameters", (*(member.parameters for member in members), self.cost.parameters), form=millions),
                 Column("validation", tuple(map(fmean, validation)), title=f"validation {title}", form=".2f"),
                 Column("test", tuple(map(fmean, test)), title=f"test {title}", form=".2f"),
                 Column("scores", tuple(test), title="by seed", form=".2f"),
@@ -135,7 +135,7 @@ class Ensemble(Shown):
                 f"On the validation split nothing scores higher than {self.used[0].label} alone: there is no ensemble. "
                 f"It scores {self.single_score:.2f} on test ({title} x 100)."
             )
-        members = ", ".join(f"{each.label} ({each.weight:.2f})" for each in self.used)
+        members = ", ".join(f"{member.label} ({member.weight:.2f})" for member in self.used)
         spread = "no interval"
         if self.gain is not None:
             low, high = self.gain.interval
@@ -156,14 +156,14 @@ class Ensemble(Shown):
     @property
     def _cost(self) -> str:
         cost, single = self.cost, self.single_cost
-        said = (
+        sentence = (
             f"It runs {cost.blocks} blocks and has {cost.parameters / 1e6:.1f} M parameters, against {single.blocks} "
             f"and {single.parameters / 1e6:.1f} M"
         )
         if cost.seconds is not None and single.seconds is not None:
-            said += f"; a text of {cost.length} tokens takes {1e3 * cost.seconds:.1f} ms against "
-            said += f"{1e3 * single.seconds:.1f}"
-        return f"{said}."
+            sentence += f"; a text of {cost.length} tokens takes {1e3 * cost.seconds:.1f} ms against "
+            sentence += f"{1e3 * single.seconds:.1f}"
+        return f"{sentence}."
 
     @property
     def summary(self) -> str:

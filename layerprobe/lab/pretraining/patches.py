@@ -83,8 +83,8 @@ def patches_of(images: NDArray[Any], side: int) -> NDArray[np.float64]:
 def fitted_codes(images: NDArray[Any], *, n_codes: int, side: int, seed: int) -> PatchCodes:
     """Return codes of the patches of (image, row, column) pixels; of equal ones one counts, as most are blank."""
     distinct = np.unique(patches_of(images, side).reshape(-1, side * side), axis=0)
-    found = KMeans(n_codes, n_init=1, random_state=seed).fit(distinct)
-    return PatchCodes(centres=found.cluster_centers_)
+    fitted = KMeans(n_codes, n_init=1, random_state=seed).fit(distinct)
+    return PatchCodes(centres=fitted.cluster_centers_)
 
 
 def cluttered(digits: NDArray[Any], chosen: NDArray[Any], *, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -117,7 +117,7 @@ def write_patches(
     rng = np.random.default_rng(seed)
     ends = [round(share * len(digits)) for share in np.cumsum(SPLIT)]
     rows = dict(zip(TASK_SIZES, np.split(rng.permutation(len(digits)), ends), strict=True))
-    corpus = cluttered(own := digits[rows["train"]], rng.integers(len(own), size=corpus_size), rng=rng)
+    corpus = cluttered(train := digits[rows["train"]], rng.integers(len(train), size=corpus_size), rng=rng)
     codes = fitted_codes(corpus[:2000], n_codes=N_CODES, side=PATCH, seed=seed)
     (folder / "digits").mkdir(parents=True, exist_ok=True)
     replace_file(folder / "patches.txt", "".join(f"{text}\n" for text in codes.texts(corpus)).encode())

@@ -78,15 +78,15 @@ def pretrain(
     check_seeds([seed])
     check_intervals(checkpoint_every, evaluate_every)
     protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
-    given = texts_of(corpus, protocol)
-    texts = tuple(dict.fromkeys(given.texts))
+    file = texts_of(corpus, protocol)
+    texts = tuple(dict.fromkeys(file.texts))
     texts_digest = digest(texts)
     fingerprint = digest(
-        [PRETRAINING_VERSION, hardware.name, given.embedded or PRETRAINING_TEXTS_VERSION, texts_digest, protocol, seed]
+        [PRETRAINING_VERSION, hardware.name, file.embedded or PRETRAINING_TEXTS_VERSION, texts_digest, protocol, seed]
     )
 
     def work(run_directory: RunDirectory) -> tuple[Pretraining, Callable[[Path], None]]:
-        run = _prepared(given, texts, protocol, seed=seed, hardware=hardware)
+        run = _prepared(file, texts, protocol, seed=seed, hardware=hardware)
         if run.trainer is not None:
             train(
                 run.trainer,
@@ -102,7 +102,7 @@ def pretrain(
         pretraining = Pretraining(
             **_described(run, protocol, hardware),
             seed=seed,
-            corpus=given.name,
+            corpus=file.name,
             corpus_digest=texts_digest,
             tokenizer_digest=content_digest(run.tokenizer),
             **trained,
@@ -126,9 +126,9 @@ def plan_pretraining(
     """Return parameters, tokens and estimated time of `pretrain` with these arguments; nothing is written."""
     check_seeds([seed])
     protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
-    given = texts_of(corpus, protocol)
-    texts = tuple(dict.fromkeys(given.texts))
-    run = _prepared(given, texts, protocol, seed=seed, hardware=hardware)
+    file = texts_of(corpus, protocol)
+    texts = tuple(dict.fromkeys(file.texts))
+    run = _prepared(file, texts, protocol, seed=seed, hardware=hardware)
     steps = 0 if run.trainer is None else protocol.steps
     epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
     return PretrainingPlan(
@@ -152,14 +152,14 @@ def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> 
 
 
 def _prepared(
-    given: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, hardware: _Hardware
+    file: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, hardware: _Hardware
 ) -> Run:
     """Return a run that has not begun, with all that a user should know of it."""
     if len(texts) < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
     tokenizer: Any
-    warnings = [*given.notes, *given.warnings]
-    if given.embedded:
+    warnings = [*file.notes, *file.warnings]
+    if file.embedded:
         tokenizer = word_tokenizer(Language(seed=LANGUAGE_SEED), max_length=protocol.max_length)
     else:
         tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
@@ -168,13 +168,13 @@ def _prepared(
             warnings.append(
                 f"the vocabulary has {len(tokenizer):,} words, not {protocol.vocab_size:,}: the texts {kind}"
             )
-        if copies := len(given.texts) - len(texts):
+        if copies := len(file.texts) - len(texts):
             warnings.append(f"{copies:,} copies of texts were left out")
     run = prepare(
         texts,
         tokenizer,
         protocol,
-        endless=given.embedded,
+        endless=file.embedded,
         seed=seed,
         device=hardware.device,
         autocast=hardware.autocast,

@@ -103,7 +103,7 @@ class PretrainingProtocol:
 
     def __post_init__(self) -> None:
         OBJECTIVES.check(self.objective)
-        own = {
+        checks = {
             "a generator size above 0, at most 4": 0 < self.generator_size <= 4,
             "a discriminator weight above 0": 0 < self.discriminator_weight < math.inf,
             "at least one step": self.steps >= 1,
@@ -113,7 +113,7 @@ class PretrainingProtocol:
             "at least 10 words": self.vocab_size >= 10,
             "at least one held-out sequence": self.held_out >= 1,
         }
-        check_protocol(self, own, example="sequence")
+        check_protocol(self, checks, example="sequence")
 
     @property
     def has_generator(self) -> bool:

@@ -61,9 +61,9 @@ class PaperModel:
 
     def millions(self, layer: int) -> float | None:
         """Return the parameters at a layer: the paper's, or on the line through two of them, as blocks are alike."""
-        for known in self.parameters:
-            if known.layer == layer:
-                return known.millions
+        for parameter in self.parameters:
+            if parameter.layer == layer:
+                return parameter.millions
         if len(self.parameters) < 2:
             return None
         first, last = self.parameters[0], self.parameters[-1]
@@ -137,8 +137,8 @@ class Experiment:
 
     def check_first_steps(self, data: Mapping[Before, object]) -> None:
         """Raise DataError if there are data for a step before TMFT that the experiment does not have."""
-        known = {score.before for score in self.scores}
-        if unused := [before for before, given in data.items() if given and before not in known]:
+        befores = {score.before for score in self.scores}
+        if unused := [before for before, value in data.items() if value and before not in befores]:
             raise DataError(f"expected no data for {' and '.join(unused)}, which {self.name} does not have")
 
 
@@ -179,14 +179,14 @@ def experiment_names() -> tuple[str, ...]:
         >>> experiment_names()
         ('table2', 'figure2a', 'mrpc', 'sick', 'table1', 'figure3', 'ko', 'de', 'es', 'random', 'pareto')
     """
-    return tuple(each.name for each in read_paper().experiments)
+    return tuple(experiment.name for experiment in read_paper().experiments)
 
 
 def experiment(name: str) -> Experiment:
     """Return an experiment; raise DataError if there is none of that name."""
-    for each in read_paper().experiments:
-        if each.name == name:
-            return each if each.same_as is None else replace(each, scores=experiment(each.same_as).scores)
+    for entry in read_paper().experiments:
+        if entry.name == name:
+            return entry if entry.same_as is None else replace(entry, scores=experiment(entry.same_as).scores)
     raise DataError(f"expected an experiment, one of {', '.join(experiment_names())}, got {name!r}")
 
 
@@ -316,7 +316,7 @@ def plan_experiment(
     train = train or data.train
     steps = 0 if chosen.pairs else protocol.epochs * math.ceil(train / protocol.batch_size)
     word_steps = first["epochs"] * math.ceil((words or 0) / first["batch_size"])
-    given: dict[Before | None, bool] = {None: True, "word similarity": bool(words), "domain adaptation": corpus}
+    available: dict[Before | None, bool] = {None: True, "word similarity": bool(words), "domain adaptation": corpus}
 
     def planned(score: PaperScores) -> PlannedLayer:
         before = word_steps if score.before == "word similarity" else 0
@@ -338,7 +338,7 @@ def plan_experiment(
             steps=n * (steps + before),
             gpu_hours=hours,
         )
-        return layer if given[score.before] else replace(layer, runs=0, steps=0, gpu_hours=0.0)
+        return layer if available[score.before] else replace(layer, runs=0, steps=0, gpu_hours=0.0)
 
     scores = chosen.scores or tuple(
         PaperScores(model=name, layer=paper.model(name).parameters[-1].layer, validation={}, test={})

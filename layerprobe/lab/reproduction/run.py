@@ -267,14 +267,14 @@ def _fine_tuned(
     *,
     options: Options,
 ) -> tuple[ReproducedScore, ...]:
-    for chain, data in filter(None, (each for _, each in planned)):
+    for chain, data in filter(None, (step for _, step in planned)):
         plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
     reported = {task.primary, *(metric for score, _ in planned for metric in (*score.validation, *score.test))}
     splits: tuple[Literal["validation", "test"], ...] = ("validation", "test")
     scores = []
-    for number, (score, each) in enumerate(planned):
+    for number, (score, job) in enumerate(planned):
         with part(start=number, share=1, whole=len(planned)):
-            done = each and run_chain(each[0], data=each[1], options=options)
+            done = job and run_chain(job[0], data=job[1], options=options)
         outcome = done.outcomes[0] if done else None
         scores += [
             reproduced_score(score, models[score.model], outcome, split, metric)
@@ -319,7 +319,7 @@ def nearness(scores: Sequence[ReproducedScore]) -> str:
     deviations = [score.deviations for _, score in compared if score.deviations is not None]
     if not deviations:
         return f"With one seed, or equal ones, no difference can be judged; {far}."
-    near = sum(abs(each) <= NEAR for each in deviations)
+    near = sum(abs(deviation) <= NEAR for deviation in deviations)
     return f"{near} of {len(deviations)} test scores lie within {NEAR:g} standard deviations of our seeds; {far}."
 
 
@@ -334,8 +334,8 @@ def _front(
             ours.append((score.parameters, score.ours.mean, point))
             if millions is not None and score.paper is not None:
                 papers.append((millions, score.paper, point))
-    paper_front, our_front = (pareto_front(each, itemgetter(0), itemgetter(1)) for each in (papers, ours))
-    return {"paper": tuple(each[2] for each in paper_front), "ours": tuple(each[2] for each in our_front)}
+    paper_front, our_front = (pareto_front(points, itemgetter(0), itemgetter(1)) for points in (papers, ours))
+    return {"paper": tuple(point[2] for point in paper_front), "ours": tuple(point[2] for point in our_front)}
 
 
 # ---- similarity ---------------------------------------------------------------------------------------

@@ -59,10 +59,10 @@ def _effects(
     """Yield the effects of a family by layer, one for the drop; none where no pair has such values."""
     pairs = [pair for pair in of_family if size in (None, pair[0].size)]
     measured = [(entry.name, _values(entry, measure, budget), _values(twin, measure, budget)) for entry, twin in pairs]
-    there = [(name, own, twin) for name, own, twin in measured if own and twin]
-    for layer in range(len(there[0][1]) if there else 0):
-        values = tuple(own[layer] for _, own, _ in there)
-        twins = tuple(twin[layer] for _, _, twin in there)
+    paired = [(name, values, twin) for name, values, twin in measured if values and twin]
+    for layer in range(len(paired[0][1]) if paired else 0):
+        values = tuple(values[layer] for _, values, _ in paired)
+        twins = tuple(twin[layer] for _, _, twin in paired)
         differences = [value - twin for value, twin in zip(values, twins, strict=True)]
         yield ObjectiveEffect(
             family=of_family[0][0].family,
@@ -71,7 +71,7 @@ def _effects(
             size=size,
             budget=budget,
             layer=None if measure == "drop" else layer,
-            models=tuple(name for name, _, _ in there),
+            models=tuple(name for name, _, _ in paired),
             values=values,
             twins=twins,
             mean=statistics.fmean(differences),

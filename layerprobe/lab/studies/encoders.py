@@ -117,7 +117,7 @@ class ContestPlan:
     @property
     def gpu_hours(self) -> float:
         """Of all encoders."""
-        return sum(each.gpu_hours for each in self.encoders)
+        return sum(encoder.gpu_hours for encoder in self.encoders)
 
     @property
     def table(self) -> Table:

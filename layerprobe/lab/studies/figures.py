@@ -49,21 +49,21 @@ def drops(entries: Sequence[ZooEntry], budget: str) -> go.Figure:
     for index, size in enumerate(sizes):
         shift = _DODGE * (index - (len(sizes) - 1) / 2)
         symbol = _SIZES[index % len(_SIZES)]
-        shown = [(entry, truth(entry.budgets[budget])) for entry in tuned if entry.size == size]
+        drawn = [(entry, truth(entry.budgets[budget])) for entry in tuned if entry.size == size]
         marks = go.Scatter(
-            x=[families.index(entry.family) + shift for entry, _ in shown],
-            y=[known.effect for _, known in shown],
+            x=[families.index(entry.family) + shift for entry, _ in drawn],
+            y=[true.effect for _, true in drawn],
             name=text(size),
             mode="markers",
             marker={
                 "size": 11,
-                "symbol": [symbol if known.drop else f"{symbol}-open" for _, known in shown],
-                "color": [DROP if known.drop else REFERENCE for _, known in shown],
+                "symbol": [symbol if true.drop else f"{symbol}-open" for _, true in drawn],
+                "color": [DROP if true.drop else REFERENCE for _, true in drawn],
             },
             hovertext=[
-                f"{text(entry.name)}<br>best layer {known.best_layer} of {entry.n_blocks}"
-                f"<br>threshold {known.threshold:.2f}"
-                for entry, known in shown
+                f"{text(entry.name)}<br>best layer {true.best_layer} of {entry.n_blocks}"
+                f"<br>threshold {true.threshold:.2f}"
+                for entry, true in drawn
             ],
             hovertemplate="%{hovertext}<br>%{y:+.2f} points<extra></extra>",
         )
@@ -82,10 +82,10 @@ def _lines(curves: Sequence[tuple[ZooEntry, Sequence[float]]], title: str) -> go
     for family in families:
         twin = family == TWIN
         look = Look(colour=REFERENCE) if twin else _LOOKS[others.index(family) % len(_LOOKS)]
-        own = {entry.name: values for entry, values in curves if entry.family == family}
-        for name, values in own.items() if len(own) > 1 else ():
+        of_family = {entry.name: values for entry, values in curves if entry.family == family}
+        for name, values in of_family.items() if len(of_family) > 1 else ():
             figure.add_trace(_line(name, values, look, family, width=1, showlegend=False, opacity=0.35))
-        mean = [statistics.fmean(column) for column in zip(*own.values(), strict=True)]
+        mean = [statistics.fmean(column) for column in zip(*of_family.values(), strict=True)]
         marker = {"size": 7, "color": look.colour, "symbol": look.symbol}
         figure.add_trace(_line(family, mean, look, family, width=3 if twin else 2, marker=marker))
     layer_axis(figure, max((entry.n_blocks for entry, _ in curves), default=1) + 1)

@@ -227,7 +227,7 @@ class _LabRun:
             )
         made = LabEntry(fingerprint=fingerprint, model=model.name, pretraining=pretraining, entry=entry)
         write_kept(self.file(job), made, root=self.out)
-        write_zoo(self.zoo([each.entry for each in self.all_stored()]), self.out / ZOO)
+        write_zoo(self.zoo([record.entry for record in self.all_stored()]), self.out / ZOO)
 
     def labelled(self, model: LabModel) -> contextlib.AbstractContextManager[None]:
         """Put a model's place and name before the names of tasks that are reported inside a `with` block."""
@@ -259,15 +259,15 @@ class _LabRun:
         how = [*tuned, computed_on(options), options.max_length]
         values = {name: getattr(options, name) for name in OPTIONAL}
         # only what is given, so that entries of an older layerprobe are found
-        given = {name: value for name, value in values.items() if value != getattr(DEFAULT_OPTIONS, name)}
-        return digest([LAB_VERSION, pretraining.fingerprint, references, *how, *([given] if given else [])])
+        changed = {name: value for name, value in values.items() if value != getattr(DEFAULT_OPTIONS, name)}
+        return digest([LAB_VERSION, pretraining.fingerprint, references, *how, *([changed] if changed else [])])
 
     def expected(self, job: Job) -> str | None:
         """Return the fingerprint of an entry by the models that are there; None where its own is not."""
         model, task = job
         pretraining = self.record(model)
-        found = {what: self.record(other) for what, other in self.study.references(model).items()}
-        twins = {what: twin.fingerprint for what, twin in found.items() if twin is not None}
+        records = {what: self.record(other) for what, other in self.study.references(model).items()}
+        twins = {what: twin.fingerprint for what, twin in records.items() if twin is not None}
         return None if pretraining is None else self.fingerprint(self.tasks[task], pretraining, twins)
 
     def record(self, model: LabModel) -> Pretraining | None:
@@ -299,10 +299,10 @@ class _LabRun:
         entries = []
         for job in (job for name, job in self.jobs.items() if name not in self.failures):
             expected = self.expected(job)
-            found = None if expected is None else self.stored(job, expected)
-            if found is not None:
-                named = replace(found.entry, corpus=self.corpus.name, task=self.tasks[job[1]].name)
-                entries.append(replace(found, entry=named))
+            stored = None if expected is None else self.stored(job, expected)
+            if stored is not None:
+                named = replace(stored.entry, corpus=self.corpus.name, task=self.tasks[job[1]].name)
+                entries.append(replace(stored, entry=named))
         return entries
 
     def zoo(self, entries: list[ZooEntry]) -> Zoo:
@@ -337,7 +337,7 @@ class _LabRun:
         if not entries:
             name, reason = next(iter(self.failures.items()))
             raise DataError(f"no model of {self.study.name} could be made; {name}: {reason}")
-        zoo = self.zoo([each.entry for each in entries])
+        zoo = self.zoo([record.entry for record in entries])
         write_zoo(zoo, self.out / ZOO)
         effects = objective_effects(zoo.entries, level=level)
         compared = {TWIN, *(effect.family for effect in effects)}
@@ -347,7 +347,7 @@ class _LabRun:
             study=self.study,
             level=level,
             zoo=zoo,
-            pretrainings={each.model: each.pretraining for each in entries},
+            pretrainings={entry.model: entry.pretraining for entry in entries},
             effects=effects,
             computed_on=computed_on(self.options),
             failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
@@ -363,7 +363,7 @@ class _LabRun:
             if pretrained:
                 runs = run_folder(resolve_checkpoint(str(self.folder(model)), like=self.options), task, protocol)
                 stored += sum(runs.load(layer, seed) is not None for layer, seed in pairs)
-                stored += sum(load_finished(JointRun, runs.joint_path(*each)) is not None for each in scans)
+                stored += sum(load_finished(JointRun, runs.joint_path(*scan)) is not None for scan in scans)
         return PlannedModel(model=model, pretrained=pretrained, runs=n_runs, stored=stored)
 
 

@@ -37,7 +37,7 @@ def load_lab(path: str | Path) -> LabStudy:
     """
     keys = read_toml(path, "the study", absolute=True)
     if isinstance(budgets := keys.data.get("budget"), dict):
-        rated = {name: with_rate(own) if isinstance(own, dict) else own for name, own in budgets.items()}
+        rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}
         keys.data = {**keys.data, "budget": rated}
     tasks = keys.table("task", default={"source": LANGUAGE})
     named = not tasks.data.keys() & {"source", "examples"} and all(isinstance(it, dict) for it in tasks.data.values())

@@ -144,7 +144,9 @@ class LabStudy:
     def twin(self, model: LabModel, *, step: int) -> LabModel:
         """Return the MLM model of the same size and a seed: the same one, or one `step` further in the list."""
         seed = self.seeds[(self.seeds.index(model.seed) + step) % len(self.seeds)]
-        return next(each for each in self.models if (each.family, each.size, each.seed) == (TWIN, model.size, seed))
+        return next(
+            other for other in self.models if (other.family, other.size, other.seed) == (TWIN, model.size, seed)
+        )
 
     def references(self, model: LabModel) -> dict[str, LabModel]:
         """Return what a model is compared with, by the name of the reference; never itself."""
@@ -256,7 +258,7 @@ class LabResult(Shown):
         truths = [truth(tuned) for _, _, tuned in rows]
         means = [tuple(map(fmean, tuned.test)) for _, _, tuned in rows]
         entry, true = columns_of(entry for entry, _, _ in rows), columns_of(truths)
-        tested = columns_of(zip(means, (each.best_layer for each in truths), strict=True))
+        tested = columns_of(zip(means, (truth.best_layer for truth in truths), strict=True))
         return Table(
             columns=(
                 entry("model", lambda entry: entry.name),
@@ -277,7 +279,7 @@ class LabResult(Shown):
 
     def effects_table(self, effects: Sequence[ObjectiveEffect], title: str) -> Table:
         """Return some of the effects, a row each."""
-        column, form = columns_of(effects), "+.3f" if any(each.measure == "CKA" for each in effects) else "+.2f"
+        column, form = columns_of(effects), "+.3f" if any(effect.measure == "CKA" for effect in effects) else "+.2f"
         return Table(
             columns=(
                 column("objective", lambda effect: effect.family),
@@ -292,7 +294,7 @@ class LabResult(Shown):
                 column("pairs", lambda effect: len(effect.values)),
             ),
             title=title,
-            marks=tuple("chosen" if each.certain else None for each in effects),
+            marks=tuple("chosen" if effect.certain else None for effect in effects),
         )
 
     @property
@@ -316,8 +318,8 @@ class LabResult(Shown):
     def sentences(self) -> tuple[str, ...]:
         """What each objective does to the drop, over all sizes, in words."""
         several = len(self.study.tasks) > 1
-        told = (each for each in self.effects if each.measure == "drop" and not each.size)
-        return tuple(_sentence(each, self.level, name_task=several) for each in told)
+        drops = (effect for effect in self.effects if effect.measure == "drop" and not effect.size)
+        return tuple(_sentence(effect, self.level, name_task=several) for effect in drops)
 
     @property
     def summary(self) -> str:
@@ -330,8 +332,8 @@ def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:
     how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {in_percent(level)} interval"
     pairs = f"{len(effect.values)} pair{'s' if len(effect.values) > 1 else ''}"
     if effect.certain:
-        said = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"
+        comparison = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"
     else:
-        said = "no sure difference in the drop from its MLM twin"
+        comparison = "no sure difference in the drop from its MLM twin"
     where = f"{effect.family}, {effect.budget}{f', {effect.task}' if name_task else ''}"
-    return f"{where}: {said}: {effect.mean:+.2f} points{how} ({pairs})."
+    return f"{where}: {comparison}: {effect.mean:+.2f} points{how} ({pairs})."

@@ -35,7 +35,7 @@ def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
 
     def mean_loss(rule: Rule, models: Sequence[KnownDrop]) -> float:
         calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
-        return float(np.mean([np.mean([loss(call, known) for call in calls]) for calls, known in calls_of]))
+        return float(np.mean([np.mean([loss(call, case) for call in calls]) for calls, case in calls_of]))
 
     def fit(models: Sequence[KnownDrop]) -> Predictor:
         candidates = [rule for rule in rules if obstacle(rule, models) is None]

@@ -49,11 +49,11 @@ def logistic(readings: Mapping[str, Reading]) -> Rule:
 
     def choose(models: Sequence[KnownDrop]) -> Parameters:
         check_some(models, name)
-        falls = np.concatenate([_layer_falls(known.model, readings) for known in models])
+        falls = np.concatenate([_layer_falls(case.model, readings) for case in models])
         mean, spread = falls.mean(axis=0), falls.std(axis=0)
         spread[spread == 0] = 1.0  # a curve that falls nowhere says nothing
-        targets = np.concatenate([_is_drop_layer(known) for known in models])
-        features = np.concatenate([_features(known.model, readings, mean, spread) for known in models])
+        targets = np.concatenate([_is_drop_layer(case) for case in models])
+        features = np.concatenate([_features(case.model, readings, mean, spread) for case in models])
         weights = _logistic_weights(features, targets, np.array([0.0, *[RIDGE] * len(readings)]))
         return {"mean": mean.tolist(), "spread": spread.tolist(), "weights": weights.tolist()}
 
@@ -75,10 +75,10 @@ def logistic(readings: Mapping[str, Reading]) -> Rule:
     )
 
 
-def _is_drop_layer(known: KnownDrop) -> NDArray[np.bool_]:
+def _is_drop_layer(case: KnownDrop) -> NDArray[np.bool_]:
     """Return whether each of layers 1 to the last is a drop layer."""
-    layers = np.arange(1, known.model.n_blocks + 1)
-    onset = known.truth.onset
+    layers = np.arange(1, case.model.n_blocks + 1)
+    onset = case.truth.onset
     return np.zeros(len(layers), dtype=bool) if onset is None else layers >= onset
 
 

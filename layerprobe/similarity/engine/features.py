@@ -39,10 +39,10 @@ def feature_sums(
 
     Parts of samples take a second pass over the rows, and more than `memory` bytes of cross-covariances more passes.
     """
-    wanted = sorted(products_of(len(layers), pairs))
+    products = sorted(products_of(len(layers), pairs))
     samples: dict[Pair, Tensor] = {}
     inner: dict[Pair, float] = {}
-    batches = list(_batches(wanted, layers, memory))
+    batches = list(_batches(products, layers, memory))
     for number, batch in enumerate(batches):
         covariances = _covariances(layers, grams, batch)
         for pair, covariance in covariances.items():
@@ -52,7 +52,7 @@ def feature_sums(
         report("comparing", number + 1, len(batches))
     with settings(progress=silent):  # of some samples alone
         fourths, moments = _moments(layers, grams, pairs) if per_sample else ([None] * len(layers), {})
-    own = [
+    layer_sums = [
         LayerSums(
             name=layer.name,
             inner=inner[i, i],
@@ -63,7 +63,7 @@ def feature_sums(
         )
         for i, (layer, gram) in enumerate(zip(layers, grams, strict=True))
     ]
-    return own, {pair: _pair_sums(*slices, inner, samples, moments.get(pair)) for pair, slices in pairs.items()}
+    return layer_sums, {pair: _pair_sums(*slices, inner, samples, moments.get(pair)) for pair, slices in pairs.items()}
 
 
 def products_of(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set[Pair]:
@@ -74,9 +74,9 @@ def products_of(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set
     return products
 
 
-def _batches(wanted: Sequence[Pair], layers: Sequence[CentredLayer], memory: int) -> Iterator[list[Pair]]:
+def _batches(products: Sequence[Pair], layers: Sequence[CentredLayer], memory: int) -> Iterator[list[Pair]]:
     batch, used = list[Pair](), 0
-    for i, j in wanted:
+    for i, j in products:
         size = 8 * (layers[i].width + 2) * (layers[j].width + 2)
         if batch and used + size > memory:
             yield batch
@@ -140,11 +140,11 @@ def _moments(
     group = [
         replace(g, offsets=g.offsets[chosen], additive=g.additive[chosen], diagonal=g.diagonal[chosen]) for g in grams
     ]
-    ((own, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 4)
+    ((own_sums, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 4)
     scale = n * (n - 1) / (len(chosen) * (len(chosen) - 1))
     moments = {pair: sums.moments for pair, sums in of_pairs.items() if sums.moments is not None}
     return (
-        [None if layer.fourth is None else scale * layer.fourth for layer in own],
+        [None if layer.fourth is None else scale * layer.fourth for layer in own_sums],
         {pair: (scale * both, scale * left, scale * right) for pair, (both, left, right) in moments.items()},
     )
 

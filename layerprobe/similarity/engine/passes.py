@@ -34,7 +34,7 @@ def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
     if not len(layers):
         raise DataError(f"{name} has no layers, expected at least one")
     names = [f"layer {i} of {name}" for i in range(len(layers))]
-    return [(each, unmasked(layer, name=each)) for each, layer in zip(names, layers, strict=True)]
+    return [(layer_name, unmasked(layer, name=layer_name)) for layer_name, layer in zip(names, layers, strict=True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -77,8 +77,8 @@ def sums_of(
             with part(start=number, share=1, whole=len(kinds)):
                 sums = _pass(sources, same, of_pairs, device, tile, path, per_sample)
             for measure, (pair, (a, b)) in itertools.product(same, of_pairs.items()):
-                own, of_pair = sums[_bandwidth(measure)]
-                by_measure[measure, pair] = Sums(rows=own[a], columns=own[b], pair=of_pair[pair])
+                layer_sums, of_pair = sums[_bandwidth(measure)]
+                by_measure[measure, pair] = Sums(rows=layer_sums[a], columns=layer_sums[b], pair=of_pair[pair])
     return by_measure
 
 
@@ -148,10 +148,10 @@ def shuffled_sums(
     with _full_precision():
         layers, (grams,), tile = _centred([*model, *reference], [measure], device, None)
         split = len(model)
-        own, inner = shuffled_inner(layers, grams, split, orders, tile=tile, memory=memory)
+        layer_sums, inner = shuffled_inner(layers, grams, split, orders, tile=tile, memory=memory)
     for order, values in zip(orders, inner, strict=True):
-        columns = [replace(sums, diagonal=sums.diagonal[order]) for sums in own[split:]]
-        yield Sums(rows=own[:split], columns=columns, pair=PairSums(inner=values))
+        columns = [replace(sums, diagonal=sums.diagonal[order]) for sums in layer_sums[split:]]
+        yield Sums(rows=layer_sums[:split], columns=columns, pair=PairSums(inner=values))
 
 
 def _features_are_cheaper(

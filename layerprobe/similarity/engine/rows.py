@@ -214,11 +214,11 @@ def _centred(
     limits = torch.finfo(dtype)
     if not limits.tiny / limits.eps < float(squares.sum()) / n < limits.max / n:
         return None
-    kept, variances = None, squares / n
+    varying, variances = None, squares / n
     if normalize == "zscore":
         if not varies.all():
-            kept = varies.nonzero()[:, 0]
-            mean, variances = mean[kept], variances[kept]
+            varying = varies.nonzero()[:, 0]
+            mean, variances = mean[varying], variances[varying]
         unit = float(len(variances))
         scale = (variances * unit).rsqrt()
     else:
@@ -232,7 +232,7 @@ def _centred(
         squared_norms=norms,
         unit=unit,
         spacing=spacing,
-        kept=kept,
+        kept=varying,
     )
     if normalize == "zscore":
         for rows in row_blocks(n, layer.width):

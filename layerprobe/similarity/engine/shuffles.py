@@ -44,28 +44,28 @@ def shuffled_inner(
     layers are made again for each lot.
     """
     n, device, dtype = layers[0].n_samples, layers[0].mean.device, layers[0].dtype
-    own = torch.zeros(len(layers), dtype=torch.float64, device=device)
+    totals = torch.zeros(len(layers), dtype=torch.float64, device=device)
     inner = torch.zeros(len(orders), split, len(layers) - split, dtype=torch.float64, device=device)
     indices = [torch.from_numpy(order).to(device) for order in orders]
     at_once = max(1, memory // (n * n * dtype.itemsize))
     height = CUDA_STRIP if layers[0].mean.is_cuda else CPU_STRIP
     lots = [slice(start, min(start + at_once, len(layers))) for start in range(split, len(layers), at_once)]
     for number, lot in enumerate(lots):
-        kept = _gram_matrices(layers[lot], grams[lot], tile=tile)
-        own[lot] = _squared_norms(kept)
+        matrices = _gram_matrices(layers[lot], grams[lot], tile=tile)
+        totals[lot] = _squared_norms(matrices)
         norms = torch.zeros(split, dtype=torch.float64, device=device)
         for first in range(0, n, height):
             rows, columns = slice(first, min(first + height, n)), slice(first, n)
             strips = _strips(layers[:split], grams[:split], rows, columns)
             norms += 2 * _squared_norms(strips)
             strips.mul_(2)  # for their mirror image
-            _add(inner[:, :, lot.start - split : lot.stop - split], strips, kept, indices, rows, columns)
+            _add(inner[:, :, lot.start - split : lot.stop - split], strips, matrices, indices, rows, columns)
             report("comparing", number + 1 - (1 - rows.stop / n) ** 2, len(lots))
-        own[:split] = norms
+        totals[:split] = norms
     sums = [
         LayerSums(
             name=layer.name,
-            inner=float(own[i]),
+            inner=float(totals[i]),
             diagonal=gram.diagonal.numpy(),
             spacing=layer.spacing,
             sigma_squared=gram.sigma_squared,
@@ -98,18 +98,20 @@ def _strips(layers: Sequence[CentredLayer], grams: Sequence[Gram], rows: slice, 
     return strips
 
 
-def _add(inner: Tensor, strips: Tensor, kept: Tensor, orders: Sequence[Tensor], rows: slice, columns: slice) -> None:
+def _add(
+    inner: Tensor, strips: Tensor, matrices: Tensor, orders: Sequence[Tensor], rows: slice, columns: slice
+) -> None:
     """Add the inner products of a strip with the same part of the kept matrices in every order."""
-    at_once = max(1, AT_ONCE // len(kept))
-    buffer = torch.empty(at_once, len(kept), *strips.shape[1:], dtype=kept.dtype, device=kept.device)
+    at_once = max(1, AT_ONCE // len(matrices))
+    buffer = torch.empty(at_once, len(matrices), *strips.shape[1:], dtype=matrices.dtype, device=matrices.device)
     for start in range(0, len(orders), at_once):
         some = orders[start : start + at_once]
         shuffled = buffer[: len(some)]
         for order, of_order in zip(some, shuffled, strict=True):
-            for matrix, part in zip(kept, of_order, strict=True):
+            for matrix, part in zip(matrices, of_order, strict=True):
                 torch.index_select(matrix.index_select(0, order[rows]), 1, order[columns], out=part)
         products = inner_products(strips.flatten(start_dim=1), shuffled.flatten(0, 1).flatten(start_dim=1))
-        inner[start : start + at_once] += products.view(len(strips), len(some), len(kept)).transpose(0, 1)
+        inner[start : start + at_once] += products.view(len(strips), len(some), len(matrices)).transpose(0, 1)
 
 
 def _squared_norms(matrices: Tensor) -> Tensor:

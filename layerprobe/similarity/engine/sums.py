@@ -100,8 +100,8 @@ def influence(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], a
     a, b = first.norm("debiased"), second.norm("debiased")
     assert pair.per_sample is not None
     theta = pair.inner[at] / (a * b)
-    own = first.parts + second.parts
-    psi: Array = len(own) * (2 * pair.per_sample[at].astype(np.float64) / (a * b) - theta * own)
+    shares = first.parts + second.parts
+    psi: Array = len(shares) * (2 * pair.per_sample[at].astype(np.float64) / (a * b) - theta * shares)
     return psi
 
 
@@ -110,8 +110,8 @@ def norm_influence(first: LayerSums, second: LayerSums) -> Array:
 
     That of the ratio (<A, B> - x (<A, A> + <B, B>) / 2), for any x in place of theta, is psi - (x - theta) times it.
     """
-    own = first.parts + second.parts
-    centred: Array = len(own) * own - 2
+    shares = first.parts + second.parts
+    centred: Array = len(shares) * shares - 2
     return centred
 
 

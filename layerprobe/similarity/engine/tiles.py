@@ -135,7 +135,7 @@ class _Accumulator:
 
     def sums(self) -> tuple[list[LayerSums], dict[tuple[int, int], PairSums]]:
         """Return what was accumulated."""
-        own = [
+        layer_sums = [
             LayerSums(
                 name=layer.name,
                 inner=float(self.own_inner[i]),
@@ -148,7 +148,7 @@ class _Accumulator:
             )
             for i, (layer, gram) in enumerate(zip(self.layers, self.grams, strict=True))
         ]
-        return own, {pair: self._pair(pair) for pair in self.pairs}
+        return layer_sums, {pair: self._pair(pair) for pair in self.pairs}
 
     def _pair(self, pair: tuple[int, int]) -> PairSums:
         if not self.per_sample:

@@ -143,18 +143,18 @@ def principal_subspace(X: ArrayLike, *, name: str, variance: float = 1.0) -> Sub
     left, scales, right = np.linalg.svd(centred_layer(X, name=name), full_matrices=False)
     rank = int((scales > RANK * scales[0]).sum())
     shares = np.cumsum((scales / scales[0]) ** 2)
-    kept = min(rank, int(np.searchsorted(shares, variance * shares[-1])) + 1)
-    return Subspace(name=name, basis=left[:, :kept], loadings=scales[:kept, None] * right[:kept])
+    kept_rank = min(rank, int(np.searchsorted(shares, variance * shares[-1])) + 1)
+    return Subspace(name=name, basis=left[:, :kept_rank], loadings=scales[:kept_rank, None] * right[:kept_rank])
 
 
 def _product(first: Subspace, second: Subspace) -> Array:
     """Return U_X^T U_Y, whose singular values are the canonical correlations."""
-    (n, kept), (other_n, other_kept) = first.basis.shape, second.basis.shape
+    (n, size), (other_n, other_size) = first.basis.shape, second.basis.shape
     check_same_samples(n, other_n, name=first.name, other=second.name)
-    forced = kept + other_kept - (n - 1)
+    forced = size + other_size - (n - 1)
     if forced > 0:
         raise DegenerateLayerError(
-            f"{first.name} and {second.name} keep {kept} and {other_kept} dimensions of {n} samples, expected at most "
+            f"{first.name} and {second.name} keep {size} and {other_size} dimensions of {n} samples, expected at most "
             f"{n - 1} together: {forced} canonical correlations are 1 whatever the data; compare on at least "
             f"{n + forced} texts, or by CKA or Procrustes similarity"
         )
