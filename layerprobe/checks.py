@@ -1,4 +1,4 @@
-"""What arguments must be, checked at the public boundary. Knows no stage."""
+"""Checks of arguments at the public boundary. Knows no stage."""
 
 import dataclasses
 import importlib.util
@@ -37,7 +37,7 @@ def settings_or_default(value: S | None, kind: type[S]) -> S:
 
 
 def check_fields(value: Any, expected: Mapping[str, object]) -> None:
-    """Raise DataError unless all that is expected of a dataclass holds; names what does not, and the fields given.
+    """Raise DataError unless all expectations of a dataclass hold; names those that fail and the fields given.
 
     Examples:
         >>> from layerprobe.finetuning.values import Protocol
@@ -62,7 +62,7 @@ _MADE: dict[Any, tuple[Any, str]] = {
 
 
 def as_declared(value: Any) -> None:
-    """Make the fields of a frozen dataclass that are an `int`, `float` or `str`, or one of these or None, just that.
+    """Convert the fields of a frozen dataclass that are declared as `int`, `float` or `str`, or one of these or None.
 
     NumPy's numbers become Python's. The class calls it before it looks at them.
 

@@ -1,4 +1,4 @@
-"""What holds for every call without being passed: level of intervals, where progress goes, what scores keep."""
+"""Settings of every call that need not be passed: level of intervals, progress, scores by item."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from layerprobe.progress import Progress, notebook_bar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What holds for every call."""
+    """Settings that hold for every call."""
 
     level: float = LEVEL
     """Of all intervals, between 0 and 1."""
@@ -67,7 +67,7 @@ def report(task: str, done: float, total: float) -> None:
 
 
 def part(*, start: float, share: float, whole: float) -> contextlib.AbstractContextManager[Settings]:
-    """Let what is reported inside a `with` block count as the `share` of a whole that begins at `start`."""
+    """Count progress reported inside a `with` block as the `share` of a whole that begins at `start`."""
     outer = current().progress
 
     def scaled(task: str, done: float, total: float) -> None:

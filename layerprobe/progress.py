@@ -1,4 +1,4 @@
-"""How long work tells that it moves on. Knows the shape of the call, a notebook's cell, and how to say how long."""
+"""Progress of long work. Knows the callback, a notebook's cell, and durations in words."""
 
 import sys
 import time

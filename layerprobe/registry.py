@@ -1,4 +1,4 @@
-"""Named things of one kind: those of layerprobe, and those that other packages bring by entry points.
+"""A registry of named things: those of layerprobe and those of other packages' entry points.
 
 Knows names and where they lead, imports nothing before it is used.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """What has a name, loaded on first use.
+    """Named things, loaded on first use.
 
     Another package adds to it in its `pyproject.toml`:
 
@@ -43,7 +43,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     @functools.cached_property
     def own(self) -> dict[str, EntryPoint]:
-        """Those that come with layerprobe, by name."""
+        """The things that come with layerprobe, by name."""
         rows = pkgutil.resolve_name(self._rows) if isinstance(self._rows, str) else self._rows
         return {name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()}
 
@@ -98,7 +98,7 @@ class Registry(Mapping[str, T], Generic[T]):
             )
 
     def reload(self) -> None:
-        """Forget what was loaded and which packages were found."""
+        """Forget loaded things and the packages found."""
         self._loaded.clear()
         self.__dict__.pop("_entries", None)
 

@@ -30,7 +30,7 @@ def drawing(seed: int | None = None) -> Iterator[None]:
 
 
 class Undrawn(TorchFunctionMode):
-    """In it, for this thread alone, models are made without drawing any weight: they are to be replaced.
+    """Within it, in this thread, models are made without drawing weights, which are replaced later.
 
     Layers of torch keep what was in the memory, which nothing touches. What code draws by itself is 0: it may draw
     until all values lie in a range. Models of transformers do not initialise their weights on the meta device, as which

@@ -305,7 +305,7 @@ def _behind(model: Any, *, heads: Heads, last: bool = False, what: str = "") -> 
 
 @contextlib.contextmanager
 def _left_as_it_was(model: Any) -> Iterator[int | None]:
-    """Put modes of modules and random numbers back at the end; give the model's own `truncate_dim`, None meanwhile."""
+    """Restore module modes and random states at the end; yield the model's `truncate_dim`, which is None meanwhile."""
     sentence_model = is_loaded(model) and not isinstance(model, tuple) and hasattr(model, "truncate_dim")
     if not sentence_model:
         raise ModelError(

@@ -332,7 +332,7 @@ def _estimates(
 
 
 def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
-    """Return what a similarity of each layer can suffer from; made once for stored embeddings.
+    """Return diagnostics of each layer: what can distort its similarities; computed once for stored embeddings.
 
     Raises:
         DegenerateLayerError: If a layer is constant or has fewer than four texts.

@@ -1,4 +1,4 @@
-"""Models compared on the same texts, and how certain that is."""
+"""Comparisons of models on the same texts, with their uncertainty."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -81,7 +81,7 @@ class Comparison(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         model, reference = short_names(self.model.name, self.reference.name)
         against = "with the layer before" if self.alone else f"with {reference}"
         about = f"{model} {against}, {self._what}"
@@ -131,7 +131,7 @@ class Comparison(Shown):
 
     @property
     def pairs(self) -> Table:
-        """A row a pair of layers, raw and z-scored, with the same columns whatever was compared: for files."""
+        """One row per pair of layers, raw and z-scored, always with the same columns: for files."""
         ours, other, partners = (
             self.map.pairs,
             self.other_normalization,
@@ -186,7 +186,7 @@ class Comparisons(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return "; ".join(comparison.summary for comparison in self.comparisons)
 
     @property
@@ -200,5 +200,5 @@ class Comparisons(Shown):
 
     @property
     def pairs(self) -> Table:
-        """A row a reference and pair of layers, see `Comparison.pairs`."""
+        """One row per reference and pair of layers, see `Comparison.pairs`."""
         return stacked([comparison.pairs for comparison in self.comparisons])

@@ -1,4 +1,4 @@
-"""What a configuration says about an encoder: its blocks, whether and how it truncates, how large it is.
+"""Reads an encoder's configuration: its blocks, whether and how it truncates, how large it is.
 
 Knows configurations; loads no weights.
 """
@@ -49,7 +49,7 @@ def check_supported(config: PreTrainedConfig) -> None:
 
 
 def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
-    """Return the error for a model whose layers cannot be had by cutting off its blocks."""
+    """Return the error for a model that cannot be truncated by cutting off blocks."""
     return UnsupportedArchitectureError(
         f"{name} cannot be truncated layer by layer: {reason}; "
         "expected an encoder that is a plain stack of blocks, such as BERT, ModernBERT or ViT"
@@ -80,7 +80,7 @@ def has_encoder_alone(config: PreTrainedConfig) -> bool:
 
 
 def modality(config: PreTrainedConfig) -> Modality:
-    """Return what the model of `config` reads."""
+    """Return whether a model reads texts or images."""
     return "image" if getattr(known_class(config), "main_input_name", "") == "pixel_values" else "text"
 
 

@@ -121,7 +121,7 @@ def as_digests(digests: Iterable[bytes]) -> NDArray[np.bytes_]:
 
 
 def copies(texts: Prepared) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the texts of which the model reads the same as of an earlier one, and the first such of each, (n,) both.
+    """Return texts whose tokens equal those of an earlier text, and that text's row, (n,) both.
 
     What is computed of them in other batches differs by rounding, and would tell equal inputs apart.
     """
@@ -165,7 +165,7 @@ def on_device(values: Tensor, device: torch.device | str) -> Tensor:
 
 
 def read_by_model(batch: Batch) -> Batch:
-    """Return what the model itself is given of a batch: images have no padding, so their mask is for pooling alone."""
+    """Return the model's inputs from a batch; the mask of images, which have no padding, is for pooling alone."""
     return {"pixel_values": batch["pixel_values"]} if "pixel_values" in batch else batch
 
 

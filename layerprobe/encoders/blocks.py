@@ -1,4 +1,4 @@
-"""A model of some of the blocks of another, wherever they stand. Knows loaded models, no files and no texts but one."""
+"""Makes a model of any blocks of another model. Knows loaded models, no files and no texts but one."""
 
 import contextlib
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def _of_config(
 
 
 def place_like(smaller: PreTrainedModel, model: PreTrainedModel) -> None:
-    """Put a model that has weights of another on its device, and its buffers in the precision that they have there.
+    """Move a model that shares another's weights to its device, with buffers in that model's precision.
 
     Weights keep theirs: of a model in 16 bits, frequencies of rotary positions can be in float32.
     """
@@ -126,7 +126,7 @@ def _name_in_whole(key: str, blocks: Sequence[int], lists: Sequence[str]) -> str
 
 
 def _entries(weight: Tensor, shape: torch.Size, blocks: Sequence[int], n_blocks: int) -> Tensor | None:
-    """Return what a model of some blocks has of a weight: of one with an entry a block, those of its blocks."""
+    """Return the part of a weight that belongs to some blocks, where it has an entry per block."""
     if weight.shape == shape or first_entries(weight, shape, layer=len(blocks), n_blocks=n_blocks) is None:
         return weight if weight.shape == shape else None
     axis = next(axis for axis, sizes in enumerate(zip(weight.shape, shape, strict=True)) if len(set(sizes)) > 1)

@@ -1,4 +1,4 @@
-"""A model of which one block at a time is in memory: all others are passed by.
+"""Runs a model with one block at a time in memory; all others are passed by.
 
 Knows the names of weights in safetensors files, and what a model does without its blocks; knows no texts but its own.
 """
@@ -60,7 +60,7 @@ class BlockByBlock:
 
     @contextlib.contextmanager
     def at_work(self, number: int) -> Iterator[None]:
-        """Have the weights of block `number`, from 1, in memory; for 0 there is none."""
+        """Keep the weights of block `number` in memory, counted from 1; 0 loads none."""
         if number == 0:
             yield
             return
@@ -76,7 +76,7 @@ class BlockByBlock:
             self.pass_by(block)
 
     def pass_by(self, block: nn.Module) -> None:
-        """Make a block give what it reads, in the form in which it gives what it computes."""
+        """Make a block return its input in the form of its output."""
         block.forward = functools.partial(_passed, self.n_extras)
 
     @torch.inference_mode()
@@ -123,7 +123,7 @@ class BlockByBlock:
 def open_block_by_block(
     checkpoint: Checkpoint, *, device: str = "auto", dtype: str = "float32", norm: str = "final", attn: str = "auto"
 ) -> tuple[BlockByBlock, Encoder]:
-    """Return a model of which one block at a time is in memory, and the model of its first blocks that it was held to.
+    """Return a model with one block at a time in memory, and the model of its first blocks it was checked against.
 
     The second shares the weights outside of the blocks; as long as it is kept, its blocks are in memory, too. The
     arguments are those of `load_encoder`.
@@ -226,7 +226,7 @@ def _without_weights(checkpoint: Checkpoint, few: Encoder, path: str) -> PreTrai
 
 @torch.no_grad()
 def _compute_buffers(model: PreTrainedModel, module: nn.Module, device: torch.device, *, but: str = "") -> None:
-    """Give the buffers that are in no file, such as frequencies of rotary positions, the values transformers does."""
+    """Compute buffers that are in no file, such as rotary frequencies, as transformers does."""
     for name, part in module.named_modules():
         empty = [key for key, buffer in part.named_buffers(recurse=False) if buffer.is_meta]
         if not empty or (but and f"{name}.".startswith(f"{but}.")):
@@ -259,7 +259,7 @@ def _found(model: PreTrainedModel, path: str, files: Mapping[str, Path], name: s
 
 @torch.inference_mode()
 def _extras(few: Encoder) -> list[Any] | None:
-    """Return what a block gives besides its states; None where it gives the states alone."""
+    """Return a block's outputs besides its states; None if it outputs the states alone."""
     outputs: list[Any] = []
     block = next(few.model.get_submodule(few.stack.blocks or "").children())
     with block.register_forward_hook(lambda module, args, output: outputs.append(output)):
@@ -269,7 +269,7 @@ def _extras(few: Encoder) -> list[Any] | None:
 
 @without_autocast()
 def _check(blockwise: BlockByBlock, few: Encoder, extras: list[Any] | None) -> None:
-    """Hold the first blocks one by one against the model of these blocks."""
+    """Compare the first blocks, run one by one, with a model of these blocks."""
     name, batch = few.description.name, probe_batch(few, n_texts=2, max_length=16)
     mask, state = batch["attention_mask"].bool(), None
     with torch.inference_mode():

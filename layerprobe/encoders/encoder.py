@@ -78,12 +78,12 @@ class Encoder:
 
     @property
     def modality(self) -> Modality:
-        """What it reads."""
+        """What the model reads: texts or images."""
         return "text" if self.reader is None else "image"
 
     @property
     def probes(self) -> Sequence[str]:
-        """Texts or images on which it is looked at."""
+        """Texts or images used to probe the model."""
         return PROBE_TEXTS if self.reader is None else probe_images()
 
     @property
@@ -167,7 +167,7 @@ def reads_token_types(model: PreTrainedModel) -> bool:
 
 @contextlib.contextmanager
 def float32_attention(model: PreTrainedModel) -> Iterator[str]:
-    """Let a model attend in float32 meanwhile, which flash attention does not take; give what it attends by else."""
+    """Switch a model to float32 attention for a while, which flash attention cannot do; yield its usual attention."""
     kind = model.config._attn_implementation
     flash = "flash" in (kind or "")
     if flash:
@@ -326,7 +326,7 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
 
 
 def _of_fewer_blocks(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
-    """Return a model of `n_blocks` blocks whose weights are whatever was in the memory.
+    """Return a model of `n_blocks` blocks with uninitialised weights.
 
     Which settings have an entry a block is not always clear: the first model that can be, and has the right weights.
     """

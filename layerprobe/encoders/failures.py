@@ -1,4 +1,4 @@
-"""What goes wrong in code that is not ours: models, tokenizers, torch, the hub. Knows errors, no models."""
+"""Errors of other people's code: models, tokenizers, torch, the hub. Knows errors, no models."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Whether a model's layers are those of its truncations: looked at when it is first used, and kept in the store.
+"""Checks on first use that a model's layers are those of its truncations; the result is kept in the store.
 
 Knows a loaded encoder and truncated ones; knows no texts but its own.
 """
@@ -19,7 +19,7 @@ TRUNCATION_TOLERANCE = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstUse:
-    """What was found when a model was first used."""
+    """The check of a model's layers when it was first used."""
 
     reason: str | None
     """Why its layers are not those of its truncations; None where they are."""
@@ -33,7 +33,7 @@ class FirstUse:
 
 
 def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int | None = None) -> Batch:
-    """Return texts of unequal lengths, or images, on which a model is looked at."""
+    """Return texts of unequal lengths, or images, to check a model on."""
     probes = encoder.probes[:n_texts]
     return collate(encoder.tokenize(probes, max_length=max_length), range(len(probes)), encoder.device)
 

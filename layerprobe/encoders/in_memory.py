@@ -1,4 +1,4 @@
-"""Models that somebody has loaded: their parts, what their numbers depend on, and copies. Knows no files."""
+"""Models that the caller has loaded: their parts, digests and copies. Knows no files."""
 
 import copy
 import hashlib

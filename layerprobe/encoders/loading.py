@@ -123,7 +123,7 @@ class Checkpoint:
     loaded: PreTrainedModel | None = None
     """The encoder itself where it was given loaded; None: weights are read from the source."""
     modality: Modality = "text"
-    """What it reads."""
+    """What the model reads: texts or images."""
     towers: tuple[Modality, ...] = ()
     """What the towers of the model read, of which this is one; empty for a model of one tower."""
     end_token: bool | None = None
@@ -137,14 +137,14 @@ class Checkpoint:
 
     @property
     def label(self) -> str:
-        """What it is called: as was requested, or by its name, with the seed where weights are random."""
+        """Its label: as requested, or its name, with the seed of random weights."""
         if self.display_name is not None:
             return self.display_name
         return labelled(self.name, self.random_init, self.blocks)
 
     @property
     def settled(self) -> Settled:
-        """How it is loaded and run, in which the model says what the user does not: pooling, length and prompts."""
+        """The options with the model's own pooling, length and prompts where the user gave none."""
         if isinstance(self.options, Settled):
             return self.options
         recipe, options = self.recipe, self.options
@@ -163,7 +163,7 @@ class Checkpoint:
 
     @property
     def spec(self) -> ModelSpec:
-        """It as it was requested."""
+        """The model as it was requested."""
         return ModelSpec(
             self.name,
             random_init=self.random_init,

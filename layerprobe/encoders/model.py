@@ -60,7 +60,7 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """What it is called: as was requested, or by its name with revision and seed."""
+        """Its label: as requested, or its name with revision and seed."""
         if self.display_name is not None:
             return self.display_name
         return labelled(self.full_name, self.random_init, self.blocks)

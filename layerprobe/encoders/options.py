@@ -1,4 +1,4 @@
-"""How models are resolved and loaded, and how texts are embedded. Knows settings and the store, no stage."""
+"""Loads models by their options, with the check on first use. Knows settings and the store, no stage."""
 
 import logging
 import platform
@@ -29,7 +29,7 @@ def load(checkpoint: Checkpoint) -> Encoder:
 
 
 def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
-    """Return what was found when a model was first used, from the store or now; with the encoder if it is loaded now.
+    """Return the first-use check of a model, stored or made now; with the encoder if that was loaded for it.
 
     It is kept by all that it depends on: the model, the attention, the kind of device, and the libraries' versions.
     """
@@ -49,7 +49,7 @@ def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
 
 
 def kept_use(checkpoint: Checkpoint) -> FirstUse | None:
-    """Return what was found when a model, or at least its first blocks, were first used; None where neither was."""
+    """Return the stored first-use check of a model or its first blocks; None without one."""
     options = checkpoint.options
     store = Store(options.cache_dir)
     first_use = store.load_result("first-use", _use_key(checkpoint), FirstUse)
@@ -95,7 +95,7 @@ def _loaded(checkpoint: Checkpoint) -> Encoder:
 
 
 def dtype_name(options: Options) -> str:
-    """Return what the forward pass computes in, `auto` resolved; on a CPU, which is timed for that, once a store."""
+    """Return the dtype of the forward pass; `auto` on a CPU is decided by timing, once per store."""
     device = resolve_device(options.device)
     if options.dtype != "auto" or device.type != "cpu":
         return _dtype_name(options.dtype, device)
@@ -111,7 +111,7 @@ def dtype_name(options: Options) -> str:
 
 
 def processor() -> str:
-    """Return what the CPU calls itself."""
+    """Return the name of the CPU."""
     named = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.is_file() else None
     return named[1] if named else platform.processor() or platform.machine()
 

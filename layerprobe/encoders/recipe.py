@@ -1,4 +1,4 @@
-"""How a model's token states become embeddings where nobody says: by its own configuration, or by how it reads.
+"""A model's default pooling, length and prompts: from its configuration, or by whether it is causal.
 
 Knows configurations, tokenizers and the folders of sentence-transformers; loads no weights.
 """
@@ -49,7 +49,7 @@ _MOST_WEIGHTS = 100_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SentenceModel:
-    """What a folder of sentence-transformers says besides its encoder."""
+    """The settings of a sentence-transformers folder besides its encoder."""
 
     find: Callable[[str], Path | None]
     """The path of a file in it, None where there is no such file."""
@@ -76,7 +76,7 @@ class SentenceModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How texts become embeddings of a model where nobody says otherwise."""
+    """A model's default way to turn texts into embeddings."""
 
     pooling: Pooling = "mean"
     """How token states become one embedding."""
@@ -120,7 +120,7 @@ class Recipe:
 
 
 def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe | None:
-    """Return what a configuration of sentence-transformers says; None where there is none.
+    """Return the recipe of a sentence-transformers configuration; None without one.
 
     Args:
         find: The path of a file that lies next to the model, None where there is no such file.
@@ -143,7 +143,7 @@ def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe |
 
 
 def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
-    """Return what a folder of sentence-transformers says; None of another folder."""
+    """Return the settings of a sentence-transformers folder; None for other folders."""
     path = find(MODULES)
     if path is None:
         return None
@@ -177,7 +177,7 @@ def encoder_folder(folder: Path) -> Path:
 
 
 def loaded_recipe(model: Any) -> Recipe:
-    """Return what a loaded `SentenceTransformer` says."""
+    """Return the recipe of a loaded `SentenceTransformer`."""
     kinds = [type(module).__name__ for module in model]
     pooling = next((module for module in model if type(module).__name__ == "Pooling"), None)
     config = {} if pooling is None else pooling.get_config_dict()

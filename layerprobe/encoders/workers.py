@@ -37,7 +37,7 @@ def workers_of(
 
 
 def leave_gpus() -> None:
-    """Give back what this process keeps of the GPUs for models that it no longer uses, before others load theirs."""
+    """Free GPU memory of models that this process no longer uses, before workers load theirs."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()
         torch.cuda.empty_cache()
@@ -91,7 +91,7 @@ class SharedModel:
 
     @functools.cached_property
     def checkpoint(self) -> Checkpoint:
-        """It, resolved; WorkerError if it cannot be resolved here, or is another one than where the work was begun."""
+        """The resolved checkpoint; WorkerError if it cannot be resolved here or differs from the planner's."""
         try:
             checkpoint = resolve_checkpoint(self.spec, items=self.items, like=self.options)
         except ModelError as error:
@@ -102,7 +102,7 @@ class SharedModel:
 
     @functools.cached_property
     def encoder(self) -> Encoder:
-        """It, loaded."""
+        """The loaded encoder."""
         return load(self.checkpoint)
 
     def forget(self) -> None:

@@ -1,4 +1,4 @@
-"""What was exported, in words: the model card. Knows Markdown, no files and no models."""
+"""The model card of an export. Knows Markdown, no files and no models."""
 
 import json
 import re
@@ -120,7 +120,7 @@ def escaped(text: str) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a hub id as it is, and of a path the last part: where it lies is nobody's business.
+    """Return a hub id, or the last part of a path, so that local folders stay private.
 
     Examples:
         >>> shown_name("org/data"), shown_name("/home/someone/pairs.csv"), shown_name("../pairs.csv")
@@ -139,7 +139,7 @@ def _model_name(model: ModelDescription) -> str:
 
 
 def _called(model: ModelDescription) -> str:
-    """Return what a model is called, as was requested or by its hub id or folder."""
+    """Return a model's label: as requested, or its hub id or folder."""
     return model.name if model.source else _model_name(model)
 
 
@@ -173,7 +173,7 @@ def _front_matter(
 
 
 def _results(layer: int, task: str, training: TrainingSummary | None, study: Study | None) -> list[EvalResult]:
-    """Return what these weights score on a test split, as the Hub's model-index has it."""
+    """Return the test scores of these weights, as the Hub's model-index has them."""
     if training is not None:
         data, tested = training.data, training.tested
     elif study is not None and study.zero_shot is not None and study.zero_shot.split == "test":
@@ -234,7 +234,7 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
 
 
 def _words(layout: Layout) -> tuple[str, str]:
-    """Return what the pooling is in words, and as code of torch."""
+    """Return the pooling in words and as torch code."""
     if layout.pooled != layout.pooling:
         return f"{layout.pooled} pooling", ""
     words, code = (_POOLING if layout.n_extra is None else _IMAGE_POOLING)[layout.pooling]

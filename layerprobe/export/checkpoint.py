@@ -81,7 +81,7 @@ def write_checkpoint(
 
 
 def compare_checkpoint(encoder: Encoder, layer: int, out: Path, *, layout: Layout) -> Found:
-    """Return what `write_checkpoint` does of an export that is there, whose files are read and not written."""
+    """Return the result of `write_checkpoint` for an existing export, whose files are only read."""
     wrong = next(folder_problems(out, again=True), None)
     if wrong is None and layout.source is not None and (other := other_layout(out, layout)):
         wrong = f"{out} is another export of {encoder.description.name}: its {other} is not what is requested now"

@@ -80,7 +80,7 @@ class Layout:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """What stands behind the encoder."""
+        """The modules behind the encoder."""
         if self.n_extra is not None:
             return ()
         if self.source is not None:

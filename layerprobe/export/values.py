@@ -1,4 +1,4 @@
-"""What an export wrote. Values only."""
+"""The result of an export. Values only."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,7 +25,7 @@ class Int8File:
 
     @property
     def said(self) -> str:
-        """How far it is from float32, in words."""
+        """Its difference from float32, in words."""
         return (
             f"cosine to the embeddings in float32 {self.cosine:.4f} on average, {self.lowest:.4f} at worst "
             f"({self.n_texts} texts)"

@@ -1,4 +1,4 @@
-"""A self-check of one model: does what layerprobe relies on hold for it? Knows models, no data."""
+"""Checks that what layerprobe relies on holds for one model. Knows models, no data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ NORMS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     passed: bool
@@ -50,7 +50,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the self-check found."""
+    """The results of the self-check."""
 
     model: ModelDescription
     checks: tuple[Check, ...]

@@ -1,4 +1,4 @@
-"""The shards of an entry of the store as jobs: each embedded and written by a worker elsewhere, the manifest here."""
+"""Embeds the shards of a store entry as jobs: workers write the shards, this process the manifest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from layerprobe.store.shards import ShardWriter, write_shard
 def embed_elsewhere(
     workers: Workers, writer: ShardWriter, checkpoint: Checkpoint, texts: Sequence[str], options: Settled
 ) -> None:
-    """Make the pending shards; a killed node costs those it was at."""
+    """Embed the pending shards; a killed node costs only its current ones."""
     directory, manifest = writer.place
     model = SharedModel(replace(checkpoint, options=options), items=readable_as(texts), workers=workers)
     setting = _Setting(model=model, options=options, directory=directory.absolute(), manifest=manifest)
@@ -41,7 +41,7 @@ def embed_elsewhere(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:
-    """What a worker needs that embeds shards."""
+    """What a worker needs to embed shards."""
 
     model: SharedModel
     options: Settled

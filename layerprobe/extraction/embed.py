@@ -35,7 +35,7 @@ TokenMeasure = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenMeasures:
-    """What the token states of every text are like at every layer."""
+    """Measures of the token states of every text at every layer."""
 
     prompt_entropy: NDArray[np.float32]
     """(layer, text) nats."""

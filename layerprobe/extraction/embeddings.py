@@ -285,7 +285,7 @@ def extract_read(
 
 
 def left_out_layer(model: str, pooling: Pooling) -> str:
-    """Return that layer 0 of a model is left out, and why."""
+    """Return the warning that layer 0 of a model is left out, and why."""
     return f"layer 0 of {model} is left out: with {pooling} pooling it is the same for all texts"
 
 
@@ -646,7 +646,7 @@ def _tokenize(encoder: Encoder, texts: Sequence[str], options: Settled) -> Prepa
 
 
 def _warnings(stored: StoredEmbeddings) -> list[str]:
-    """Say in plain words what was cut or slowed down; the model is named later, it can have moved."""
+    """Return warnings of what was cut or slowed down; the model is named later, as it can have moved."""
     manifest = stored.manifest
     n_cut, limit = manifest.n_cut, manifest.description.get("max_length")
     # in formats 1 and 2 it is among the warnings

@@ -1,4 +1,4 @@
-"""How a model's tokenizer reads texts, before anything is spent on them. Loads no weights."""
+"""Checks how a model's tokenizer reads texts before they are embedded. Loads no weights."""
 
 import itertools
 import math

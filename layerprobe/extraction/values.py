@@ -1,4 +1,4 @@
-"""What an extraction will do, and what the token states of a model are like, layer by layer."""
+"""The plan of an extraction, and label-free measures of token states by layer."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from layerprobe.names import short_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenMetrics:
-    """What the token states of texts are like, layer by layer, on average over the texts."""
+    """Label-free measures of token states by layer, averaged over the texts."""
 
     n_texts: int
     """Distinct texts."""
@@ -35,7 +35,7 @@ class TokenMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionPlan:
-    """What an extraction takes, before its first text."""
+    """The estimated size of an extraction."""
 
     model: str
     """Its name."""

@@ -1,1 +1,1 @@
-"""Truncated model fine-tuning (TMFT), its runs on disk, and what they say together."""
+"""Truncated model fine-tuning (TMFT), its runs on disk, and their statistics."""

@@ -99,7 +99,7 @@ class Epochs:
 
     @property
     def best(self) -> list[Evaluation | None]:
-        """What the best epoch scores on the validation split, by layer."""
+        """Validation scores of the best epoch, by layer."""
         return self.scores[self.best_epoch - 1]
 
     @property
@@ -204,7 +204,7 @@ class Epochs:
 
 
 def forget_epochs(folder: Path) -> None:
-    """Remove what a run left of itself in its folder to go on from."""
+    """Remove the saved epochs of a run from its folder."""
     _saved_epochs(folder).clear()
 
 

@@ -1,4 +1,4 @@
-"""What each validation and test item adds to the scores of runs, from the outputs that lie next to them.
+"""The influence of validation and test items on the scores of runs, from the outputs saved with them.
 
 Knows runs, their directories and the examples of their task.
 """

@@ -1,4 +1,4 @@
-"""What kinds of tasks train: losses, with a head where they need one. Knows items as token ids, and tensors.
+"""Losses of fine-tuning, with a head where one is needed. Knows items as token ids, and tensors.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3 (STSB) and appendix (MRPC, SICK).
 """

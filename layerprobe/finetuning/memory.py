@@ -1,4 +1,4 @@
-"""How many tokens go through a model at once, and what happens where they do not fit the memory.
+"""Limits the tokens of a forward pass, and halves them when memory runs out.
 
 Knows token counts and torch's errors; knows no model.
 """
@@ -34,7 +34,7 @@ class TokenLimit:
             yield batch
 
     def run(self, work: Callable[[], T], doing: str, *, but: str = "") -> T:
-        """Return what `work` gives, done again with half the tokens of the batch at which memory ran out.
+        """Run `work`, again with half the tokens whenever memory runs out.
 
         It takes its batches from `watched`, within `tokens`. The warning says what was done, and what smaller passes
         change.

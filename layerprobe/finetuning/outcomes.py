@@ -12,7 +12,7 @@ from layerprobe.stats.values import CrossedInterval
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
-    """Put the runs of one layer together, with errors over items and seeds, or without items over seeds alone."""
+    """Summarise the runs of one layer, with errors over items and seeds, or without items over seeds alone."""
     runs = sorted(runs, key=lambda run: run.seed)
     if len({run.layer for run in runs}) != 1:
         raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
@@ -39,7 +39,7 @@ def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level:
 def outcomes(
     runs: Sequence[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL
 ) -> tuple[LayerOutcome, ...]:
-    """Put runs together layer by layer, ascending."""
+    """Summarise runs by layer, ascending."""
     layers = sorted({run.layer for run in runs})
     return tuple(outcome((run for run in runs if run.layer == layer), items, level=level) for layer in layers)
 

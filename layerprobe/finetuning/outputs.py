@@ -1,4 +1,4 @@
-"""What a fine-tuned model outputs for every validation and test example, kept next to the run.
+"""The outputs of a fine-tuned model for validation and test examples, saved with the run.
 
 Knows arrays and files.
 """

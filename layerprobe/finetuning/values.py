@@ -143,7 +143,7 @@ class FineTuningRun(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         scores = f"validation {self.validation[self.primary]:.2f}, test {self.test[self.primary]:.2f}"
         return f"layer {self.layer}, seed {self.seed}: {self.primary} x 100 {scores} at epoch {self.best_epoch}"
 
@@ -274,7 +274,7 @@ class JointRun(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         scores = [None if metrics is None else metrics[self.primary] for metrics in self.validation]
         return f"all layers, seed {self.seed}: validation {self.primary} x 100 {brief(scores)}"
 
@@ -492,7 +492,7 @@ class TuningResult(Shown, Sequence[R]):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         by_layer = ", ".join(f"layer {outcome.layer} {outcome.mean:.2f}" for outcome in self.outcomes)
         about = f"{self.what} of {self.model} on {self.task}: test {metric_title(self.outcomes[0].primary)} x 100"
         return f"{about} {by_layer}. {self.sentence}"
@@ -546,7 +546,7 @@ class Confirmation(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return f"{self.verdict}: {self.sentence}"
 
     @property

@@ -1,4 +1,4 @@
-"""Those who do jobs: workers in this process, in others, or on a cluster, as rows of one registry.
+"""Workers in this process, in others or on a cluster, as rows of one registry.
 
 A crew begins workers and carries messages; which worker gets which job, and what follows from what it answers, is
 decided in `layerprobe.jobs.execute`.
@@ -30,7 +30,7 @@ where workers are other processes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What came of a worker."""
+    """A message from a worker."""
 
     worker: "Worker"
     kind: str
@@ -41,7 +41,7 @@ class Message:
 
 
 class Worker:
-    """One that does a job at a time."""
+    """A worker that does one job at a time."""
 
     name = "a worker process"
 
@@ -54,7 +54,7 @@ class Worker:
 
 
 class Crew(abc.ABC):
-    """Workers that begin alike; where it is closed they end, and those that are hired later are others.
+    """A group of workers with the same setup; closing it ends them, and later ones are new.
 
     Args:
         workers: Of what kind, and how many.
@@ -83,7 +83,7 @@ class Crew(abc.ABC):
 
     @abc.abstractmethod
     def hire(self, n_jobs: int) -> None:
-        """Begin workers where there is room, as many as jobs at most."""
+        """Start workers where there is room, at most one per job."""
 
     @abc.abstractmethod
     def give(self, worker: Any, job: Any, part: AbstractContextManager[object]) -> None:
@@ -98,7 +98,7 @@ class Crew(abc.ABC):
         """End all workers."""
 
     def dismiss(self, message: Message) -> None:
-        """End a worker that is gone or of no use; raise where no other could do its jobs."""
+        """End a worker that is lost or unusable; raise if no other could do its jobs."""
         self.workers.remove(message.worker)
         if message.kind in ("unfit", "failed"):
             raise message.value
@@ -107,7 +107,7 @@ class Crew(abc.ABC):
 
 
 def crew_of(begin: Begin, setting: Any, workers: Workers = HERE, *, most: int = 1) -> Crew:
-    """Return those who do jobs; nothing is begun before there is one."""
+    """Return the crew that does the jobs; no worker starts before there is a job."""
     return cast(Crew, pkgutil.resolve_name(EXECUTORS[workers.executor])(workers, begin, setting, most=most))
 
 

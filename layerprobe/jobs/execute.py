@@ -1,4 +1,4 @@
-"""A plan, and those who do it -> what came of each job: the one loop over jobs. Knows not what a job is.
+"""Runs a plan of jobs on a crew: the one loop over jobs. Does not know what a job is.
 
 What is there is not done again; a job that another process is at is put off; one whose worker is lost is begun again; a
 failure is a value, and the caller decides what follows from it.
@@ -28,7 +28,7 @@ PAUSE = 0.5
 def execute(
     plan: Plan[J, A], crew: Crew, *, done: Collection[J] | None = None, reports: bool = True
 ) -> Generator[tuple[J, A | LayerProbeError], None, None]:
-    """Have the jobs of a plan done that are not there; give each with its answer, or why there is none, as it ends.
+    """Run the unfinished jobs of a plan; yield each with its answer, or why there is none, as it ends.
 
     What is there comes first, where it is not known to the caller. Jobs that are added to the plan while its jobs are
     done are done, too.
@@ -77,7 +77,7 @@ def execute(
 
 
 def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:
-    """Return what came of every job of a plan, in its order."""
+    """Return the result of every job of a plan, in its order."""
     answers = {}
     for job, outcome in execute(plan, crew):
         if isinstance(outcome, LayerProbeError):
@@ -87,7 +87,7 @@ def results(plan: Plan[J, A], crew: Crew) -> dict[J, A]:
 
 
 class _Queue(Generic[J, A]):
-    """The jobs that no worker has, and how many are left to be done."""
+    """Jobs that no worker has taken, and how many are unfinished."""
 
     def __init__(self, plan: Plan[J, A], done: Collection[J] | None, crew: Crew) -> None:
         self.plan, self.crew = plan, crew
@@ -102,7 +102,7 @@ class _Queue(Generic[J, A]):
         self._waited_for: set[J] = set()
 
     def admitted(self) -> Iterator[tuple[J, A]]:
-        """Take what has come to the plan; give what is there."""
+        """Take new jobs of the plan; yield those that are finished already."""
         while new := [job for job in self.plan.jobs if job not in self._known]:
             self._known.update(new)
             finished = {job: self.plan.done(job) for job in new} if self._asks else {}
@@ -159,7 +159,7 @@ class _Queue(Generic[J, A]):
 
 
 def _lost(kind: str, value: Any) -> LostWorkerError:
-    """Return what stands for the answer to a job that has lost its workers."""
+    """Return the answer for a job whose workers were all lost."""
     if kind == "raised":
         logger.error("%s", value)
         return LostWorkerError(f"an error that was not expected: {value.splitlines()[-1]}")

@@ -235,7 +235,7 @@ class DropPrediction(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return self.sentence
 
 

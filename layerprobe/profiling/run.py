@@ -1,4 +1,4 @@
-"""A model's name -> what it costs to serve, truncated at each layer."""
+"""Measures the cost of serving a model truncated at each layer."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -89,7 +89,7 @@ def milliseconds(models: Sequence[ModelLike]) -> list[list[tuple[float, float, f
 
 
 def _shape(checkpoint: Checkpoint) -> str:
-    """Return what the time of a pass depends on: architecture, sizes of the blocks, and how the model is run."""
+    """Return the key of a pass's time: architecture, sizes of the blocks, and how the model is run."""
     config, options = checkpoint.config, checkpoint.settled
     sizes = np.diff(count_parameters(config, trust_remote_code=checkpoint.pinned["trust_remote_code"])).tolist()
     widths = [getattr(config, name, None) for name in ("model_type", "hidden_size", "num_attention_heads")]
@@ -99,7 +99,7 @@ def _shape(checkpoint: Checkpoint) -> str:
 
 
 def hardware(device: torch.device) -> str:
-    """Return what a device calls itself."""
+    """Return the name of a device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return processor()

@@ -1,4 +1,4 @@
-"""What studies say of models that are profiled: the scores of their layers. Knows studies, no page."""
+"""Scores of profiled models' layers, from studies. Knows studies, no page."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What truncated models cost to serve."""
+"""The costs of serving truncated models."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ LENGTHS = (16, 64, 128)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """What is measured, and how often."""
+    """Settings of a profile: what is measured, and how often."""
 
     lengths: tuple[int, ...] | None = None
     """Tokens a text; by default `LENGTHS`, and for images as many as the model makes of one."""
@@ -60,7 +60,7 @@ class ProfileSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one batch of texts of one length costs."""
+    """The cost of one batch of texts of one length."""
 
     length: int
     """Tokens a text."""
@@ -129,7 +129,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerProfile:
-    """What the model truncated at one layer costs."""
+    """The cost of the model truncated at one layer."""
 
     layer: int
     parameters: int
@@ -154,7 +154,7 @@ class LayerProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Profile(Shown):
-    """What a model costs to serve, truncated at each of some layers."""
+    """The cost of serving a model truncated at each of some layers."""
 
     model: ModelDescription
     layers: tuple[LayerProfile, ...]
@@ -212,7 +212,7 @@ class Profile(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         length, size = self.shapes[0]
         what = f"{size} x {length} tokens" if self.unit == "text" else f"{size} x an image"
         costs = brief([1e3 * layer.costs[0].seconds for layer in self.layers], ".3g")
@@ -220,7 +220,7 @@ class Profile(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a shape and layer: what it costs."""
+        """One row per shape and layer: its costs."""
         return self.scored({})
 
     def scored(self, scores: Mapping[int, LayerOutcome], label: Callable[[str], str] = short_name) -> Table:
@@ -270,12 +270,12 @@ class Profiles(Shown):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the models are called in plots."""
+        """Labels of the models in plots."""
         return tuple(map(numbers.label, distinct_names([profile.model.name for profile in self.profiles])))
 
     @property
     def by_layer(self) -> list[dict[int, LayerOutcome]]:
-        """What was scored of each profile, by layer."""
+        """Scores of each profile by layer."""
         return [{outcome.layer: outcome for outcome in outcomes} for outcomes in self.scores]
 
     @property
@@ -306,7 +306,7 @@ class Profiles(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return "; ".join(profile.summary for profile in self.profiles)
 
 

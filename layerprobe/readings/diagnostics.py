@@ -1,4 +1,4 @@
-"""What a similarity of a layer can suffer from, as readings: `diagnose` has the formulas."""
+"""Diagnostics of layers as readings; `diagnose` has the formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model -> the numbers by layer that are requested by name. What was computed before is read from the store."""
+"""Computes readings of a model by name, or loads them from the store."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace

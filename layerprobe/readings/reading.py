@@ -1,4 +1,4 @@
-"""What a number by layer is: what it says, what rules may make of it, what it needs. Knows no models."""
+"""What a reading is: its meaning, its direction for rules, and what it needs. Knows no models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ a task; another model."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A number by layer: what it says, what rules may make of it, and how it is computed.
+    """A number by layer: its meaning, its direction for rules, and how it is computed.
 
     Examples:
         >>> reading = Reading(description="mean length of an embedding", direction=None, compute=lambda source: None)
@@ -59,7 +59,7 @@ class Reading:
 
     @property
     def meaning(self) -> str:
-        """What it says, which layers it promises most of, and where it comes from."""
+        """Its meaning, which layers it favours, and its source."""
         better = {1: "higher promises better", -1: "lower promises better"}.get(self.direction or 0)
         return "; ".join(filter(None, (self.description, better, self.source)))
 
@@ -75,5 +75,5 @@ class Reading:
 
     @property
     def directions(self) -> tuple[int, ...]:
-        """What rules try: 1 for as it is, -1 for turned over."""
+        """The signs that rules try: 1 as it is, -1 reversed."""
         return (1, -1) if self.direction is None else (self.direction,)

@@ -1,4 +1,4 @@
-"""What others propose to choose a layer by, as readings that are computed where they are requested by name.
+"""Other authors' criteria for choosing a layer, as readings computed only when requested by name.
 
 DropBench scores them beside those that come with every table; features of items are those of `transferability`.
 """

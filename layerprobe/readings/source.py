@@ -1,4 +1,4 @@
-"""A model and texts -> what readings are computed from, each part computed once, when it is first requested."""
+"""The inputs of readings for a model and texts, each computed once on first use."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from layerprobe.tasks.values import Task
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """A model and texts, and what was computed of them so far."""
+    """A model and texts, with what readings have computed of them so far."""
 
     checkpoint: Checkpoint
     texts: Sequence[str]
@@ -54,7 +54,7 @@ class Source:
 
     @cached_property
     def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
-        """What a similarity of each layer can suffer from."""
+        """Diagnostics of each layer: what can distort its similarities."""
         return diagnostics(self.embeddings)
 
     @cached_property

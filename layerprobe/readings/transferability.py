@@ -1,4 +1,4 @@
-"""What the field reads off frozen features and labels to choose a model, read at every layer.
+"""Transferability scores of frozen features and labels, at every layer.
 
 `layerprobe.scoring.transferability` has the formulas. All are of the training items alone, a random choice of
 `ITEMS` where there are more. The features of an item are

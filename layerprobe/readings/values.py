@@ -43,7 +43,7 @@ DIGITS = ".4g"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LayerCurve(Shown):
-    """A number for every layer, and its uncertainty."""
+    """A number for every layer with its uncertainty."""
 
     values: tuple[float, ...]
     """By layer."""
@@ -96,5 +96,5 @@ class LayerCurve(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return f"{len(self.values)} layers: {brief(from_layer(self.first_layer, self.values), DIGITS)}"

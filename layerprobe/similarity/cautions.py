@@ -1,4 +1,4 @@
-"""What a reader of similarities should know, in plain words. Knows diagnostics and measures; knows no arrays."""
+"""Warnings about similarities, in plain words. Knows diagnostics and measures; knows no arrays."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +55,7 @@ def cautions(
     effective_shares: tuple[Sequence[float], Sequence[float]] | None = None,
     first_layers: tuple[int, int] = (0, 0),
 ) -> tuple[str, ...]:
-    """Return what makes similarities of these layers unlike what they seem, one line a cause and model.
+    """Return warnings of what distorts similarities of these layers, one line per cause and model.
 
     By m copies among n rows, independent layers of chance CKA c get a debiased linear CKA of about x / (1 + x),
     x = 2 m / n x c / (1 - c). With variance shares v of features and |K|^2 = tr(K)^2 / ((n - 1) c), a feature's part
@@ -102,7 +102,7 @@ def cautions(
 
 
 def _of_samples(measure: Measure, n: int, n_clusters: int | None, *, chosen: bool) -> list[str | None]:
-    """Return what too few texts or documents mean, also for values that are chosen among several."""
+    """Return the warning of too few texts or documents, also for values chosen among several."""
     lines: list[str | None] = []
     if n < FEW_SAMPLES:
         advice = f"compare on {FEW_SAMPLES} texts or more, better 1000"

@@ -1,4 +1,4 @@
-"""What an array must be before it is compared. Knows the names that arrays are reported by; knows no kernels."""
+"""Checks of arrays before they are compared. Knows the names that arrays are reported by; knows no kernels."""
 
 from collections.abc import Iterable
 from typing import Any, TypeAlias, TypeVar
@@ -27,7 +27,7 @@ def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
 
 
 def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Return what was given, also a tensor of torch, as an array; raise DataError if it has a mask, which is lost."""
+    """Return an array or a torch tensor as an array; raise DataError for a masked array, whose mask would be lost."""
     X = unmasked(X, name=name)
     tensor: Any = X
     if hasattr(X, "detach"):
@@ -37,7 +37,7 @@ def as_array(X: ArrayLike, *, name: str) -> NDArray[Any]:
 
 
 def unmasked(X: Given, *, name: str) -> Given:
-    """Return what was given; raise DataError if it has a mask, which would be lost."""
+    """Return the array; raise DataError if it has a mask, which would be lost."""
     if np.ma.is_masked(X):
         raise DataError(f"expected no masked values, got some in {name}: leave these rows out, everywhere alike")
     return X
@@ -110,7 +110,7 @@ def unit_rows(matrix: Array, *, name: str) -> Array:
 
 
 def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> Array:
-    """Return by how much each feature may vary through rounding alone: of its own storage, and of sums over all.
+    """Return how much each feature may vary through rounding alone, of its storage and of sums over all features.
 
     `largest` are the (d,) largest magnitudes of the features, and the root mean square is that of all values.
     """
@@ -122,7 +122,7 @@ def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> A
 
 
 def constant_layer(n: int, *, name: str) -> str:
-    """Return what to say of a layer that is the same for all samples."""
+    """Return the error message of a layer that is the same for all samples."""
     return (
         f"{name} is the same for all {n} samples, expected embeddings that vary: leave it out, "
         "or pool otherwise (the first token is the same in every text before the first block)"

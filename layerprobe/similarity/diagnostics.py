@@ -1,4 +1,4 @@
-"""What a layer's embeddings are like, alone. Knows one array; knows no other layers, no models and no files.
+"""Diagnostics of one layer's embeddings. Knows one array; knows no other layers, no models and no files.
 
 A layer is read in blocks of rows, twice, so that a memory map larger than memory can be diagnosed.
 """
@@ -37,7 +37,7 @@ NEIGHBOUR_SAMPLES = 2048
 def diagnose(
     layer: ArrayLike, *, name: str = "the layer", norm: Literal["none", "final", "raw"] = "none"
 ) -> LayerDiagnostics:
-    """Return what a similarity of a layer can suffer from.
+    """Return diagnostics of a layer: what can distort its similarities.
 
     With rows x_i, centred rows c_i, eigenvalues l_k of the covariance and p_k = l_k / sum l:
 
@@ -114,7 +114,7 @@ def diagnose(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Rows:
-    """What one pass over the rows of a layer tells."""
+    """Sums from one pass over the rows of a layer."""
 
     mean: Array
     """(d,)"""

@@ -290,7 +290,7 @@ class SimilarityMap(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         first, column = self.first_layers
         values = [value for row in self.values[first:] for value in row[column:]]
         lowest, highest = min(values), max(values)

@@ -1,4 +1,4 @@
-"""What is written down about an entry. Knows the manifest's format, not the embeddings."""
+"""The manifest of a store entry. Knows its format, not the embeddings."""
 
 import hashlib
 import json

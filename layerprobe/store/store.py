@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What was removed, or would be."""
+    """Entries that were removed, or would be."""
 
     entries: tuple[Entry, ...]
     bytes: int
@@ -137,7 +137,7 @@ class Store:
         return max(0, entry_bytes(key, n_rows=n_rows, n_layers=n_layers, width=width) - size), free
 
     def entries(self) -> list[Entry]:
-        """Return what is in the store, the latest first."""
+        """Return the entries of the store, the latest first."""
         return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
 
     def verify(self, fingerprint: str | None = None) -> Verification:
@@ -193,7 +193,7 @@ class Store:
             return None
 
     def save_result(self, kind: str, key: str, result: Any) -> None:
-        """Keep what `to_dict` can make JSON of, whole or not at all."""
+        """Save a result that `to_dict` can convert to JSON, whole or not at all."""
         path = self._result(kind, key)
         make_directory(path.parent)
         write_kept(path, {_RESULT: result}, root=self.root)

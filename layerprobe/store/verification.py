@@ -1,4 +1,4 @@
-"""Whether all that is kept in a folder is as it was written. Knows manifests and checksums, not what they are of."""
+"""Verifies that everything in a folder is as it was written. Knows manifests and checksums, not their contents."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from layerprobe.store.shards import damaged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was found in a folder."""
+    """The result of verifying a folder."""
 
     problems: tuple[str, ...]
     """What is wrong, one line a file."""

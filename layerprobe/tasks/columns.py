@@ -1,4 +1,4 @@
-"""Which columns of a table hold the texts and the score or label. Knows names and layouts, not files."""
+"""Finds the columns of a table that hold the texts and the score or label. Knows names and layouts, not files."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Outputs of a model -> what they score on a task. Knows arrays and kinds of tasks, no models."""
+"""Scores the outputs of a model on a task. Knows arrays and kinds of tasks, no models."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What a set of outputs scores."""
+    """The scores of a set of outputs."""
 
     metrics: dict[str, float]
     """x 100."""
@@ -64,7 +64,7 @@ def evaluate_outputs(
 def item_influences(
     kind: str, outputs: Array, gold: Any, *, metric: str | None = None, threshold: float | None = None
 ) -> Array:
-    """Return what each item adds to a score, from which its error over items is computed, see `item_covariance`.
+    """Return each item's influence on a score, from which its error over items is computed, see `item_covariance`.
 
     The arguments are those of `evaluate_outputs`, and the metric, by default the first of the kind.
 

@@ -171,7 +171,7 @@ def task_of(
 
 
 def _rare(rows: Sequence[Row]) -> str:
-    """Return that there are few texts behind many rows, as where columns are swapped; nothing where there are not."""
+    """Return a warning of few distinct texts in many rows, as where columns are swapped; none otherwise."""
     distinct = len({row.pair for row in rows})
     if distinct >= len(rows) / 2:
         return ""

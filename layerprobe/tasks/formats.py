@@ -52,7 +52,7 @@ class Format:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """Names of the fields that say something."""
+        """Names of the fields that are set."""
         names = ("delimiter", "encoding", "decimal", "quotes", "header")
         return tuple(name for name in names if getattr(self, name) is not None)
 

@@ -57,7 +57,7 @@ class Table:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was found out and the option that changes it, in one line; nothing where the file is as it says."""
+        """What was detected and the option that changes it, in one line; empty if nothing was."""
         return found_note(self.name, self.found, self.inferred or self.unused)
 
     def column(self, index: int) -> str:
@@ -277,7 +277,7 @@ class _Way:
 
     @property
     def repair(self) -> str:
-        """What to do about a row of another width."""
+        """How to fix a row of another width."""
         if not self.quoted:
             return f"separate fields by one {self.name}"
         return f'put fields with a {self.name} or a line break in "quotes"'

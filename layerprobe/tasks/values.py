@@ -1,4 +1,4 @@
-"""Tasks and texts, as the user gave them."""
+"""Tasks, their items and texts."""
 
 import abc
 import dataclasses
@@ -25,7 +25,7 @@ TextSplit = Literal["all", "train", "validation", "test"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items(abc.ABC):
-    """The items of one split of a task: what is read of each, and what is to be predicted. Each counts once in a score.
+    """The items of one split of a task: inputs and targets. Each counts once in a score.
 
     A kind of task whose items are not texts or pairs with a number each has a class of its own, see `Kind.items`.
     """
@@ -179,7 +179,7 @@ class Examples(Items):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Examples to train on, to select on and to report, with what is predicted of them."""
+    """A task: training, validation and test items with their targets."""
 
     name: str
     """As the user gave it."""

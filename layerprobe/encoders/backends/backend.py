@@ -1,4 +1,4 @@
-"""What computes embeddings: the backends by name, and what one is. Knows no encoders; imports no library of them."""
+"""The backends that compute embeddings, by name. Knows no encoders; imports none of their libraries."""
 
 from __future__ import annotations
 

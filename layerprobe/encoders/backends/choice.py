@@ -56,7 +56,7 @@ def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Grap
 def survey(
     encoder: Encoder, checkpoint: Checkpoint, options: Settled, texts: Sequence[str] = USUAL_TEXTS
 ) -> BackendSurvey:
-    """Return what every backend does for a model here: whether it equals torch at every layer, and how fast it is.
+    """Check every backend on a model here: whether it equals torch at every layer, and how fast it is.
 
     Speeds are measured on texts, with the threads that torch has. It is kept: `auto` takes what the latest one chose.
     """
@@ -89,7 +89,7 @@ def survey(
 
 
 def _key(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str | None:
-    """Return what a survey is kept by: model, settings, machine and what is installed; None where nothing is."""
+    """Return the key of a stored survey: model, settings, machine and packages; None if nothing is installed."""
     installed: dict[str, str] = {}
     for engine in engines().values():
         with contextlib.suppress(ModelError):

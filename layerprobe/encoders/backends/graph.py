@@ -125,7 +125,7 @@ def differences(
 @while_needed
 @contextlib.contextmanager
 def quiet_export() -> Iterator[None]:
-    """Keep away what the exporters print, log and warn of; what matters is compared afterwards."""
+    """Silence what the exporters print, log and warn about; the graph is compared afterwards."""
     before, nothing = logging.root.manager.disable, logging.NullHandler()
     if not logging.root.handlers:
         logging.root.addHandler(nothing)  # openvino logs by the root logger, which would get a handler for ever

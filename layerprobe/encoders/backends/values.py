@@ -1,4 +1,4 @@
-"""What was found out about the backends for one model."""
+"""The result of checking every backend on one model."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class BackendFinding:
 
     @property
     def finding(self) -> str:
-        """Whether it equals torch, or why it cannot be taken."""
+        """Whether it equals torch, or why it cannot be used."""
         if self.differences is None:
             return self.problem or ""
         return f"equals torch at every layer (largest difference {max(self.differences):.0e})"
@@ -48,13 +48,13 @@ class BackendSurvey:
 
     @property
     def usable(self) -> tuple[BackendFinding, ...]:
-        """Those that can be taken, the fastest first."""
+        """The backends that can be used, fastest first."""
         can = [finding for finding in self.findings if finding.problem is None]
         return tuple(sorted(can, key=lambda finding: -(finding.tokens_per_second or 0)))
 
     @property
     def chosen(self) -> str:
-        """What `auto` takes: the fastest of those whose interval is above 1, or else torch."""
+        """The backend that `auto` uses: the fastest whose speedup interval is above 1, else torch."""
         faster = [
             (finding.speedup, finding.backend) for finding in self.usable if finding.speedup and finding.speedup[1] > 1
         ]
@@ -62,7 +62,7 @@ class BackendSurvey:
 
     @property
     def reason(self) -> str:
-        """Why that one is chosen, in a few words: it is faster than torch, or the fastest other is not."""
+        """Why it is chosen: how much faster than torch it is, or that the fastest other is not faster."""
         measured = [(finding.speedup, finding.backend) for finding in self.usable if finding.speedup]
         if not measured:
             return "no other can be taken"

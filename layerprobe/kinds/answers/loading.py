@@ -1,4 +1,4 @@
-"""Data in the layouts of SQuAD -> questions in splits. Knows files, the Hub and what is in memory.
+"""Loads questions in the layouts of SQuAD as splits. Knows files, the Hub and data in memory.
 
 JSON has articles with paragraphs, each a context with its questions (`qas`); a table, as on the Hub, has a row a
 question: id, question, context and answers, which are lists of `text` and of `answer_start`. SQuAD 2.0 also has
@@ -278,7 +278,7 @@ def _get(value: Any, key: str, place: str) -> Any:
 
 @dataclass(slots=True)
 class _Problems:
-    """What is wrong with questions, by kind of problem."""
+    """Problems of questions, by kind."""
 
     ids: dict[str, list[str]] = field(default_factory=dict)
 
@@ -293,7 +293,7 @@ class _Problems:
 
 
 def _questions(name: str, records: Sequence[_Record], skip: bool, warnings: list[str]) -> Questions:
-    """Return the questions that nothing is wrong with; raise TaskError for the others, unless they are skipped."""
+    """Return the valid questions; raise TaskError for the others, unless they are skipped."""
     cleaner, problems, seen = Cleaner(), _Problems(), Counter[str]()
     usable: list[tuple[str, str, str, tuple[Answer, ...]]] = []
     contexts: dict[str, str] = {}
@@ -318,7 +318,7 @@ def _questions(name: str, records: Sequence[_Record], skip: bool, warnings: list
 def _checked(
     record: _Record, cleaner: Cleaner, contexts: dict[str, str]
 ) -> tuple[str | None, tuple[str, str, tuple[Answer, ...]]]:
-    """Return what is wrong with a question, None where nothing is, and its texts and answers."""
+    """Return a question's problem, None without one, and its texts and answers."""
     nothing: tuple[str, str, tuple[Answer, ...]] = ("", "", ())
     if not isinstance(record.question, str) or not record.question.strip():
         return "without a text", nothing

@@ -33,7 +33,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoldAnswers:
-    """What outputs for questions are scored against."""
+    """The gold answers of questions."""
 
     contexts: tuple[str, ...]
     """(question,): the text that the answer is in."""
@@ -48,7 +48,7 @@ class GoldAnswers:
         return len(self.contexts)
 
     def __getitem__(self, rows: Any) -> "GoldAnswers":
-        """Return those of the questions of some numbers."""
+        """Return the gold answers of some questions."""
         return GoldAnswers(
             contexts=tuple(self.contexts[row] for row in rows), answers=tuple(self.answers[row] for row in rows)
         )
@@ -77,7 +77,7 @@ def answer_words(text: str) -> Words:
 
 
 def word_f1(predicted: Words, gold: Words) -> float:
-    """Return 2 x words in common / (words of both), 0 .. 1, each as often as it is in both; of no words, equality.
+    """Return token F1, 0 .. 1, counting repeated words; of two texts without words, equality.
 
     Examples:
         >>> word_f1(("denver", "broncos"), ("the", "denver", "broncos", "team"))
@@ -108,7 +108,7 @@ def answer_influences(outputs: Array, gold: GoldAnswers, threshold: float) -> In
 
 
 def answer_floors(items: Any) -> dict[str, Floor]:
-    """Return what whoever answers no question scores: the share of `Questions` without an answer."""
+    """Return the scores of answering no question: the share of `Questions` without an answer."""
     gold = items.gold
     value = 100 * float(np.mean([() in gold.words(row) for row in range(len(gold))]))
     return {metric: Floor(value=value, by=NO_ANSWER) for metric in ("f1", "exact match")}

@@ -101,7 +101,7 @@ class Windows:
 
 
 def said_of_cut_questions(splits: Sequence[tuple[Windows, Sequence[Span | None]]], limit: int) -> str:
-    """Return what windows of `limit` tokens lose of questions and their answers, in a line; empty where nothing is.
+    """Return a warning of the questions and answers that windows of `limit` tokens lose; empty if none.
 
     Args:
         splits: The windows of some questions, with (question,) answers as `Windows.targets` takes them.

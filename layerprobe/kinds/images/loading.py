@@ -219,7 +219,7 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         return self.sizes.total() + len(self.broken)
 
     def notes(self) -> tuple[str, ...]:
-        """Say how large the images are."""
+        """Return a note of how large the images are."""
         if not self.sizes:
             return ()
         (width, height), *others = sorted(self.sizes)
@@ -228,7 +228,7 @@ class _Opener(contextlib.AbstractContextManager["_Opener"]):
         return (f"{counted(self.sizes.total(), 'image')} of {width} x {height}{spread} pixels",)
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what was left out."""
+        """Return warnings of what was left out."""
         warnings = []
         if self.broken:
             listed = some(self.broken, between="; ")

@@ -1,4 +1,4 @@
-"""Queries to be found documents for, as the items of a task. Knows texts; knows no files and no models."""
+"""Queries with their relevant documents, as the items of a task. Knows texts; knows no files and no models."""
 
 import math
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ class RetrievalItems(Items):
 
     @property
     def examples(self) -> tuple[tuple[int, ...], ...]:
-        """What is trained on: the number of a query, of a relevant document and of hard negatives."""
+        """Training examples: the numbers of a query, a relevant document and hard negatives."""
         return tuple((query, *example) for query, examples in enumerate(self.trained) for example in examples)
 
     @property

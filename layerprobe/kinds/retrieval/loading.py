@@ -362,7 +362,7 @@ def searched(
     trained: Trained | None = None,
     prompts: Prompts = (None, None),
 ) -> RetrievalTask:
-    """Keep what can be scored, and count the rest; TaskError where too little is left.
+    """Keep the queries that can be scored and count the rest; TaskError if too few are left.
 
     What is trained on are by default all pairs that belong together.
     """

@@ -1,4 +1,4 @@
-"""Where relevant documents come in a ranking, and what that is worth. Knows arrays; knows no texts and no layers.
+"""Ranks of relevant documents and the metrics of retrieval. Knows arrays; knows no texts and no layers.
 
 The ranks of the relevant documents among all documents are exact, so every measure follows from them; no list is cut.
 """
@@ -114,7 +114,7 @@ def closest_documents(
 def _scores(
     queries: NDArray[np.float32], texts: NDArray[np.float32], documents: NDArray[np.int64], itself: NDArray[np.int64]
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield, query by query, its inner products with all documents; -inf for its own."""
+    """Yield each query's inner products with all documents; -inf for the query itself."""
     if queries.shape[1] != texts.shape[1]:
         raise MisalignedSamplesError(
             f"the queries have {queries.shape[1]} features, expected the {texts.shape[1]} of the documents"
@@ -136,7 +136,7 @@ def _rank(scores: NDArray[np.float32], document: int) -> int:
 
 
 def ranking_metrics(ranks: Ranks, gains: NDArray[np.float64]) -> dict[str, float]:
-    """Return what the ranking for one query scores by every metric of retrieval, 0 .. 1."""
+    """Return every retrieval metric of one query's ranking, 0 .. 1."""
     return {
         "ndcg@10": ndcg(ranks, gains),
         "mrr": reciprocal_rank(ranks),

@@ -130,7 +130,7 @@ class RetrievalScores(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         by_layer = brief(from_layer(self.first_layer, self.scores))
         return f"{short_name(self.model.name)} on {self.task}: {self.sentence} By layer: {by_layer}"
 

@@ -74,7 +74,7 @@ def central_sentences(model: ModelLike, task: Task, *, split: TextSplit = "test"
 
 
 def summarize(model: ModelLike, task: Task) -> SummaryScores:
-    """Choose the sentences of each document by every layer in three ways, and hold that against the first sentences.
+    """Choose the sentences of each document by every layer in three ways, and compare with the first sentences.
 
     By centrality, degree and centroid, without labels; by logistic regression on the frozen embedding of a sentence,
     fitted on whether the greedy oracle has it. Layer and way are chosen on the validation split, differences to the

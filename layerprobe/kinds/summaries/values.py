@@ -62,7 +62,7 @@ class SummaryScores(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer: what each method scores on test, and how much more than the first sentences."""
+        """One row per layer: test scores of each method and their gain over the first sentences."""
         layers = range(self.first_layer, self.model.n_layers)
         best, best_layer = self.best
         return Table(
@@ -93,7 +93,7 @@ class SummaryScores(Shown):
 
     @property
     def baselines(self) -> Table:
-        """What the first sentences, the best method and the oracle score on test, by every metric."""
+        """Test scores of the first sentences, the best method and the oracle, by every metric."""
         method, layer = self.best
         chosen = {metric: scores[layer] for metric, scores in method.test.items()}
         rows = {"first sentences": self.lead, f"{method.name}, layer {layer}": chosen, "oracle": self.oracle}
@@ -110,7 +110,7 @@ class SummaryScores(Shown):
 
     @property
     def sentence(self) -> str:
-        """What the best of it by validation scores against the first sentences and the oracle."""
+        """The best method by validation compared with the first sentences and the oracle, as a sentence."""
         (method, layer), title = self.best, metric_title(self.primary)
         score, lead = method.test[self.primary][layer], self.lead[self.primary]
         gain, spread, verdict = method.gains[layer], "no interval", "whether that differs is not known"
@@ -126,5 +126,5 @@ class SummaryScores(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return f"{short_name(self.model.name)} on {self.task}: {self.sentence}"

@@ -1,4 +1,4 @@
-"""What tasks of words train: a linear head on the state of each word's first token. Knows sentences and tensors."""
+"""Trains tags of words: a linear head on the state of each word's first token. Knows sentences and tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from layerprobe.tasks.values import Items
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WordTargets:
-    """The words of sentences, with what is to be learnt of each."""
+    """The words of sentences with their target tags."""
 
     words: TokenizedWords
     tags: NDArray[np.intp]
@@ -97,5 +97,5 @@ class WordClasses(Criterion):
 
 
 def said_of_cut_words(n_cut: int, n_words: int, limit: int) -> str:
-    """Return what becomes of words that are cut off."""
+    """Return how words that are cut off are counted."""
     return f"{n_cut:,} of {n_words:,} words were cut off at {limit} tokens: they count as the first tag"

@@ -75,7 +75,7 @@ def entity_influences(outputs: Array, gold: WordTags) -> Influences:
 
 
 def entity_floors(items: Any) -> dict[str, Floor]:
-    """Return what whoever names no entity of `TaggedSentences` scores: 0 but for accuracy, the share of other words."""
+    """Return the scores of predicting no entity in `TaggedSentences`: 0, and accuracy as the share of other words."""
     outside = items.labels.index("O") if "O" in items.labels else -1
     share = 100 * float(np.mean(items.gold.tags == outside))
     floors = zero_floors("entity f1", "entity precision", "entity recall", by=NO_ENTITY)

@@ -38,7 +38,7 @@ def card(adaptation: Adaptation) -> str:
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write configuration, weights and tokenizer to a folder that is there."""
+    """Write configuration, weights and tokenizer to an existing folder."""
     with quiet_transformers():
         save_checkpoint(encoder.model, encoder.tokenizer_to_save(), folder, name=encoder.description.name)
 

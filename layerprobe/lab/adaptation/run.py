@@ -110,7 +110,7 @@ def adapt(
 def plan_adaptation(
     model: ModelLike, texts: TextFile | Sequence[str], *, protocol: AdaptationProtocol | None = None, seed: int = 0
 ) -> AdaptationPlan:
-    """Return the steps and the estimated time of what `adapt` would do with the arguments; nothing is written."""
+    """Estimate the steps and the time of `adapt` with these arguments; nothing is written."""
     protocol = protocol or AdaptationProtocol()
     _, distinct, checkpoint = _checked(model, texts, seed)
     encoder = load(checkpoint)
@@ -131,7 +131,7 @@ def plan_adaptation(
 def _checked(
     model: ModelLike, texts: TextFile | Sequence[str], seed: int
 ) -> tuple[TextFile, tuple[str, ...], Checkpoint]:
-    """Return the texts, the distinct ones and the model, or raise before anything is spent."""
+    """Return all texts, the distinct ones and the resolved model; wrong arguments raise before any training."""
     check_seeds([seed])
     file = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
     checkpoint = resolve_checkpoint(model)
@@ -144,7 +144,7 @@ def _checked(
 def trainer(
     encoder: Encoder, head: MaskedLanguageModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
 ) -> Trainer:
-    """Return a run that has not begun; it trains the model under `head` in place."""
+    """Return a trainer that has not started; it trains the model under `head` in place."""
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     tokenizer = encoder.tokenizer
@@ -200,7 +200,7 @@ def stored_adaptation(
 def adapt_in_store(
     model: Checkpoint, texts: TextFile, *, protocol: AdaptationProtocol, seed: int = 0
 ) -> tuple[Path, Adaptation]:
-    """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
+    """Adapt a model into the store as `adapt` does; loads a finished one, and waits for another process that makes it.
 
     Arguments and errors are those of `adapt`; `options` says where the store is, too. The folder is an ordinary
     checkpoint.

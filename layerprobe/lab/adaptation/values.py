@@ -1,4 +1,4 @@
-"""What domain-adaptive pretraining did."""
+"""Settings and results of domain-adaptive pretraining."""
 
 import math
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class AdaptationMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptationPlan:
-    """What an adaptation takes, before its first step."""
+    """The estimated steps and time of an adaptation."""
 
     model: str
     """Its name."""
@@ -85,7 +85,7 @@ class AdaptationPlan:
 
     @property
     def sentence(self) -> str:
-        """What would be done, and how long that takes."""
+        """What would run and how long it takes, as a sentence."""
         return (
             f"Adapting {short_name(self.model)} takes {self.steps:,} steps on {self.n_texts:,} texts, "
             f"{self.n_held_out:,} more held out: about {duration(self.seconds)} on {self.computed_on}."
@@ -94,7 +94,7 @@ class AdaptationPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptation:
-    """A model with continued masked-language-model pretraining on one's own texts, and what that gave."""
+    """A model after continued masked-language-model pretraining on your own texts, and its losses."""
 
     model: ModelDescription
     """As it was before."""
@@ -129,7 +129,7 @@ class Adaptation:
 
     @property
     def table(self) -> Table:
-        """A row an evaluation: how well masked tokens are filled in, and below what was trained on."""
+        """One row per evaluation: loss and accuracy on masked tokens; below, what the model was trained on."""
         column = columns_of(self.metrics)
         return Table(
             columns=(
@@ -148,6 +148,6 @@ class Adaptation:
 
     @property
     def sentence(self) -> str:
-        """How far the held-out loss went."""
+        """How the held-out loss changed, as a sentence."""
         first, last = self.metrics[0], self.metrics[-1]
         return f"Adaptation: {self.steps} steps, held-out loss {first.held_out_loss:.3f} to {last.held_out_loss:.3f}"

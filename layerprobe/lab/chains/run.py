@@ -1,4 +1,4 @@
-"""A chain of trainings -> what each step gave and what the first ones add; every step is stored once and shared.
+"""Runs a chain of trainings and measures what its first steps add; every step is stored once and shared.
 
 What a step gives is kept by the content of the model that it starts from. So chains with the same first steps, and
 further processes, find these done.
@@ -61,7 +61,7 @@ LayerSeed = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChainData:
-    """What the steps of a chain learn from, loaded."""
+    """The loaded training data of a chain's steps."""
 
     tasks: tuple[Task, ...]
     """One a fine-tuning."""
@@ -70,7 +70,7 @@ class ChainData:
 
     @classmethod
     def of(cls, chain: Chain) -> ChainData:
-        """Load what a chain names."""
+        """Load the data and models that a chain names."""
         return cls(
             corpora=tuple(load_corpus(step.texts) for step in chain.adaptations),
             tasks=tuple(load_settings(step.task) for step in chain.finetunings),
@@ -78,7 +78,7 @@ class ChainData:
 
 
 def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainResult:
-    """Do the steps of a chain at every layer and with every seed; what is stored is read, not repeated.
+    """Run the steps of a chain at every layer and with every seed; finished ones are loaded, not repeated.
 
     Adaptations train the whole model. The first fine-tuning truncates what they left at each layer; each further one
     goes on from the best epoch of the one before, at the same layer and with the same seed, with a new head. A chain
@@ -217,7 +217,7 @@ class _ChainProgress:
         self._pairs, self._done = loaded.pairs, 0.0
 
     def part(self, step: FinetuneStep, task: Task) -> contextlib.AbstractContextManager[object]:
-        """Let what is reported in a `with` block count as the next step."""
+        """Count progress reported inside a `with` block as the next step."""
         share = _cost(step, task, self._pairs)
         self._done += share
         return part(start=self._done - share, share=share, whole=self._whole)
@@ -229,7 +229,7 @@ def _cost(step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tuned:
-    """What a fine-tuning step gave from one start."""
+    """The runs of one fine-tuning step from one start."""
 
     runs: tuple[FineTuningRun, ...] = ()
     items: RunItems = NO_ITEMS
@@ -238,7 +238,7 @@ class _Tuned:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ChainRuns:
-    """What a chain left from one start."""
+    """The runs of a chain from one start."""
 
     start: Checkpoint
     adaptations: tuple[Adaptation, ...]
@@ -260,7 +260,7 @@ class _ChainRuns:
 
 
 def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgress) -> _ChainRuns:
-    """Do all steps from a start."""
+    """Run all steps from one start."""
     adaptations, adapted = [], [start]
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
         path, adaptation = adapt_in_store(adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed)
@@ -335,7 +335,7 @@ def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, .
 
 
 def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
-    """Yield the steps from a start; what would follow one that is not stored is not stored either."""
+    """Yield the planned steps from a start; steps after one that is not stored are not stored either."""
     checkpoint: Checkpoint | None = start
 
     def planned(label: str, *, total: int, stored: int) -> PlannedStep:
@@ -358,7 +358,7 @@ def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
 def _finished(
     loaded: _LoadedChain, at: dict[LayerSeed, Checkpoint], number: int, *, keeps: bool = True
 ) -> dict[LayerSeed, Path]:
-    """Return the directories of the runs of a step that need not be made again."""
+    """Return the directories of a step's finished runs."""
     done = {}
     for pair, checkpoint in at.items():
         folder = run_folder(checkpoint, loaded.tasks[number], loaded.chain.finetunings[number].protocol)

@@ -1,4 +1,4 @@
-"""A chain as a TOML file. Knows keys; runs nothing."""
+"""Reads and writes a chain as a TOML file. Knows keys; runs nothing."""
 
 from pathlib import Path
 

@@ -178,7 +178,7 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainPlan:
-    """What a chain takes."""
+    """The steps of a chain and how many are already stored."""
 
     chain: Chain
     layers: tuple[int, ...]
@@ -186,7 +186,7 @@ class ChainPlan:
 
     @property
     def table(self) -> Table:
-        """A row a step and start: its trainings, and how many are stored."""
+        """One row per step and start: its trainings, and how many are stored."""
         column, alone = columns_of(self.steps), len(self.chain.steps) == 1
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
         return Table(
@@ -327,7 +327,7 @@ class ChainSimilarities:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ChainResult(Shown):
-    """What came of a chain."""
+    """The results of a chain."""
 
     chain: Chain
     level: float
@@ -371,7 +371,7 @@ class ChainResult(Shown):
 
     @property
     def first_steps(self) -> str:
-        """What is done before the last step, in a few words."""
+        """A short label for the steps before the last one."""
         return ", then ".join(step.label for step in self.chain.steps[:-1])
 
     @property
@@ -427,7 +427,7 @@ class ChainResult(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer: what every step scores, and what the steps before the last one add."""
+        """One row per layer: the scores of every step, and what the steps before the last one add."""
         column, effect, best = columns_of(self.outcomes), columns_of(self.effects), self.best.layer
         repeated = Counter(step.task_name for step in self.chain.finetunings)
         columns = [column("layer", meaning="Blocks kept."), column("parameters", form=millions)]
@@ -465,7 +465,7 @@ class ChainResult(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         scores = brief([outcome.mean for outcome in self.outcomes])
         layers = ", ".join(str(outcome.layer) for outcome in self.outcomes)
         return f"{self.chain.name}: {self.primary} x 100 at layers {layers}: {scores}"

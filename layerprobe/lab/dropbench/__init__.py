@@ -1,1 +1,1 @@
-"""Models whose drops are known from fine-tuning, and what predictors of a drop score on them."""
+"""DropBench: models whose drops are known from fine-tuning, and the scores of rules that predict drops."""

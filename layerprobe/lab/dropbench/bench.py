@@ -1,4 +1,4 @@
-"""Rules and a zoo -> what each rule scores on models of families that it was not tuned on. Knows numbers only."""
+"""Scores rules on the models of a zoo whose family they were not tuned on. Knows numbers only."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -150,7 +150,7 @@ def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
-    """Return what rules are fitted to and scored on: the entries that were fine-tuned under a budget."""
+    """Return the entries that were fine-tuned under a budget: what rules are fitted to and scored on."""
     tuned = [(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
     return [
         KnownDrop(name=entry.name, family=entry.family, model=entry, truth=truth(layers), regrets=regrets(layers))
@@ -216,7 +216,7 @@ def _scored(
 
 
 def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:
-    """Return what is redrawn with each entry, and what that is called: its family, or its encoder if those are few."""
+    """Return each entry's resampling cluster and its name: the family, or the encoder if families are few."""
     families = [entry.family for entry in entries]
     if len(set(families)) >= FEWEST_FAMILIES:
         return families, "families"
@@ -238,7 +238,7 @@ def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
 
 
 def outcomes_of(rule: Rule, models: Sequence[KnownDrop]) -> list[RuleOutcome]:
-    """Return what a rule predicts of each model when it is fitted to other families alone, and what comes of it."""
+    """Return a rule's prediction for each model when fitted to the other families, with its regret and cost."""
     calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
     return [_outcome(calls, case, missing=not rule.reads(case.model)) for calls, case in calls_of]
 

@@ -121,7 +121,7 @@ def _best(model: Recorded, seeds: Sequence[int]) -> int:
 
 
 def _lost(model: Recorded, choice: Choice, below: Array, seeds: Sequence[int]) -> float:
-    """Return what is lost by layer at the chosen one, more or less where another model than TMFT's is handed over."""
+    """Return the points lost by choosing each layer, adjusted where the model handed over is not TMFT's."""
     lost = float(below[choice.layer])
     if choice.score is not None:
         lost += float(np.array(model.tuned.test)[choice.layer, list(seeds)].mean()) - choice.score

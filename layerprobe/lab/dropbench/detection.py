@@ -1,4 +1,4 @@
-"""Curves by layer -> do they tell which models drop, and do they look like the test scores? Knows numbers only."""
+"""Scores how well curves by layer detect drops and resemble the test scores. Knows numbers only."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args

@@ -1,4 +1,4 @@
-"""Strategies of other packages: what one may see of a model, and what it pays for that. Knows no test scores.
+"""Strategies of other packages: what they may see of a model, and what each look costs. Knows no test scores.
 
 An entry is a function that takes a `Trial` and returns a layer, or an `Answer`. What it looks at is charged as it
 looks, so an entry cannot misstate its cost, and models come without names, so it cannot know one of them.
@@ -25,7 +25,7 @@ _LOOKED: tuple[Needs, ...] = get_args(Needs)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an entry says of a model."""
+    """A strategy's answer for one model."""
 
     layer: int
     """That it takes."""
@@ -55,12 +55,12 @@ class Trial:
 
     @property
     def metric(self) -> str:
-        """What scores are of, x 100."""
+        """The metric of the scores, x 100."""
         return self._model.entry.metric
 
     @property
     def n_seeds(self) -> int:
-        """Recorded runs of every layer."""
+        """Number of recorded runs per layer."""
         return len(self._model.tuned.seeds)
 
     @property
@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def spent(self) -> float:
-        """What was paid so far: a share of the paper's sweep, every layer with five seeds."""
+        """Cost so far, as a share of the paper's sweep of every layer with five seeds."""
         return self._model.share(sum(self._steps.values()))
 
     def reading(self, name: str) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""A pretrained model -> its entry in DropBench's zoo; parts that are done are read, not repeated."""
+"""Makes a pretrained model's entry in DropBench's zoo; finished parts are loaded, not repeated."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ def zoo_entry(
     views: Views | None = None,
     unlisted: Collection[str] = (),
 ) -> ZooEntry:
-    """Extract, compare, score and fine-tune a model at every layer, and put down what that gave.
+    """Extract, compare, score and fine-tune a model at every layer, and return the results as a zoo entry.
 
     Models are compared on texts of the task's test split, the first 2,000, without its labels; zero-shot scores and the
     probe are of its validation split. Each part is kept in the store, so an interrupted call goes on where it was.
@@ -114,7 +114,7 @@ def tuned_layers(
     seeds: Sequence[int],
     scans: Mapping[Weighting, Sequence[int]] | None = None,
 ) -> TunedLayers:
-    """Fine-tune a model at every layer, and scan it; what is done is read. Texts are cut as the protocol says.
+    """Fine-tune a model at every layer and scan it; finished runs are loaded. Texts are cut as the protocol says.
 
     Errors over items are those of TMFT, and of the scans of the first weighting where no layer of them failed.
     """

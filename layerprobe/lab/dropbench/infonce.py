@@ -1,4 +1,4 @@
-"""Recorded curves of fine-tuning -> what a nat of InfoNCE is worth to a search. Knows numbers only.
+"""Estimates from recorded fine-tuning how many points a nat of InfoNCE predicts. Knows numbers only.
 
 Under the model of `layerprobe.search.posterior` the scores y of a model's runs at layers with InfoNCE r, both less
 their means, are, before any is known, a mixture over the grid of scales and lengths:

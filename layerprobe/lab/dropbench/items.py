@@ -1,4 +1,4 @@
-"""Outputs of runs by item -> how their scores would move with other items. Knows arrays and kinds of tasks."""
+"""Errors of scores over test items, from the outputs of runs. Knows arrays and kinds of tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ DECIMALS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ItemOutputs:
-    """What one model outputs for the items of a split."""
+    """The outputs of one model for the items of a split."""
 
     run: RunName
     outputs: Array

@@ -15,7 +15,7 @@ SCANNED: Weighting = "falling"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a search came to."""
+    """The result of a replayed search."""
 
     layer: int
     stated: tuple[int, ...]
@@ -70,7 +70,7 @@ class Replay:
         return self.answered(runs, settings, first=first)
 
     def answered(self, runs: tuple[RunName, ...], settings: SearchSettings | None = None, *, first: int = 0) -> Found:
-        """Return what follows from some runs."""
+        """Return the search's answer after some runs."""
         evidence = self.evidence(runs, first=first)
         result = answer(evidence, settings)
         seeds = {(seed + first) % len(self.tuned.seeds) for _, seed, scanned in runs if not scanned}

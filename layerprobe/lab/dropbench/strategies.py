@@ -66,7 +66,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a strategy takes."""
+    """The layer that a strategy chooses, and what it cost."""
 
     layer: int
     cost: float

@@ -1,4 +1,4 @@
-"""TMFT scores of every layer -> whether a model drops, which layers may be the best, and what a recommended one costs.
+"""Whether a model drops, which layers may be best and the regret of a choice, from TMFT scores of every layer.
 
 The best layer of a sweep is chosen from noisy scores, so its own score is too good to be true. Here the layer is
 chosen for each seed by the scores of the other seeds on one half of the test items, and scored by that seed on the

@@ -90,7 +90,7 @@ def _symmetric(lower: Matrix) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanScores:
-    """What one scan, a run with a loss at every layer, scored."""
+    """The scores of one scan: a run with a loss at every layer."""
 
     weighting: Weighting
     seed: int
@@ -109,7 +109,7 @@ class ScanScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedLayers:
-    """What fine-tuning under one budget gave at every layer of a model."""
+    """Fine-tuning scores of every layer of a model under one budget."""
 
     protocol: Protocol
     """The budget."""
@@ -244,7 +244,7 @@ class Zoo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleOutcome:
-    """What a rule said of a model that it was not tuned on, and what came of it; expectations for a random rule."""
+    """A rule's prediction for a model that it was not tuned on, and its outcome; means for a random rule."""
 
     model: str
     family: str
@@ -313,7 +313,7 @@ fine-tuning."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyOutcome:
-    """What a strategy chose for a model and what came of it, a number a choice; all choices are equally likely."""
+    """A strategy's choices for one model, all equally likely, with the regret and cost of each."""
 
     model: str
     family: str
@@ -462,6 +462,6 @@ class Bench(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         budgets = ", ".join(f"{len(budget.truths)} models under {budget.budget}" for budget in self.budgets)
         return f"{len(self.families)} families: {budgets}"

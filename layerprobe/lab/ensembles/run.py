@@ -1,4 +1,4 @@
-"""Finished runs of one task -> the weighted average of their outputs that validation chooses, and what it gains.
+"""Averages the outputs of finished runs of one task with weights chosen by validation, and measures the gain.
 
 Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: Lakshminarayanan, Pritzel and Blundell
 2017 (NeurIPS); selection: Caruana et al. 2004 (ICML).
@@ -346,7 +346,7 @@ def _members(groups: Sequence[Sequence[_Run]], weights: Array, metric: str) -> t
 
 
 def _labels(groups: Sequence[Sequence[_Run]]) -> list[str]:
-    """Return what tells members apart: the layer, and model, way of training and seed where these differ."""
+    """Return labels of members: the layer, and the model, way of training and seed where these differ."""
     first = [group[0] for group in groups]
     models = distinct_names([member.origin.model.label for member in first])
     labels = []

@@ -18,7 +18,7 @@ after the other, see `layerprobe.lab.ensembles.weights`."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What may take part: a layer of a model, fine-tuned once a seed."""
+    """A candidate of the ensemble: a layer of a model, fine-tuned with each seed."""
 
     label: str
     """Such as `layer 3`, with the model or the seed where that tells members apart."""
@@ -38,7 +38,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnsembleCost:
-    """What it takes to have the outputs for a text: all models that take part, of layers of one run the deepest."""
+    """The inference cost of an ensemble: every member's model, and of layers of one run only the deepest."""
 
     parameters: int
     blocks: int
@@ -85,12 +85,12 @@ class Ensemble(Shown):
 
     @property
     def single(self) -> Member:
-        """The best one by validation."""
+        """The best single member by validation."""
         return self.members[self.best]
 
     @property
     def used(self) -> tuple[Member, ...]:
-        """Those that take part, the one with the highest weight first."""
+        """Members with a positive weight, the highest first."""
         return tuple(sorted((member for member in self.members if member.weight), key=lambda each: -each.weight))
 
     @property
@@ -105,7 +105,7 @@ class Ensemble(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a member, and one of the average."""
+        """One row per member, and one for the average."""
         members, title = self.members, metric_title(self.primary)
         validation = [*(member.validation for member in members), self.validation[self.primary]]
         test = [*(member.test for member in members), self.test[self.primary]]
@@ -128,7 +128,7 @@ class Ensemble(Shown):
 
     @property
     def sentence(self) -> str:
-        """What is gained, its interval, and what it costs."""
+        """The gain of the average with its interval and cost, as a sentence."""
         title, single = metric_title(self.primary), self.single
         if len(self.used) == 1:
             return (
@@ -167,5 +167,5 @@ class Ensemble(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return f"{self.task}: {self.sentence}"

@@ -1,4 +1,4 @@
-"""Scores of weighted averages -> the weights. Knows a score as a function, neither outputs nor tasks."""
+"""Searches the weights of an average. Knows a score as a function, neither outputs nor tasks."""
 
 from collections.abc import Callable
 

@@ -140,7 +140,7 @@ def plan_pretraining(
 
 
 def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> dict[str, Any]:
-    """Return what a plan and a finished run both say."""
+    """Return the fields that a plan and a finished run share."""
     return {
         "protocol": protocol,
         "vocab_size": len(run.tokenizer),
@@ -154,7 +154,7 @@ def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> 
 def _prepared(
     file: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, hardware: _Hardware
 ) -> Run:
-    """Return a run that has not begun, with all that a user should know of it."""
+    """Return a run that has not started, with its warnings."""
     if len(texts) < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
     tokenizer: Any

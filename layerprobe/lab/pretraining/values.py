@@ -1,4 +1,4 @@
-"""How a small encoder is pretrained, and what that gave."""
+"""Settings and results of pretraining a small encoder."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class PretrainingProtocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainingPlan:
-    """What a pretraining run will be, before its first step."""
+    """The estimated size and time of a pretraining run."""
 
     protocol: PretrainingProtocol
     vocab_size: int
@@ -153,7 +153,7 @@ class PretrainingPlan:
 
     @property
     def sentence(self) -> str:
-        """What would be done, and how long that takes."""
+        """What would run and how long it takes, as a sentence."""
         size, protocol = self.protocol.size, self.protocol
         lines = [
             f"{protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features, "
@@ -167,7 +167,7 @@ class PretrainingPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretraining:
-    """A small encoder, how it was pretrained and its metrics meanwhile."""
+    """A pretrained small encoder: its settings and its metrics during training."""
 
     protocol: PretrainingProtocol
     seed: int

@@ -1,1 +1,1 @@
-"""The paper's experiments: what was run, what it gave, what it costs, and how it is run again."""
+"""The paper's experiments: their settings, reported figures and cost, and how to reproduce them."""

@@ -25,7 +25,7 @@ FLOPS_A_SECOND = 10e12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSet:
-    """What models are fine-tuned on."""
+    """A data set that models are fine-tuned on."""
 
     name: str
     kind: str
@@ -173,7 +173,7 @@ def read_paper() -> Paper:
 
 
 def experiment_names() -> tuple[str, ...]:
-    """Return what can be reproduced.
+    """Return the names of the experiments that can be reproduced.
 
     Examples:
         >>> experiment_names()
@@ -191,7 +191,7 @@ def experiment(name: str) -> Experiment:
 
 
 def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what is run in place of each model of the paper, in its order: by default all, as they are."""
+    """Return the model that stands for each of the paper's, in order; by default the paper's own."""
     models = models or {model: model for model in chosen.models}
     if unknown := [model for model in models if model not in chosen.models]:
         raise DataError(f"expected models of {chosen.name}: {', '.join(chosen.models)}, got {', '.join(unknown)}")
@@ -213,7 +213,7 @@ def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayer:
-    """What fine-tuning at one layer costs, all seeds together, or embedding with a model."""
+    """The cost of fine-tuning at one layer with all seeds, or of embedding with a model."""
 
     model: str
     """Hub id of the paper."""
@@ -235,7 +235,7 @@ class PlannedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentPlan:
-    """What an experiment takes."""
+    """The runs and the estimated cost of an experiment."""
 
     experiment: str
     title: str
@@ -287,7 +287,7 @@ def not_run(steps: Iterable[Before | None]) -> Iterator[str]:
 
 
 def trained(before: Before | None) -> str:
-    """Return what is done at a layer."""
+    """Describe the training at a layer."""
     return f"{before}, then TMFT" if before else "TMFT"
 
 

@@ -1,4 +1,4 @@
-"""An experiment of the paper -> its figures next to ours; finished runs are read, not repeated."""
+"""Reproduces an experiment of the paper beside its figures; finished runs are loaded, not repeated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,7 +98,7 @@ class ReproducedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """An experiment, done again."""
+    """A reproduced experiment."""
 
     experiment: str
     source: str
@@ -120,7 +120,7 @@ class Reproduction:
 
     @property
     def table(self) -> Table:
-        """A row a score by the primary metric, or a pair and layer; below how near that is to the paper."""
+        """One row per score by the primary metric, or per pair and layer; below, how close they are to the paper."""
         what = "CKA" if self.pairs else f"{metric_title(self.primary)} x 100"
         fronts = {
             f"No other is both smaller and better, by {'the paper' if whose == 'paper' else 'ours'}": (
@@ -188,7 +188,7 @@ def reproduce(
     seeds: Sequence[int] = PAPER_SEEDS,
     options: Options = DEFAULT_OPTIONS,
 ) -> Reproduction:
-    """Do an experiment again, and compare.
+    """Reproduce an experiment and compare its scores with the paper's.
 
     Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
     are checked before the first is trained. What has no data for the step before TMFT is not run.
@@ -234,7 +234,7 @@ def reproduce(
 def _chain(
     score: PaperScores, model: str, task: Task, words: Task | None, corpus: TextFile | None, *, seeds: tuple[int, ...]
 ) -> tuple[Chain, ChainData] | None:
-    """Return what is done at a layer, by the paper's protocol; None where there are no data for the first step."""
+    """Return a layer's chain by the paper's protocol; None without data for its first step."""
     steps: list[AdaptStep | FinetuneStep] = []
     if score.before == "word similarity":
         if words is None:

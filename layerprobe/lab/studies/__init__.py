@@ -1,1 +1,1 @@
-"""Encoders that differ in their pretraining alone, and what the objective does to each layer."""
+"""Encoders that differ only in their pretraining objective, and its effect on each layer."""

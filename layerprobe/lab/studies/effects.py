@@ -1,4 +1,4 @@
-"""A zoo -> what a pretraining objective changes against masked language modelling. Knows numbers only."""
+"""Effects of a pretraining objective compared with masked language modelling. Knows numbers only."""
 
 import statistics
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Ready encoders, such as those of the Hub -> a zoo for DropBench: of each its readings, and what every layer scores.
+"""Makes a DropBench zoo of existing encoders, such as those of the Hub: their readings and every layer's scores.
 
 A contest is a TOML file; `layerprobe/lab/dropbench/contest.toml` is one of six encoders that nobody here made.
 """
@@ -93,7 +93,7 @@ class Contest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEncoder:
-    """What an encoder of a contest costs."""
+    """The cost of one encoder of a contest."""
 
     model: str
     family: str
@@ -109,7 +109,7 @@ class PlannedEncoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestPlan:
-    """What a contest takes."""
+    """The runs and the estimated hours of a contest."""
 
     contest: Contest
     encoders: tuple[PlannedEncoder, ...]
@@ -121,7 +121,7 @@ class ContestPlan:
 
     @property
     def table(self) -> Table:
-        """A row an encoder, and below what all of them cost."""
+        """One row per encoder; below, the cost of all."""
         column, contest = columns_of(self.encoders), self.contest
         budgets = (
             f"{name}: epochs {how.epochs}, learning rate {how.learning_rate:g}, batches of {how.batch_size}"
@@ -195,7 +195,7 @@ def _planned(contest: Contest, model: ContestModel) -> PlannedEncoder:
 
 
 def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> Zoo:
-    """Read and fine-tune every encoder at every layer, and put all that down in `zoo.json` of a folder.
+    """Measure and fine-tune every encoder at every layer, and write the results to `zoo.json` in a folder.
 
     Every part is kept in the folder, so a killed contest goes on where it was. A model whose training fails is left
     out, with a warning.

@@ -1,4 +1,4 @@
-"""A lab study -> encoders that differ in their pretraining alone, what fine-tuning shows of each, and a zoo.
+"""Runs a lab study: pretrains encoders that differ only in the objective, fine-tunes them, and makes a zoo.
 
 In the folder of a study: `models/` has the encoders, `entries/` the numbers of each, `zoo.json` all of them. Any number
 of processes can work in it: each model is made by one of them, and what is there is read.
@@ -63,7 +63,7 @@ Job = tuple[LabModel, LabTask]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabEntry:
-    """What is stored of one model."""
+    """The stored results of one model."""
 
     fingerprint: str
     """sha256 of all that the entry depends on."""
@@ -81,7 +81,7 @@ def run_lab(
     ray: str | None = None,
     options: Options = DEFAULT_OPTIONS,
 ) -> LabResult:
-    """Pretrain each encoder, compare it with its MLM twins, fine-tune it at every layer, and put all of it together.
+    """Pretrain each encoder, compare it with its MLM twins, fine-tune it at every layer, and collect the results.
 
     What is done is kept in the folder and read the next time, also after the process was killed; a second process
     with the same study and folder takes part in the work. `zoo.json` is written after every model. A model whose loss
@@ -113,7 +113,7 @@ def run_lab(
 
 
 def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> LabPlan:
-    """Return the encoders of a study, and how much of each is there; nothing is written."""
+    """Return the encoders of a study and how much of each is finished; nothing is written."""
     run = _LabRun.of(study, Path(out), options)
     return LabPlan(study=study, models=tuple(map(run.planned, study.models)))
 
@@ -192,7 +192,7 @@ class _LabRun:
         return {self.study.entry_name(*job): job for job in jobs}
 
     def make_unless_busy(self, name: str) -> bool | None:
-        """Make an entry if it is not there; return None where another process makes it."""
+        """Make an entry unless it exists; return None if another process is making it."""
         with self.lock(name, wait=False) as held:
             if not held:
                 return None
@@ -235,7 +235,7 @@ class _LabRun:
         return labelled(f"model {models.index(model) + 1} of {len(models)}, {model.name}")
 
     def pretrained(self, model: LabModel) -> Pretraining:
-        """Pretrain a model, or read what is there; another process that does so is waited for."""
+        """Pretrain a model, or load a finished one; waits for another process that is pretraining it."""
         if model.name in self.not_pretrained:
             raise TrainingError(self.not_pretrained[model.name])
         # no entry has a slash in its name
@@ -263,7 +263,7 @@ class _LabRun:
         return digest([LAB_VERSION, pretraining.fingerprint, references, *how, *([changed] if changed else [])])
 
     def expected(self, job: Job) -> str | None:
-        """Return the fingerprint of an entry by the models that are there; None where its own is not."""
+        """Return an entry's fingerprint from the finished models; None if its own is not finished."""
         model, task = job
         pretraining = self.record(model)
         records = {what: self.record(other) for what, other in self.study.references(model).items()}
@@ -292,7 +292,7 @@ class _LabRun:
     # ---- all of them -------------------------------------------------------------------------------------
 
     def all_stored(self) -> list[LabEntry]:
-        """Return the entries of this study that are there, without those of an earlier one in its folder.
+        """Return the finished entries of this study, without those of an earlier study in its folder.
 
         Corpus and task are called as they are now: the same content may have had another name when an entry was made.
         """
@@ -395,7 +395,7 @@ def _file_name(source: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:
-    """What a worker needs."""
+    """What a worker needs to make entries."""
 
     study: LabStudy
     out: Path

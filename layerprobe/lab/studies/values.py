@@ -38,7 +38,7 @@ class LabModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabTask:
-    """What the encoders of a study are fine-tuned on."""
+    """A task that the encoders of a study are fine-tuned on."""
 
     settings: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
     """The source "language" is sentence pairs of the embedded language."""
@@ -156,7 +156,7 @@ class LabStudy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedModel:
-    """An encoder of a study, and how much of it is there."""
+    """An encoder of a study and how much of it is finished."""
 
     model: LabModel
     pretrained: bool
@@ -168,7 +168,7 @@ class PlannedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabPlan:
-    """What a study takes."""
+    """The models of a study and how much is already finished."""
 
     study: LabStudy
     models: tuple[PlannedModel, ...]
@@ -226,7 +226,7 @@ class ObjectiveEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabFailure:
-    """A model of which something could not be done."""
+    """A model for which a step failed."""
 
     model: str
     reason: str
@@ -235,7 +235,7 @@ class LabFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LabResult(Shown):
-    """What came of a study."""
+    """The results of a lab study."""
 
     study: LabStudy
     level: float
@@ -316,14 +316,14 @@ class LabResult(Shown):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What each objective does to the drop, over all sizes, in words."""
+        """The effect of each objective on the drop, over all sizes, as sentences."""
         several = len(self.study.tasks) > 1
         drops = (effect for effect in self.effects if effect.measure == "drop" and not effect.size)
         return tuple(_sentence(effect, self.level, name_task=several) for effect in drops)
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return f"{self.study.name}, {len(self.zoo.entries)} models: {' '.join(self.sentences)}"
 
 

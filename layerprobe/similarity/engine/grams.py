@@ -36,7 +36,7 @@ then about 0.1 %, and memory does not grow."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gram:
-    """What centres the Gram matrix of a layer under one kernel."""
+    """The row means that centre the Gram matrix of a layer under one kernel."""
 
     offsets: Tensor
     """(n,) what U-centring subtracts for a row, and again for a column."""

@@ -1,4 +1,4 @@
-"""Which passes over the samples a set of measures takes, by which path. Knows costs."""
+"""Chooses the passes over the samples for a set of measures, and their path. Knows costs."""
 
 import contextlib
 import itertools
@@ -39,7 +39,7 @@ def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sums:
-    """What one measure needs of two models."""
+    """The sums that one measure needs of two models."""
 
     rows: list[LayerSums]
     """By layer of the model."""
