@@ -31,6 +31,27 @@ def test_every_part_runs_without_a_gpu(
     for kind in ("all layers", "bare pass", "sentence-transformers", "padded", "packed", "paper", "linear", "rbf"):
         assert any(way.startswith(kind) for way in ways), kind
     assert "Traceback" not in capsys.readouterr().out
+    assert {row["dtype"]: row["holds"] for row in figures["equality"]} == {"float32": True, "bfloat16": None}
+    assert {row["what"].partition(" ")[0] for row in figures["find"]} == {"find", "run"}
+
+
+def test_a_layer_that_is_too_far_from_the_cpu_fails(
+    bench_gpu: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench_gpu, "CLOSE", -1.0)
+    arguments = ["equality", "--device", "cpu", "--tiny", "--rounds", "1", "--json", str(tmp_path / "figures.json")]
+    assert bench_gpu.main(arguments) == 1
+    first, *_ = json.loads((tmp_path / "figures.json").read_text())["equality"]
+    assert first["holds"] is False
+
+
+def test_minilm_and_the_benchmark_take_part_together_or_not_at_all(
+    bench_gpu: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_gpu, "STSB", tmp_path / "nowhere")
+    assert bench_gpu.here(tmp_path, None) == (None, None)
+    assert capsys.readouterr().out == "left out: MiniLM on the STS benchmark: give --minilm and --stsb\n"
+    assert bench_gpu.here(tmp_path, tmp_path) == (tmp_path, tmp_path)
 
 
 def test_what_is_missing_is_named_in_one_line(bench_gpu: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

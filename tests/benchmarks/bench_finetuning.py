@@ -169,7 +169,7 @@ def ours_jointly(work: Work, tell: Tell) -> None:
     prepared = prepared_sides(encoder, work.examples, max_length=PROTOCOL.max_length)
     for step in range(work.n_steps):
         losses = trainer.update(prepared, np.array(work.batch(step)))
-        tell(float(weights(step) @ losses.numpy()))
+        tell(float(weights(step) @ losses.cpu().numpy()))
 
 
 def peer(work: Work, tell: Tell, *, joint: bool = False) -> None:

