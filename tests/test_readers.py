@@ -33,8 +33,7 @@ from layerprobe.lab.studies.toml import load_lab
 from layerprobe.store.store import Store
 from layerprobe.study.files import read_study
 from layerprobe.sweeps.toml import load_sweep
-from layerprobe.tasks.corpus import load_corpus
-from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES
 from tests.lab.studies.studies import TOML as LAB
 from tests.report.conftest import STUDIES, model

@@ -565,7 +565,7 @@ class TaskSource:
 
     def load(self) -> Task:
         """Return the task."""
-        from layerprobe.tasks.settings import load_settings
+        from layerprobe.tasks.loading import load_settings
 
         if not self.task:
             raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")

@@ -1,11 +1,11 @@
 """Kinds of tasks, a folder each: what is learnt, its items, how files of it look, its loss and its metrics."""
 
 KINDS = {
-    "sts": "layerprobe.kinds.sentences.sts:STS",
-    "paraphrase": "layerprobe.kinds.sentences.paraphrase:PARAPHRASE",
-    "entailment": "layerprobe.kinds.sentences.entailment:ENTAILMENT",
-    "regression": "layerprobe.kinds.sentences.regression:REGRESSION",
-    "classification": "layerprobe.kinds.sentences.classification:CLASSIFICATION",
+    "sts": "layerprobe.kinds.sentences.kind:STS",
+    "paraphrase": "layerprobe.kinds.sentences.kind:PARAPHRASE",
+    "entailment": "layerprobe.kinds.sentences.kind:ENTAILMENT",
+    "regression": "layerprobe.kinds.sentences.kind:REGRESSION",
+    "classification": "layerprobe.kinds.sentences.kind:CLASSIFICATION",
     "summarization": "layerprobe.kinds.summaries.kind:SUMMARIZATION",
     "image classification": "layerprobe.kinds.images.kind:IMAGE_CLASSIFICATION",
     "entities": "layerprobe.kinds.tokens.entities:ENTITIES",

@@ -1,5 +1,6 @@
 """Truncated models in turn, timed and weighed. Knows loaded encoders; what is fair is decided here."""
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -10,6 +11,8 @@ from statistics import median, median_low
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from layerprobe.context import report
 from layerprobe.encoders.batching import Batch
@@ -22,7 +25,6 @@ from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.values import Protocol
 from layerprobe.modes import plain_torch
 from layerprobe.names import short_name
-from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import lengths_of, random_batch
 from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import Cost, LayerProfile, ProfileSettings, Shape
@@ -207,3 +209,31 @@ def _cost(shape: Shape, record: LayerRecord) -> Cost:
         peak_memory=median_low(peaks) if peaks else None,
         training_memory=median_low(training) if training else None,
     )
+
+
+def count_flops(model: TruncatedEncoder, batch: Batch) -> int:
+    """Return the floating-point operations of one forward pass, counted by torch's `FlopCounterMode`.
+
+    It counts matrix products and convolutions, a multiplication with its addition as two; norms, activations,
+    softmax and look-ups, a few percent of a model of usual width, are left out. Attention is counted as the two
+    products QK' and AV over all pairs of tokens, whatever kernel serves it: the counter of torch 2.13 has no formula
+    for the CPU's fused attention, so the pass that is counted takes the plain one.
+    """
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), _plain_attention(model), sdpa_kernel(SDPBackend.MATH), counter:
+        model(batch)
+    return int(counter.get_total_flops())
+
+
+@contextlib.contextmanager
+def _plain_attention(model: TruncatedEncoder) -> Iterator[None]:
+    """Let the model attend by torch's own operations: kernels of other packages are not counted."""
+    kind = model.model.config._attn_implementation
+    if kind in ("eager", "sdpa"):
+        yield
+        return
+    model.model.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        model.model.set_attn_implementation(kind)

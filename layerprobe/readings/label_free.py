@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from layerprobe.context import current
 from layerprobe.readings.reading import Reading
+from layerprobe.readings.source import chosen_texts
 from layerprobe.readings.values import LayerCurve
-from layerprobe.readings.views import chosen_texts
 from layerprobe.similarity.label_free import dataset_entropy, dime, infonce_influences, lidar
 
 if TYPE_CHECKING:

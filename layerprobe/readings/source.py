@@ -1,6 +1,7 @@
 """The inputs of readings for a model and texts, each computed once on first use."""
 
 import itertools
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,6 @@ from layerprobe.extraction.embeddings import Embeddings, Read, extract_read, ext
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.readings.views import text_views
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.tasks.values import Task
 
@@ -99,3 +99,29 @@ class Source:
         names = (f"layer {layer} of {self.checkpoint.label}" for layer in range(self.n_layers))
         values = tuple(number(layer, name) for layer, name in enumerate(names))
         return LayerCurve(values=values, first_layer=first_layer)
+
+
+def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:
+    """Return altered copies of texts: for each view, a copy of every chosen text, in one order.
+
+    Examples:
+        >>> text_views(["one two three", "four"], Views(n_views=2, dropped=0.5, seed=3))
+        [('one', 'four'), ('one two', 'four')]
+    """
+    chosen = chosen_texts(texts, views)
+    return [
+        tuple(_without_words(text, views.dropped, random.Random(f"{views.seed} {view} {text}")) for text in chosen)
+        for view in range(views.n_views)
+    ]
+
+
+def chosen_texts(texts: Sequence[str], views: Views) -> list[str]:
+    """Return the distinct texts that are altered: a random choice where there are many."""
+    distinct = list(dict.fromkeys(texts))
+    return distinct if len(distinct) <= views.n_texts else random.Random(views.seed).sample(distinct, views.n_texts)
+
+
+def _without_words(text: str, dropped: float, rng: random.Random) -> str:
+    words = text.split()
+    words_left = [word for word in words if rng.random() >= dropped]
+    return " ".join(words_left) or (rng.choice(words) if words else text)

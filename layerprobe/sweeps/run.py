@@ -30,7 +30,7 @@ from layerprobe.jobs.plan import Plan
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
 from layerprobe.tasks.kind import KINDS
-from layerprobe.tasks.settings import load_settings
+from layerprobe.tasks.loading import load_settings
 from layerprobe.tasks.values import Task
 from layerprobe.versions import versions
 

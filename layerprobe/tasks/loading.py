@@ -1,13 +1,13 @@
 """Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from layerprobe.checks import check_keywords
-from layerprobe.errors import TaskError
+from layerprobe.errors import DataError, TaskError
 from layerprobe.files.atomic import from_home
 from layerprobe.files.spooled import spooled
 from layerprobe.metrics.names import metric_title
@@ -33,7 +33,7 @@ from layerprobe.tasks.tables import (
     with_points,
 )
 from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
-from layerprobe.tasks.values import Task, TextFile
+from layerprobe.tasks.values import Task, TaskSettings, TextFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,3 +369,44 @@ def _read_alike(tables: Mapping[str, Table], format: Format, name: str) -> dict[
     """Return tables that are no files, with points for decimal commas."""
     check_format(name, format, ("decimal",))
     return {role: with_points(table, format.decimal) for role, table in tables.items()}
+
+
+def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None, format: Format | None = None) -> TextFile:
+    """Load texts without scores from files, one behind the other.
+
+    Files, columns and format are as in `load_texts`; empty texts are left out, since blank lines part
+    paragraphs. A text file with one text a line can also be compressed, `.txt.gz`.
+    """
+    if not paths:
+        raise DataError("expected at least one file with texts, got none")
+    files = [
+        _load_compressed(path, format)
+        if Path(path).suffix.lower() == ".gz"
+        else load_texts(path, columns=columns, format=format, skip_empty=True)
+        for path in paths
+    ]
+    return TextFile(
+        name=", ".join(file.name for file in files),
+        texts=tuple(text for file in files for text in file.texts),
+        notes=tuple(note for file in files for note in file.notes),
+        warnings=tuple(warning for file in files for warning in file.warnings),
+    )
+
+
+def _load_compressed(path: str | Path, format: Format | None) -> TextFile:
+    if not Path(path).name.lower().endswith(".txt.gz"):
+        raise DataError(f"expected compressed texts to be a .txt.gz file with one per line, got {path}")
+    return texts_of_lines(path, format, skip_empty=True)
+
+
+def load_settings(settings: TaskSettings) -> Task:
+    """Load a task as its settings say."""
+    if settings.merge:
+        kind = next(kind for name, kind in KINDS.usable().items() if kind.merged and settings.kind in (None, name))
+        merged: Task = kind.load("merged")(
+            settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty
+        )
+        return merged
+    read = {"source", "merge", "split_seed", *(field.name for field in fields(Format))}
+    values = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in read}
+    return load_task(settings.source, seed=settings.split_seed, format=settings.format, **values)

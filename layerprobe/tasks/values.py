@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from layerprobe.errors import DataError
 from layerprobe.files.images import Readable, prompted, readable_as
@@ -30,6 +30,9 @@ class Items(abc.ABC):
     A kind of task whose items are not texts or pairs with a number each has a class of its own, see `Kind.items`.
     """
 
+    by_item: ClassVar[tuple[str, ...]]
+    """The fields with an entry per item; others are the same for all, and None stands for a field without entries."""
+
     @classmethod
     def class_of(cls, values: dict[str, Any]) -> tuple[type["Items"], dict[str, Any]]:
         """Return the class of items that has these fields, and the fields; DataError if no kind of task has one."""
@@ -39,9 +42,9 @@ class Items(abc.ABC):
                 return items, values
         raise DataError(f"expected the items of a kind of task, got fields {', '.join(sorted(values))}")
 
-    @abc.abstractmethod
     def __len__(self) -> int:
         """Return the number of items."""
+        return len(getattr(self, self.by_item[0]))
 
     @property
     @abc.abstractmethod
@@ -53,13 +56,15 @@ class Items(abc.ABC):
     def gold(self) -> Any:
         """What the outputs for the items are scored against, see `Kind.score`."""
 
-    @abc.abstractmethod
     def take(self, rows: Sequence[int]) -> Self:
         """Return the items of these numbers, in this order."""
+        parts = {name: getattr(self, name) for name in self.by_item}
+        return replace(self, **{name: part and tuple(part[i] for i in rows) for name, part in parts.items()})
 
-    @abc.abstractmethod
     def join(self, other: Self) -> Self:
         """Return these items and then the others."""
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in self.by_item}
+        return replace(self, **{name: None if None in pair else pair[0] + pair[1] for name, pair in pairs.items()})
 
     @abc.abstractmethod
     def prompted(self, prompt: str) -> Self:
@@ -108,6 +113,7 @@ class Items(abc.ABC):
 class Examples(Items):
     """Texts, or pairs of texts, with the number that is to be predicted of each."""
 
+    by_item = ("targets", "first", "second")
     first: tuple[str, ...]
     """The text of every example, or the first of its two."""
     second: tuple[str, ...] | None
@@ -123,9 +129,6 @@ class Examples(Items):
             bad = sum(not math.isfinite(target) for target in self.targets)
             raise DataError(f"expected finite targets, got NaN or infinity for {bad} of {len(self.targets)} examples")
 
-    def __len__(self) -> int:
-        return len(self.targets)
-
     def __repr__(self) -> str:
         return f"<Examples: {len(self):,} {'texts' if self.second is None else 'pairs'}>"
 
@@ -140,19 +143,6 @@ class Examples(Items):
         import numpy as np  # which `--help` does without
 
         return np.array(self.targets)
-
-    def take(self, rows: Sequence[int]) -> "Examples":
-        """Return the examples of these numbers, in this order."""
-        return Examples(
-            first=tuple(self.first[i] for i in rows),
-            second=self.second and tuple(self.second[i] for i in rows),
-            targets=tuple(self.targets[i] for i in rows),
-        )
-
-    def join(self, other: "Examples") -> "Examples":
-        """Return these examples and then the others."""
-        second = None if self.second is None or other.second is None else self.second + other.second
-        return Examples(first=self.first + other.first, second=second, targets=self.targets + other.targets)
 
     def prompted(self, prompt: str) -> "Examples":
         """Return the examples with the prompt before every text."""

@@ -34,7 +34,7 @@ from layerprobe.lab.studies.toml import load_lab
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
 from layerprobe.readings.values import LayerCurve
-from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import Task
 
 TOLERANCE = 1e-5

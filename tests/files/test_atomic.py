@@ -22,8 +22,7 @@ from layerprobe.lab.chains.toml import load_chain
 from layerprobe.lab.studies.toml import load_lab
 from layerprobe.store.store import Store
 from layerprobe.sweeps.toml import load_sweep
-from layerprobe.tasks.corpus import load_corpus
-from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 
 
 def fails_with(code: int) -> Any:

@@ -27,9 +27,8 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling import measuring
-from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import random_batch
-from layerprobe.profiling.measuring import profile_layers
+from layerprobe.profiling.measuring import count_flops, profile_layers
 from layerprobe.profiling.memory import gauge_for, resident_peak_works
 from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import milliseconds, profile

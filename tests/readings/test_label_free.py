@@ -22,8 +22,8 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.source import text_views
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.readings.views import text_views
 from layerprobe.similarity.label_free import infonce
 from layerprobe.store.store import Store
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny

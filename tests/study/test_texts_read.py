@@ -16,8 +16,8 @@ from layerprobe.errors import DataError
 from layerprobe.extraction import embeddings
 from layerprobe.extraction.embeddings import as_read, extract, extract_read
 from layerprobe.prediction.sentence import trusted
+from layerprobe.readings.source import text_views
 from layerprobe.readings.values import Views
-from layerprobe.readings.views import text_views
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.study import predict as module
 from layerprobe.study.predict import numbers_of_texts

@@ -67,7 +67,7 @@ def adapt(
     # only now: --help needs no torch
     from layerprobe.lab.adaptation.run import adapt as adapt_model
     from layerprobe.lab.adaptation.run import plan_adaptation
-    from layerprobe.tasks.corpus import load_corpus
+    from layerprobe.tasks.loading import load_corpus
 
     corpus = load_corpus(texts, columns=column)
     if dry_run:

@@ -148,6 +148,6 @@ def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["languag
         if column is not None:
             raise typer.BadParameter("expected no --column with --corpus language")
         return "language"
-    from layerprobe.tasks.corpus import load_corpus
+    from layerprobe.tasks.loading import load_corpus
 
     return load_corpus(corpus, columns=column)

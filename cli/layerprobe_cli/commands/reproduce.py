@@ -86,7 +86,7 @@ def reproduce(
     # only now: an error in the data needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
-    from layerprobe.tasks.corpus import load_corpus
+    from layerprobe.tasks.loading import load_corpus
 
     texts = load_corpus(corpus) if corpus else None
     tasks = [each for each in (loaded, pairs) if each is not None]

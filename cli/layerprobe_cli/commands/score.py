@@ -156,7 +156,7 @@ def _is_collection(source: TaskSources, place: str) -> bool:
 def _score(
     run: _Scoring, source: TaskSources, split: str | None, *, layer_means: bool, mteb: Path | None, several: bool
 ) -> float:
-    from layerprobe.tasks.settings import load_settings
+    from layerprobe.tasks.loading import load_settings
 
     if split not in (None, "validation", "test", "all"):
         raise typer.BadParameter(f"expected validation, test or all for --split, got {split!r}")

@@ -124,7 +124,7 @@ def shrink(
     from layerprobe.export.checkpoint import check_target
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.shrinking.run import shrink as make_smaller
-    from layerprobe.tasks.corpus import load_corpus
+    from layerprobe.tasks.loading import load_corpus
 
     if out is not None:
         check_target(out, overwrite=overwrite)  # before anything is trained

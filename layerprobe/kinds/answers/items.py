@@ -28,6 +28,7 @@ class Answer:
 class Questions(Items):
     """Questions, each with the text that has the answer, and where."""
 
+    by_item = ("ids", "questions", "contexts", "answers")
     ids: tuple[str, ...]
     """What the source calls each."""
     questions: tuple[str, ...]
@@ -41,9 +42,6 @@ class Questions(Items):
         lengths = len(self.ids), len(self.questions), len(self.contexts), len(self.answers)
         if len(set(lengths)) > 1:
             raise DataError(f"expected as many ids, questions, contexts and lists of answers, got {lengths}")
-
-    def __len__(self) -> int:
-        return len(self.questions)
 
     def __repr__(self) -> str:
         return f"<Questions: {len(self):,} about {len(set(self.contexts)):,} contexts>"
@@ -73,24 +71,6 @@ class Questions(Items):
         """Contexts and the texts of the answers."""
         answers = tuple(tuple(answer.text for answer in answers) for answers in self.answers)
         return GoldAnswers(contexts=self.contexts, answers=answers)
-
-    def take(self, rows: Sequence[int]) -> "Questions":
-        """Return the questions of these numbers, in this order."""
-        return Questions(
-            ids=tuple(self.ids[i] for i in rows),
-            questions=tuple(self.questions[i] for i in rows),
-            contexts=tuple(self.contexts[i] for i in rows),
-            answers=tuple(self.answers[i] for i in rows),
-        )
-
-    def join(self, other: "Questions") -> "Questions":
-        """Return these questions and then the others."""
-        return Questions(
-            ids=self.ids + other.ids,
-            questions=self.questions + other.questions,
-            contexts=self.contexts + other.contexts,
-            answers=self.answers + other.answers,
-        )
 
     def prompted(self, prompt: str) -> "Questions":
         """Return them with the prompt before every question; contexts, in which answers have their places, stay."""

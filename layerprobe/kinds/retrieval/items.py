@@ -15,6 +15,7 @@ from layerprobe.tasks.values import Items
 class RetrievalItems(Items):
     """Queries, each an item, and the documents that are ranked for all of them."""
 
+    by_item = ("queries", "relevance", "trained", "own")
     queries: tuple[str, ...]
     """Their texts."""
     documents: tuple[str, ...]
@@ -51,9 +52,6 @@ class RetrievalItems(Items):
                 raise DataError(f"expected gains above 0, got {', '.join(map(str, gains.values()))} for query {query}")
         if len({len(example) for example in chain(*self.trained)}) > 1:
             raise DataError("expected as many hard negatives for each positive, got more for some than for others")
-
-    def __len__(self) -> int:
-        return len(self.queries)
 
     def __repr__(self) -> str:
         return f"<RetrievalItems: {len(self):,} queries, {len(self.documents):,} documents>"
@@ -107,27 +105,11 @@ class RetrievalItems(Items):
         """By query, how many documents are ranked for it."""
         return tuple(len(self.documents) - (itself >= 0) for itself in self.own)
 
-    def take(self, rows: Sequence[int]) -> "RetrievalItems":
-        """Return these queries, and all documents."""
-        return replace(
-            self,
-            queries=tuple(self.queries[i] for i in rows),
-            relevance=tuple(self.relevance[i] for i in rows),
-            trained=tuple(self.trained[i] for i in rows),
-            own=tuple(self.own[i] for i in rows),
-        )
-
     def join(self, other: "RetrievalItems") -> "RetrievalItems":
         """Return these queries and then the others; DataError if their documents or prompts are not the same."""
         if (self.documents, self.prompts) != (other.documents, other.prompts):
             raise DataError("expected queries that are asked of the same documents with the same prompts")
-        return replace(
-            self,
-            queries=self.queries + other.queries,
-            relevance=self.relevance + other.relevance,
-            trained=self.trained + other.trained,
-            own=self.own + other.own,
-        )
+        return super(RetrievalItems, self).join(other)
 
     def prompted(self, prompt: str) -> "RetrievalItems":
         """Return the items with the prompt before queries, and before documents, that have none of their own."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.files.atomic import from_home
-from layerprobe.kinds.sentences.sts import STS
+from layerprobe.kinds.sentences.kind import STS
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, parsed, read_rows, task_of

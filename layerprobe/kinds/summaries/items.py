@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 class SummaryItems(Items):
     """Documents as sentences, with the summary of each."""
 
+    by_item = ("documents", "summaries", "oracle")
     documents: tuple[tuple[str, ...], ...]
     """By document its sentences, in their order."""
     summaries: tuple[tuple[str, ...], ...]
@@ -41,9 +42,6 @@ class SummaryItems(Items):
             raise DataError(f"expected as many documents as summaries and oracles, got {lengths}")
         if self.keep < 1:
             raise DataError(f"expected at least one sentence to choose of each document, got {self.keep}")
-
-    def __len__(self) -> int:
-        return len(self.documents)
 
     def __repr__(self) -> str:
         return f"<SummaryItems: {len(self):,} documents>"
@@ -77,25 +75,11 @@ class SummaryItems(Items):
     def __getitem__(self, rows: Sequence[int]) -> SummaryItems:
         return self.take(rows)
 
-    def take(self, rows: Sequence[int]) -> SummaryItems:
-        """Return the documents of these numbers, in this order."""
-        return replace(
-            self,
-            documents=tuple(self.documents[i] for i in rows),
-            summaries=tuple(self.summaries[i] for i in rows),
-            oracle=tuple(self.oracle[i] for i in rows),
-        )
-
     def join(self, other: SummaryItems) -> SummaryItems:
         """Return these documents and then the others; DataError if not as many sentences are chosen of those."""
         if self.keep != other.keep:
             raise DataError(f"expected {self.keep} sentences to choose of each document, got {other.keep}")
-        return replace(
-            self,
-            documents=self.documents + other.documents,
-            summaries=self.summaries + other.summaries,
-            oracle=self.oracle + other.oracle,
-        )
+        return super(SummaryItems, self).join(other)
 
     def prompted(self, prompt: str) -> SummaryItems:
         """Return the documents with the prompt before every sentence."""

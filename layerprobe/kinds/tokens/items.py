@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from layerprobe.errors import DataError
 from layerprobe.kinds.tokens.metrics import WordTags
@@ -15,6 +15,7 @@ from layerprobe.tasks.values import Items
 class TaggedSentences(Items):
     """Sentences as words, each with a tag. A sentence is an item, and as a text its words with spaces between."""
 
+    by_item = ("words", "tags")
     words: tuple[tuple[str, ...], ...]
     """Of every sentence."""
     tags: tuple[tuple[int, ...], ...]
@@ -25,9 +26,6 @@ class TaggedSentences(Items):
     def __post_init__(self) -> None:
         if list(map(len, self.words)) != list(map(len, self.tags)):
             raise DataError("expected a tag for every word of every sentence")
-
-    def __len__(self) -> int:
-        return len(self.words)
 
     def __repr__(self) -> str:
         return f"<TaggedSentences: {len(self):,} sentences, {self.n_outputs:,} words>"
@@ -52,14 +50,6 @@ class TaggedSentences(Items):
             ends=np.cumsum([0, *map(len, self.tags)], dtype=np.intp),
             labels=self.labels,
         )
-
-    def take(self, rows: Sequence[int]) -> TaggedSentences:
-        """Return the sentences of these numbers, in this order."""
-        return replace(self, words=tuple(self.words[i] for i in rows), tags=tuple(self.tags[i] for i in rows))
-
-    def join(self, other: TaggedSentences) -> TaggedSentences:
-        """Return these sentences and then the others."""
-        return replace(self, words=self.words + other.words, tags=self.tags + other.tags)
 
     def prompted(self, prompt: str) -> TaggedSentences:
         """Return the sentences as they are; DataError if there is a prompt, whose words would have no tags."""

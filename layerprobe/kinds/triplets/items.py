@@ -14,6 +14,7 @@ from layerprobe.tasks.values import Items
 class Triplets(Items):
     """Texts, each with one that is to be closer to it than another."""
 
+    by_item = ("anchors", "positives", "negatives")
     anchors: tuple[str, ...]
     """The texts."""
     positives: tuple[str, ...]
@@ -25,9 +26,6 @@ class Triplets(Items):
         lengths = tuple(map(len, self.sides))
         if len(set(lengths)) > 1:
             raise DataError(f"expected as many anchors as positives and negatives, got {lengths}")
-
-    def __len__(self) -> int:
-        return len(self.anchors)
 
     def __repr__(self) -> str:
         return f"<Triplets: {len(self):,}>"
@@ -48,16 +46,6 @@ class Triplets(Items):
         import numpy as np  # which `--help` does without
 
         return np.ones(len(self))
-
-    def take(self, rows: Sequence[int]) -> "Triplets":
-        """Return the triplets of these numbers, in this order."""
-        anchors, positives, negatives = (tuple(side[i] for i in rows) for side in self.sides)
-        return Triplets(anchors=anchors, positives=positives, negatives=negatives)
-
-    def join(self, other: "Triplets") -> "Triplets":
-        """Return these triplets and then the others."""
-        anchors, positives, negatives = (a + b for a, b in zip(self.sides, other.sides, strict=True))
-        return Triplets(anchors=anchors, positives=positives, negatives=negatives)
 
     def prompted(self, prompt: str) -> "Triplets":
         """Return the triplets with the prompt before every text."""

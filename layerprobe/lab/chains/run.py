@@ -50,8 +50,7 @@ from layerprobe.lab.chains.values import (
 )
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Matrix
-from layerprobe.tasks.corpus import load_corpus
-from layerprobe.tasks.settings import load_settings
+from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.versions import versions
 

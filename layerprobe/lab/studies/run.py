@@ -47,8 +47,7 @@ from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
 from layerprobe.lab.studies.effects import objective_effects
 from layerprobe.lab.studies.values import LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
 from layerprobe.store.store import Store
-from layerprobe.tasks.corpus import load_corpus
-from layerprobe.tasks.settings import load_settings
+from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.versions import LAB_VERSION, __version__, versions

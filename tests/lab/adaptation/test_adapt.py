@@ -24,7 +24,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json
 from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
-from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.loading import load_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import MaskedBatch
 from tests.lab.adaptation.jobs import CHECKPOINT_EVERY, PROTOCOL, STEPS, TEXTS, job, weights

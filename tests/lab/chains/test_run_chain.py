@@ -25,8 +25,7 @@ from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.chains.run import plan_chain, run_chain
 from layerprobe.lab.chains.values import Chain, ChainPlan, ChainResult, FinetuneStep
 from layerprobe.stats.crossed import crossed
-from layerprobe.tasks.corpus import load_corpus
-from layerprobe.tasks.settings import load_settings
+from layerprobe.tasks.loading import load_corpus, load_settings
 from tests.lab.chains.jobs import ADAPTATION, FAST, adaptation, numbers, pairs, run_here, whole_chain, words
 from tests.models import given, save_tiny
 

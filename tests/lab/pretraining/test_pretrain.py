@@ -30,7 +30,7 @@ from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import plan_pretraining, pretrain
 from layerprobe.lab.pretraining.training import prepare
 from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
-from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import MaskedBatch
