@@ -53,28 +53,28 @@ attack: $(READY)
 	$(MAKE) --jobs 2 --keep-going attack-calls attack-kills attack-bytes attack-tables attack-architectures
 
 attack-%: $(READY)
-	$(BIN)/python tests/attacks/$*.py
+	$(BIN)/python benchmarks/attacks/$*.py
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
-	$(BIN)/python tests/benchmarks/bench_extraction.py
-	$(BIN)/python tests/benchmarks/bench_similarity.py
-	$(BIN)/python tests/benchmarks/bench_finetuning.py
-	$(BIN)/python tests/benchmarks/bench_finetuning.py --joint
-	$(BIN)/python tests/benchmarks/bench_finetuning.py --shape base --steps 4 --curve 6
-	$(BIN)/python tests/benchmarks/bench_retrieval.py
-	$(BIN)/python tests/benchmarks/bench_pretraining.py
-	$(BIN)/python tests/benchmarks/bench_shrinking.py
-	$(BIN)/python tests/benchmarks/bench_blocks.py
-	$(BIN)/python tests/benchmarks/bench_evaluator.py
-	$(BIN)/python tests/benchmarks/bench_many_texts.py --texts 100000
-	$(BIN)/python tests/benchmarks/bench_tables.py
-	$(BIN)/python tests/benchmarks/bench_ray.py
-	$(BIN)/python tests/benchmarks/bench_scale.py
+	$(BIN)/python benchmarks/bench_extraction.py
+	$(BIN)/python benchmarks/bench_similarity.py
+	$(BIN)/python benchmarks/bench_finetuning.py
+	$(BIN)/python benchmarks/bench_finetuning.py --joint
+	$(BIN)/python benchmarks/bench_finetuning.py --shape base --steps 4 --curve 6
+	$(BIN)/python benchmarks/bench_retrieval.py
+	$(BIN)/python benchmarks/bench_pretraining.py
+	$(BIN)/python benchmarks/bench_shrinking.py
+	$(BIN)/python benchmarks/bench_blocks.py
+	$(BIN)/python benchmarks/bench_evaluator.py
+	$(BIN)/python benchmarks/bench_many_texts.py --texts 100000
+	$(BIN)/python benchmarks/bench_tables.py
+	$(BIN)/python benchmarks/bench_ray.py
+	$(BIN)/python benchmarks/bench_scale.py
 
 # Not in .venv, whose torch is for the CPU: PYTHON is one with torch for the GPU. PARTS="extraction packed" runs these.
 bench-gpu:
-	PYTHONPATH=$(CURDIR) $(PYTHON) tests/benchmarks/bench_gpu.py $(PARTS) --json build/bench-gpu.json
+	PYTHONPATH=$(CURDIR) $(PYTHON) benchmarks/bench_gpu.py $(PARTS) --json build/bench-gpu.json
 
 # ---- the environment ------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture
 def bench_gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     import bench_gpu
 
     return bench_gpu

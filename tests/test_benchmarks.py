@@ -17,7 +17,7 @@ import torch
 
 from tests.models import save_tiny
 
-BENCHMARKS = Path(__file__).parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 TINY = {
     "bench_blocks": "--model MODEL --n-texts 40",
     "bench_evaluator": "--pairs 12 --rounds 1",

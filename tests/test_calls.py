@@ -1,4 +1,4 @@
-"""Calls that a user would make, see `tests/attacks/calls.py`: each works, or ends in one line."""
+"""Calls that a user would make, see `benchmarks/attacks/calls.py`: each works, or ends in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 import layerprobe as lp
-from tests.attacks.calls import RIGHT, WRONG, Made, outcome
+from benchmarks.attacks.calls import RIGHT, WRONG, Made, outcome
 
 MOST_NAMES, MOST_PARAMETERS = 29, 9
 

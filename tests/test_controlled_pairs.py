@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def controlled_pairs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     import controlled_pairs
 
     return controlled_pairs

@@ -1,6 +1,6 @@
 """Embeddings of every layer of a model for frozen tasks, from real data in a folder, kept as one .npz a model and task.
 
-`python tests/benchmarks/frozen_cases.py DATA OUT MODEL --name NAME`: DATA has stsb/, sick/, mrpc/, corpus/, wnut17/ and
+`python benchmarks/frozen_cases.py DATA OUT MODEL --name NAME`: DATA has stsb/, sick/, mrpc/, corpus/, wnut17/ and
 cranfield/ as in their public repositories; at most 2,000 texts a task, but for Cranfield's 1,625. Mean pooling.
 """
 

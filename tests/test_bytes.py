@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.attacks.bytes import Kind, Tally, Told, attack, build
 from layerprobe.store import store
-from tests.attacks.bytes import Kind, Tally, Told, attack, build
 
 
 @pytest.fixture(scope="module")

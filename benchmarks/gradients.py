@@ -1,6 +1,6 @@
 """Do gradients of the untrained model predict what every layer scores after fine-tuning? Linearised fine-tuning.
 
-    python tests/benchmarks/gradients.py OUT --zoo ZOO.json STUDY.toml [--zoo ...] --models FOLDER
+    python benchmarks/gradients.py OUT --zoo ZOO.json STUDY.toml [--zoo ...] --models FOLDER
 
 For every encoder of a zoo whose weights are in the folder, where `layerprobe lab study` left them under its name, and
 for every layer, fine-tuning of the truncated model is replaced by its linearisation at the untrained weights

@@ -1,6 +1,6 @@
 """What a job costs beside its work: empty jobs in a process here, and on Ray.
 
-python tests/benchmarks/bench_ray.py [JOBS]
+python benchmarks/bench_ray.py [JOBS]
 
 Prints milliseconds a job, from the first answer to the last, the seconds until the first, and resident memory.
 """

@@ -1,6 +1,6 @@
 """Entailment in the synthetic language: a second task for encoders that were pretrained on it.
 
-    python tests/benchmarks/language_entailment.py PAIRS.csv [--pairs 8400] [--seed 0]
+    python benchmarks/language_entailment.py PAIRS.csv [--pairs 8400] [--seed 0]
 
 A premise tells a scene; the hypothesis tells, in words and an order of its own, one of these:
 

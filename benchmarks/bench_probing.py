@@ -1,6 +1,6 @@
 """How often the set of frozen layers holds the best one, and what layers chosen in other ways lose, on real data.
 
-`python tests/benchmarks/bench_probing.py CASES`, a folder that `frozen_cases.py` made. For each model and task, the
+`python benchmarks/bench_probing.py CASES`, a folder that `frozen_cases.py` made. For each model and task, the
 items (groups, where there are; pairs and queries else) are halved at random, again and again; each half makes a set.
 
     truth      the layer with the highest mean score over all halves: what it scores on so many items of this kind

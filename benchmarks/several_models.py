@@ -1,6 +1,6 @@
 """One budget over two models, played on the recorded encoders of DropBench, and the same budget split evenly.
 
-    python tests/benchmarks/several_models.py [--budget 0.1]
+    python benchmarks/several_models.py [--budget 0.1]
 
 The pairs are all encoders of one corpus, size and pretraining seed that differ in their objective; each search begins
 with each of three fine-tuning seeds in turn. The budget is a share of the paper's sweeps of both, of five seeds.

@@ -1,6 +1,6 @@
 """Processes killed at random moments: the same command, given again, ends in the numbers of one that was never killed.
 
-    python tests/attacks/kills.py [--rounds 3] [--kills 4] [--seed 0]
+    python benchmarks/attacks/kills.py [--rounds 3] [--kills 4] [--seed 0]
 
 Each command runs once without harm. In every round it is then begun in an empty store, killed with SIGKILL at random
 moments, and at last left to finish; what it prints as JSON must be what it printed at first, but for times and places.

@@ -1,6 +1,6 @@
 """Does a flag of `predict`, or the size of a fall, tell which pretrained encoders drop? By the recorded readings.
 
-    python tests/benchmarks/what_a_flag_says.py
+    python benchmarks/what_a_flag_says.py
 
 Prints, of the default rule with several floors, how many recorded encoders it flags, those that drop and those that do
 not, pretrained ones and random weights apart, and the regret of its layer beside that of the last layer. Then the area

@@ -1,6 +1,6 @@
 """What the `AdaptiveLayerLoss` of sentence-transformers gives at each layer of the embedded pair, beside TMFT.
 
-    python tests/benchmarks/adaptive_layer_loss.py [--seeds 3] [--variants default,log,linear,no-KL,all-layers]
+    python benchmarks/adaptive_layer_loss.py [--seeds 3] [--variants default,log,linear,no-KL,all-layers]
 
 Both models are trained by `SentenceTransformerTrainer` with AdaptiveLayerLoss around CosineSimilarityLoss, as its users
 do: by default one random prior layer a step, prior weight 1, KL with a detached teacher at temperature 0.3. Pairs,

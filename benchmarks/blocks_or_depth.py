@@ -1,6 +1,6 @@
 """Are the last blocks of an encoder spoilt, or has it too many? Subsets of its blocks, fine-tuned.
 
-    python tests/benchmarks/blocks_or_depth.py SCORES [--size 3] [--seeds 2] [--study STUDY.toml --models FOLDER]
+    python benchmarks/blocks_or_depth.py SCORES [--size 3] [--seeds 2] [--study STUDY.toml --models FOLDER]
 
 Every subset of so many blocks of `rtd` and of its MLM twin is fine-tuned behind the embeddings, and each block alone,
 and all of them. By default these are the models, pairs and budget of `layerprobe demo --full`; with a lab study, all of

@@ -1,7 +1,7 @@
 """What is InfoNCE worth on a second task? The same encoders, fine-tuned at every layer on two tasks.
 
     layerprobe lab study STUDY.toml            # a zoo's study, with another task: its encoders are made again
-    python tests/benchmarks/infonce_by_task.py STUDY/zoo.json [more zoos]
+    python benchmarks/infonce_by_task.py STUDY/zoo.json [more zoos]
 
 For every encoder of the given zoos that is also one of DropBench's: Spearman's correlation over layers of InfoNCE with
 the mean test score, and the points lost at the layer of the default rule, on either task, each with the InfoNCE of its

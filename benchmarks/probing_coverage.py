@@ -1,6 +1,6 @@
 """How often `probe` holds the truth: intervals of named layers and of the best one, and the set, over drawn samples.
 
-`python tests/benchmarks/probing_coverage.py CASE DRAWS`, of the cases below. The truth is the mean over the draws.
+`python benchmarks/probing_coverage.py CASE DRAWS`, of the cases below. The truth is the mean over the draws.
 """
 
 from __future__ import annotations

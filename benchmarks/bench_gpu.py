@@ -1,6 +1,6 @@
 """Whether a GPU computes what the CPU does, and how fast, beside the way others do it.
 
-    python tests/benchmarks/bench_gpu.py [PART ...] [--minilm FOLDER] [--stsb FOLDER] [--json FILE]
+    python benchmarks/bench_gpu.py [PART ...] [--minilm FOLDER] [--stsb FOLDER] [--json FILE]
 
 All parts by default, in about six minutes, the most telling ones first; `--device cpu --tiny` tries the script anywhere
 in some seconds. One model has the shape of BERT-base and random weights, its texts are random words of a tokenizer that

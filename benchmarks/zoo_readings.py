@@ -1,7 +1,7 @@
 """Readings that a zoo of DropBench does not hold yet, from its encoders made again.
 
-    python tests/benchmarks/zoo_readings.py ZOO.json --out FOLDER [--part 0/2]     # data beside the study
-    python tests/benchmarks/zoo_readings.py ZOO.json --out FOLDER --write          # put them into the zoo
+    python benchmarks/zoo_readings.py ZOO.json --out FOLDER [--part 0/2]     # data beside the study
+    python benchmarks/zoo_readings.py ZOO.json --out FOLDER --write          # put them into the zoo
 
 A zoo holds numbers and no weights, and the study beside it pretrains its encoders again, which gives the same weights
 on the same kind of processor. Each is left in FOLDER/models and its readings in FOLDER/readings; what is there is not

@@ -1,6 +1,6 @@
 """How far does InfoNCE fall in models with random weights, of several sizes and architectures?
 
-    python tests/benchmarks/random_weights.py OUT TEXTS.txt [--models NAME,...] [--seeds 0-10] [--name captions]
+    python benchmarks/random_weights.py OUT TEXTS.txt [--models NAME,...] [--seeds 0-10] [--name captions]
 
 Each model is made from its configuration, with the tokenizer of MiniLM; `predict` reads 128 of the first 600 distinct
 texts of a file, a text a line. A row is appended to OUT, JSON lines, for each model and seed: InfoNCE by layer, the

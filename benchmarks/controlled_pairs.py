@@ -1,6 +1,6 @@
 """Does replaced token detection spoil the last layers of a good sentence encoder? One encoder, continued three ways.
 
-    python tests/benchmarks/controlled_pairs.py --model FOLDER --stsb FOLDER --texts FILE --out FOLDER
+    python benchmarks/controlled_pairs.py --model FOLDER --stsb FOLDER --texts FILE --out FOLDER
 
 MiniLM as it is; continued with replaced token detection (RTD); and continued with masked language modelling (MLM): on
 the same texts, in the same order, with the same tokens masked, for as many steps, at one learning rate. What differs is

@@ -1,6 +1,6 @@
 """Bytes flipped, files cut short, exchanged, edited and linked, in every kind of file that layerprobe keeps.
 
-python tests/attacks/bytes.py [--flips 250] [--seed 0]
+python benchmarks/attacks/bytes.py [--flips 250] [--seed 0]
 
 Each kind is built on the spot from tiny random models, damaged, and read as commands read it. What is read is compared
 with what was written: the same, the same and told (or made again, with the same numbers), refused in one line, silent,

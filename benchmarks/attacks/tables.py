@@ -1,6 +1,6 @@
 """Malformed tables, settings and studies, bombs, formulas, pipes and devices, all through the command line.
 
-    python tests/attacks/tables.py
+    python benchmarks/attacks/tables.py
 
 Prints how many were tried, survived (one clear line and an exit code that is not 0, or the right result), went through
 in silence, or ended in a traceback; exits with 1 if there is any of the last two. Takes about two minutes on one core.
