@@ -14,8 +14,8 @@ from layerprobe.export.values import Int8File
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import from_layer
-from layerprobe.search.sentence import percents
 from layerprobe.stats.seeds import SeedScores
+from layerprobe.stats.sentences import percents
 from layerprobe.study.sentence import expectation_sentence, proof_sentence
 from layerprobe.study.values import Study
 from layerprobe.versions import __version__

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
 from layerprobe.finetuning.items import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
-from layerprobe.finetuning.values import FineTuningRun, LayerOutcome
+from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, best_by_validation
+from layerprobe.stats.best import best_over_seeds
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.seeds import seed_scores
-from layerprobe.stats.values import CrossedInterval
+from layerprobe.stats.values import TOLERANCE, AgainstBest, CrossedInterval, Floor
 
 
 def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
@@ -52,6 +53,49 @@ def _mean(
     links, primary = items.links.get(split), runs[0].primary
     influences = items.of(runs, split)
     return crossed(values, influences, links=links, level=level, unit=items.unit, metric=primary, difference=False)
+
+
+def compared(
+    runs: Sequence[FineTuningRun],
+    results: Sequence[LayerOutcome],
+    items: RunItems = NO_ITEMS,
+    *,
+    level: float = LEVEL,
+    tolerance: float = TOLERANCE,
+    floor: Floor | None = None,
+) -> AgainstBest | None:
+    """Compare test scores of layers with the best of them, all at once, see `best_over_seeds`.
+
+    The layer that is best by validation is the chosen one.
+
+    Args:
+        runs: All runs of these layers.
+        results: What they come to, by layer.
+        items: What test items add to the scores.
+        level: Of all that is said together.
+        tolerance: Points that a layer may be behind the best.
+        floor: What a trivial answer scores.
+
+    Returns:
+        None for a single layer, where layers have other seeds than each other, or nothing is known of the errors.
+    """
+    intervals = [result.interval for result in results if result.interval is not None]
+    if len(results) < 2 or len(intervals) < len(results) or len({result.seeds for result in results}) > 1:
+        return None
+    places = {(result.layer, seed) for result in results for seed in result.seeds}
+    ordered = sorted({(run.layer, run.seed): run for run in runs}.items())
+    of_layers = items.of([run for place, run in ordered if place in places])
+    k, n_seeds = len(results), len(results[0].seeds)
+    return best_over_seeds(
+        [result.scores for result in results],
+        None if of_layers is None else of_layers.reshape(k, n_seeds, -1),
+        intervals,
+        chosen=list(results).index(best_by_validation(results)),
+        links=items.links.get("test"),
+        level=level,
+        tolerance=tolerance,
+        floor=floor,
+    )
 
 
 def differences(

@@ -15,12 +15,13 @@ from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.items import RunItems, run_items
-from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, RunsOrigin, TuningResult, Weighting
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
+from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.overlaps import checked_task
@@ -38,6 +39,7 @@ def finetune(
     protocol: Protocol | None = None,
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
+    tolerance: float = TOLERANCE,
 ) -> TuningResult[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
@@ -46,7 +48,8 @@ def finetune(
     Pooling and length are those that the model was given or, where it was given none, the protocol's, all else is the
     model's. After each seed `enough` is asked, given all runs so far, whether no further one is needed. With
     `save_models` the best epoch's checkpoint of every run is kept, see `saved_models`; a finished run without one is
-    made again, with the same numbers.
+    made again, with the same numbers. Test scores are compared with the best of all layers; the smallest layer that is
+    shown to be within `tolerance` points of it is enough.
 
     Raises:
         ModelError: If the model cannot be loaded, or a layer has no checkpoint to save.
@@ -63,7 +66,7 @@ def finetune(
     check_layers(checkpoint, layers)
     made = fine_tune_layers(runs, layers, seeds=seeds, enough=enough)
     of_layers = [(run, runs.folder.path / directory_name(run)) for run in made]
-    return _result(checkpoint, task, made, of_layers)
+    return _result(checkpoint, task, made, of_layers, tolerance)
 
 
 def scan(
@@ -76,6 +79,7 @@ def scan(
     save_models: bool = False,
     ray: str | None = None,
     workers: int | None = None,
+    tolerance: float = TOLERANCE,
 ) -> TuningResult[JointRun]:
     """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
 
@@ -105,18 +109,27 @@ def scan(
         for layer, test in enumerate(run.test)
         if test is not None
     ]
-    return _result(checkpoint, task, made, of_layers)
+    return _result(checkpoint, task, made, of_layers, tolerance)
 
 
 def _result(
-    checkpoint: Checkpoint, task: Task, runs: Sequence[R], of_layers: Sequence[tuple[FineTuningRun, Path]]
+    checkpoint: Checkpoint,
+    task: Task,
+    runs: Sequence[R],
+    of_layers: Sequence[tuple[FineTuningRun, Path]],
+    tolerance: float,
 ) -> TuningResult[R]:
     """Put runs together with what they, and their directories, say of each layer."""
-    level = current().level
-    by_layer = outcomes([run for run, _ in of_layers], run_items(task, of_layers), level=level)
-    floor = KINDS[task.kind].floors(task.test).get(task.primary)
+    level, items, single = current().level, run_items(task, of_layers), [run for run, _ in of_layers]
+    by_layer, floor = outcomes(single, items, level=level), KINDS[task.kind].floors(task.test).get(task.primary)
     return TuningResult(
-        model=checkpoint.label, task=task.name, level=level, runs=tuple(runs), outcomes=by_layer, floor=floor
+        model=checkpoint.label,
+        task=task.name,
+        level=level,
+        runs=tuple(runs),
+        outcomes=by_layer,
+        floor=floor,
+        compared=compared(single, by_layer, items, level=level, tolerance=tolerance, floor=floor),
     )
 
 

@@ -14,9 +14,10 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, layer_columns
-from layerprobe.scoring.values import floor_columns
+from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.seeds import SeedScores
-from layerprobe.stats.values import CrossedInterval, Floor, over_all, with_interval
+from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -401,16 +402,21 @@ def best_by_validation(outcomes: Iterable[LayerOutcome]) -> LayerOutcome:
     return max(outcomes, key=lambda outcome: outcome.validated)
 
 
-def best_sentence(outcomes: Sequence[LayerOutcome], floor: Floor | None, *, level: float) -> str:
-    """Return which layer is best by validation with what it scores on test, or that none is above the floor."""
+def tuned_sentence(
+    outcomes: Sequence[LayerOutcome], compared: AgainstBest | None, floor: Floor | None, *, level: float
+) -> str:
+    """Return which layer is best by validation, and how its test score compares with those of the others."""
     best, last = best_by_validation(outcomes), outcomes[-1]
-    score, title = with_interval(best.mean, best.interval, level), metric_title(best.primary)
-    if on_floor(outcomes, floor) and floor is not None:
-        return floor.no_layer(best.primary, f"layer {best.layer}, the best by validation,", f"{score} on test")
+    score, which = with_interval(best.mean, best.interval, level), f"layer {best.layer}, the best by validation,"
+    if floor is not None and on_floor(outcomes, floor):
+        return none_above_floor(floor, best.primary, which, f"{score} on test")
     ahead = best.mean - last.mean
-    compared = "" if best is last else f", {abs(ahead):.2f} {'above' if ahead >= 0 else 'below'} layer {last.layer}"
-    beside = "" if floor is None else f" {floor.sentence}"
-    return f"Layer {best.layer} is best by validation: test {title} {score}{compared}.{beside}"
+    beside = "" if best is last else f", {abs(ahead):.2f} {'above' if ahead >= 0 else 'below'} layer {last.layer}"
+    headline = f"Layer {best.layer} is best by validation: test {metric_title(best.primary)} {score}{beside}"
+    if compared is None:
+        return f"{headline}. {floor_sentence(floor)}".rstrip()
+    names = [str(outcome.layer) for outcome in outcomes]
+    return best_sentence(compared, names, headline, metric=best.primary, which=which)
 
 
 def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
@@ -418,19 +424,23 @@ def on_floor(outcomes: Sequence[LayerOutcome], floor: Floor | None) -> bool:
     return floor is not None and floor.unbeaten(best_by_validation(outcomes).interval)
 
 
-def outcomes_table(outcomes: Sequence[LayerOutcome], floor: Floor | None = None) -> Table:
+def outcomes_table(
+    outcomes: Sequence[LayerOutcome], floor: Floor | None = None, compared: AgainstBest | None = None
+) -> Table:
     """Return what fine-tuning at some layers showed, at least one, a row a layer, with the floor of the test split."""
     title, notes = metric_title(outcomes[0].primary), []
     if any(len(outcome.seeds) > 1 for outcome in outcomes):
         seeds = ", ".join(map(str, dict.fromkeys(seed for outcome in outcomes for seed in outcome.seeds)))
         notes = [f"The {title} is the mean over seeds {seeds}; the best seed, by validation, is only named."]
-    if over := over_all(outcome.error for outcome in outcomes if outcome.error):
+    if over := drawn_anew_in_all(outcome.error for outcome in outcomes if outcome.error):
         notes.append(f"Intervals are {over}.")
     return Table(
         columns=(
             *layer_columns((outcome.layer for outcome in outcomes), [outcome.parameters for outcome in outcomes]),
             *outcome_columns(outcomes, outcomes[0].primary),
+            *behind_columns(compared.behind if compared else ()),
             *floor_columns([floor] * len(outcomes)),
+            *((Column("flag", list(map(compared.flag, range(len(outcomes))))),) if compared else ()),
         ),
         title="After fine-tuning",
         notes=tuple(notes),
@@ -456,6 +466,8 @@ class TuningResult(Shown, Sequence[R]):
     """By layer, ascending; layers that failed in a scan are left out there."""
     floor: Floor | None = field(default=None, metadata=RARE)
     """What a trivial answer scores on the test split by the primary metric; None where there is none."""
+    compared: AgainstBest | None = field(default=None, metadata=RARE)
+    """The test scores of the layers in `outcomes`, compared with the best of them; None where that cannot be said."""
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -487,8 +499,8 @@ class TuningResult(Shown, Sequence[R]):
 
     @property
     def sentence(self) -> str:
-        """Which layer is best by validation, with what it scores on test; or that none is above the floor."""
-        return best_sentence(self.outcomes, self.floor, level=self.level)
+        """Which layer is best by validation, how sure that is on test, and which smaller one will do."""
+        return tuned_sentence(self.outcomes, self.compared, self.floor, level=self.level)
 
     @property
     def summary(self) -> str:
@@ -500,7 +512,7 @@ class TuningResult(Shown, Sequence[R]):
     @property
     def table(self) -> Table:
         """A row a layer: what fine-tuning it showed."""
-        return outcomes_table(self.outcomes, self.floor)
+        return outcomes_table(self.outcomes, self.floor, self.compared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, listed, plural, short_name
+from layerprobe.names import listed, plural, short_name
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
-from layerprobe.stats.values import CrossedInterval, Floor
+from layerprobe.stats.sentences import best_sentence, score_of_best
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 TargetKind = Literal["scores", "classes", "labels", "pairs", "queries"]
 """scores: a number a sample; classes: one of several; labels: several of 0 and 1; pairs: of rows with a score; queries:
@@ -136,20 +137,32 @@ class Probing(Shown):
         return self.floors.get(self.primary)
 
     @property
+    def compared(self) -> AgainstBest | None:
+        """The single layers, compared with the best of them; None where nothing is known of the errors."""
+        ends = [layer.error.interval for layer in self.layers if layer.error is not None]
+        behind = [layer.behind for layer in self.layers if layer.behind is not None]
+        if len(ends) < len(self.layers) or len(behind) < len(self.layers):
+            return None
+        return AgainstBest(
+            scores=tuple(layer.metrics[self.primary] for layer in self.layers),
+            intervals=tuple(ends),
+            behind=tuple(behind),
+            candidates=tuple(i for i, layer in enumerate(self.layers) if layer.layer in self.candidates),
+            level=self.level,
+            tolerance=self.settings.tolerance,
+            floor=self.floor,
+        )
+
+    @property
     def on_floor(self) -> bool:
         """Whether no layer is above the floor with its error: then none is recommended."""
-        error = self.best.error
-        return self.floor is not None and error is not None and self.floor.unbeaten(error.interval)
+        return self.compared is not None and self.compared.on_floor
 
     @property
     def smallest_sufficient(self) -> int | None:
         """The first layer that is shown to be within the tolerance of the best; None where none is, or on the floor."""
-        if self.on_floor:
-            return None
-        within = (
-            each.layer for each in self.layers if each.behind is not None and each.behind <= self.settings.tolerance
-        )
-        return next(within, None)
+        smallest = None if self.compared is None else self.compared.smallest()
+        return None if smallest is None else self.layers[smallest].layer
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -221,59 +234,21 @@ class Probing(Shown):
     def _flag(self, each: ProbedLayer) -> str | None:
         if each.layer is None:
             return "better" if each.better else None
-        if self.on_floor:
-            return None
-        flags = ["best"] if each is self.best else ["may be best"] if each.layer in self.candidates else []
-        if each.layer == self.smallest_sufficient and each is not self.best:
-            flags.append("smallest sufficient")
-        return ", ".join(flags) or None
+        if self.compared is None:
+            return "best" if each is self.best else None
+        return self.compared.flag(self.layers.index(each))
 
     @property
     def sentence(self) -> str:
         """Which layer to use, which may be as good, the smallest that will do, and whether several are better."""
-        if self.on_floor and self.floor is not None:
-            return self.floor.no_layer(self.primary, f"layer {self.best.layer}, the highest,", self._score_said)
-        beside = self.floor.sentence if self.floor is not None and self.floor.value else ""
-        parts = (self._best_said, self._candidates_said, self._sufficient_said, beside, self._together_said)
-        return " ".join(filter(None, parts))
-
-    @property
-    def _score_said(self) -> str:
-        best = self.best
-        bounds = (
-            ""
-            if best.error is None
-            else f" ({in_percent(self.level)} {best.error.interval[0]:.1f} to {best.error.interval[1]:.1f})"
-        )
-        return f"{best.metrics[self.primary]:.1f}{bounds}"
-
-    @property
-    def _best_said(self) -> str:
-        last = self.layers[-1].layer if self.last is None else self.last
-        return f"Layer {self.best.layer} of {last} scores best: {metric_title(self.primary)} x 100 {self._score_said}."
-
-    @property
-    def _candidates_said(self) -> str:
-        others = [layer for layer in self.candidates if layer != self.best_layer]
-        if not others:
-            return "" if len(self.layers) == 1 else f"It is the best layer at {in_percent(self.level)}."
-        if len(self.candidates) == len(self.layers):
-            return "No layer can be ruled out."
-        return f"At {in_percent(self.level)} the best layer is {listed(self.candidates, 'or')}."
-
-    @property
-    def _sufficient_said(self) -> str:
-        layer, within = (
-            self.smallest_sufficient,
-            f"{self.settings.tolerance:g} point{'' if self.settings.tolerance == 1 else 's'}",
-        )
-        if self.best is self.layers[0]:
-            return ""
-        if layer is None:
-            return f"No layer is shown to be within {within} of the best."
-        if layer >= self.best_layer:
-            return f"No earlier layer is shown to be within {within} of it."
-        return f"Layer {layer} is the smallest shown to be within {within} of the best."
+        compared, last = self.compared, self.layers[-1].layer if self.last is None else self.last
+        score = f"{self.best.metrics[self.primary]:.2f}" if compared is None else score_of_best(compared)
+        headline = f"Layer {self.best.layer} of {last} scores best: {metric_title(self.primary)} {score}"
+        if compared is None:
+            return f"{headline}. {self._together_said}".rstrip()
+        names = [str(layer.layer) for layer in self.layers]
+        statement = best_sentence(compared, names, headline, metric=self.primary)
+        return statement if self.on_floor else f"{statement} {self._together_said}".rstrip()
 
     @property
     def _together_said(self) -> str:

@@ -11,7 +11,8 @@ from layerprobe.names import counted
 from layerprobe.results import numbers
 from layerprobe.results.style import CHOSEN, FAINT, INK, TRANSPARENT, layer_axis, styled, text
 from layerprobe.stats.seeds import SeedScores, pareto_front, seed_scores
-from layerprobe.stats.values import Floor, over_all
+from layerprobe.stats.sentences import drawn_anew_in_all
+from layerprobe.stats.values import Floor
 
 SeedSplit = Literal["validation", "test"]
 SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
@@ -173,7 +174,7 @@ def seeds_reading(outcomes: Iterable[LayerOutcome], level: float) -> str:
     shown = [outcome for outcome in outcomes if outcome.interval]
     if not shown:
         return "Small marks are seeds; one seed gives no interval."
-    over = over_all(each.error for each in shown if each.error) or "over seeds"
+    over = drawn_anew_in_all(each.error for each in shown if each.error) or "over seeds"
     return (
         f"Small marks are seeds; bars are {numbers.confidence(level)} intervals of the mean {over}; lines only join the"
         " layers run."

@@ -28,7 +28,7 @@ from layerprobe.results.shown import Shown, make_page
 from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
-from layerprobe.stats.values import Floor
+from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding
@@ -99,14 +99,19 @@ def result_page(result: TuningResult[Any]) -> Page:
         heading=name,
         lead=(result.sentence,),
         warnings=result.warnings,
-        sections=(_outcomes(outcomes, result.level, result.floor),),
+        sections=(_outcomes(outcomes, result.level, result.floor, result.compared),),
         terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
         result=result,
         stem=f"layerprobe-{what.lower()}",
     )
 
 
-def _outcomes(outcomes: Sequence[LayerOutcome], level: float, floor: Floor | None = None) -> Section:
+def _outcomes(
+    outcomes: Sequence[LayerOutcome],
+    level: float,
+    floor: Floor | None = None,
+    compared: AgainstBest | None = None,
+) -> Section:
     """Return the scores after fine-tuning: every seed, and the mean with its interval."""
     title = metric_title(outcomes[0].primary)
     figure = go.Figure(seeds_and_mean("fine-tuned", outcomes, Look(colour=MODEL, dash="dot"), what=f"test {title}"))
@@ -116,7 +121,7 @@ def _outcomes(outcomes: Sequence[LayerOutcome], level: float, floor: Floor | Non
     best = best_by_validation(outcomes)
     finding = f"Fine-tuned, layer {best.layer} is best by validation; it scores {mean_and_std(best.tested)} on test."
     shown = Figure("outcomes", styled(figure), finding, seeds_reading(outcomes, level))
-    return section("outcomes", "After fine-tuning", shown, table_of(outcomes_table(outcomes, floor)))
+    return section("outcomes", "After fine-tuning", shown, table_of(outcomes_table(outcomes, floor, compared)))
 
 
 # ---- one run --------------------------------------------------------------------------------------------

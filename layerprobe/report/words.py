@@ -22,9 +22,9 @@ from layerprobe.results.numbers import (
 )
 from layerprobe.results.numbers import labels as short_labels
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.sentence import either, spoilt_sentence
 from layerprobe.similarity.values import SimilarityMap
 from layerprobe.stats.seeds import pareto_front
+from layerprobe.stats.sentences import either, spoilt_sentence
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
 

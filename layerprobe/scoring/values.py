@@ -10,11 +10,12 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, split_title
-from layerprobe.names import counted, distinct_names, in_percent, short_name
+from layerprobe.names import distinct_names, plural, short_name
 from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.seeds import best_of, front_beyond_noise, pareto_front
+from layerprobe.stats.sentences import across_sentence, best_sentence, gain_in_brackets, score_of_best
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 REVERSED = -20.0
@@ -122,16 +123,15 @@ class LayerScores(Shown):
     @property
     def sentence(self) -> str:
         """Which layer is best and how sure that is, which may be, and the smallest that will do."""
-        best, last, title = self.best_layer, len(self.scores) - 1, metric_title(self.primary)
-        score, rest, compared = f"{self.scores[best]:.2f}", "", self.compared
-        if compared is not None:
-            score = compared.written(compared.best)
-            if compared.on_floor and compared.floor is not None:
-                return compared.floor.no_layer(self.primary, f"layer {best}, the highest,", score)
-            rest = compared.rest([str(layer) for layer in range(self.first_layer, last + 1)], "layer")
+        best, last, compared = self.best_layer, len(self.scores) - 1, self.compared
+        score = f"{self.scores[best]:.2f}" if compared is None else score_of_best(compared)
         which = f"The last layer, {last}," if best == last else f"Layer {best}"
         ahead = "" if best == last else f"; the last layer, {last}, {self.scores[last]:.2f}"
-        return f"{which} scores best without fine-tuning: {title} {score}{ahead}. {rest}".rstrip()
+        headline = f"{which} scores best without fine-tuning: {metric_title(self.primary)} {score}{ahead}"
+        if compared is None:
+            return f"{headline}."
+        names = [str(layer) for layer in range(self.first_layer, last + 1)]
+        return best_sentence(compared, names, headline, metric=self.primary)
 
 
 def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Column, ...]:
@@ -146,6 +146,14 @@ def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Colu
         Column("behind", (*before, *compared.behind), "at most behind", ".2f", meaning=behind),
         *floor_columns([None] * first + [compared.floor] * len(compared.scores)),
     )
+
+
+def behind_columns(behind: Sequence[float | None]) -> tuple[Column, ...]:
+    """Return the column of how far the best is ahead of each row at most; none where no row was compared."""
+    if not any(points is not None for points in behind):
+        return ()
+    about = "Points that the best layer is ahead at most on test, true of all layers together."
+    return (Column("behind", behind, "at most behind", ".2f", meaning=about),)
 
 
 def floor_columns(floors: Sequence[Floor | None]) -> tuple[Column, ...]:
@@ -237,15 +245,11 @@ class LayerMeans(Shown):
     def sentence(self) -> str:
         """What the better mean by validation gains, and how certain that is."""
         best, title = self.best, metric_title(self.primary)
-        spread, verdict = "no interval", "whether that is a gain is not known"
-        if best.gain is not None:
-            low, high = best.gain.interval
-            spread = f"{in_percent(best.gain.level)} interval {low:+.2f} to {high:+.2f} over new {best.gain.unit}s"
-            verdict = "a gain" if low > 0 else "a loss" if high < 0 else "no significant gain"
+        over = "" if best.gain is None else f"over new {plural(best.gain.unit)}"
         return (
             f"The mean of {best.name} scores {best.test:.2f} on test, "
             f"{best.test - self.test:+.2f} {title} x 100 compared with layer {self.layer}, the best single one by "
-            f"validation ({spread}): {verdict}."
+            f"validation {gain_in_brackets(best.gain, over)}"
         )
 
     @property
@@ -370,19 +374,17 @@ class AcrossTasks(Shown):
 
     @property
     def _best_sentence(self) -> str:
-        best, last, n = self.layers[self.best_layer], self.model.n_blocks, len(self.tasks)
-        said = f"Layer {best.layer} of {last} scores best over {counted(n, 'task')}, {best.mean:.1f} in the mean"
-        if best.layer != last:
-            end = self.layers[-1]
-            level, ends = in_percent(self.level), end.interval
-            bounds = "" if ends is None else f" ({level} {ends[0]:.1f} to {ends[1]:.1f})"
-            said += f"; the last layer scores {end.behind:.1f} less{bounds}"
-        if n == 1:
-            return f"{said}; one task says nothing about others."
-        others = [str(layer) for layer in self.candidates if layer != best.layer]
-        which = f"layer{'s' if len(others) > 1 else ''} {', '.join(others)}"
-        rivals = f"on other tasks like these, {which} may be as good" if others else "no other may be as good"
-        return f"{said}. {rivals[0].upper()}{rivals[1:]}."
+        best, last = self.layers[self.best_layer], self.layers[-1]
+        return across_sentence(
+            best=best.layer,
+            last=last.layer,
+            n_tasks=len(self.tasks),
+            mean=best.mean,
+            behind=last.behind,
+            interval=last.interval,
+            level=self.level,
+            rivals=[layer for layer in self.candidates if layer != best.layer],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,16 +520,14 @@ class ScoresOfModels(Shown):
     @property
     def sentence(self) -> str:
         """Which layer of which model is best and how sure that is, and the smallest that will do."""
-        (best, *others), compared, rest = self.best_of_each, self.compared, ""
-        score = f"{best.score:.2f}"
-        if compared is not None:
-            score = compared.written(self.layers.index(best))
-            if compared.on_floor and compared.floor is not None:
-                return compared.floor.no_layer(self.primary, f"{self.name(best)}, the highest,", score)
-            rest = compared.rest([self.name(each) for each in self.layers], "layer", self._costs)
+        (best, *others), compared = self.best_of_each, self.compared
+        score = f"{best.score:.2f}" if compared is None else score_of_best(compared)
         title = f"{metric_title(self.primary)} {score}"
         highest = [f"{self.name(best)} scores best on {split_title(self.split)}: {title}"]
         for each in others:
             behind = "" if compared is None else f", at most {compared.behind[self.layers.index(each)]:.2f} behind"
             highest.append(f"{self.name(each)}, the highest of its model, {each.score:.2f}{behind}")
-        return f"{'; '.join(highest)}. {rest}".rstrip()
+        if compared is None:
+            return f"{'; '.join(highest)}."
+        names = [self.name(layer) for layer in self.layers]
+        return best_sentence(compared, names, "; ".join(highest), metric=self.primary, costs=self._costs)

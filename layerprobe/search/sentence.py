@@ -7,6 +7,7 @@ from scipy.special import ndtri
 from layerprobe.names import counted, in_percent, listed, plural
 from layerprobe.progress import duration
 from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
+from layerprobe.stats.sentences import FEW, chance, either, keep_phrase, part, percents, points, spans, spoilt_sentence
 
 
 def stop_reason(stop: StopReason, settings: SearchSettings, *, several: bool = False) -> str:
@@ -45,16 +46,6 @@ def kept_phrase(answer: SearchAnswer) -> str:
     return f"{keep_phrase(best, n_blocks)}{near}"
 
 
-def keep_phrase(layer: int, n_blocks: int) -> str:
-    """Return that a layer is to be kept, the start of a sentence.
-
-    Examples:
-        >>> keep_phrase(5, 8), keep_phrase(8, 8)
-        ('Keep layer 5 of 8', 'Keep all 8 layers')
-    """
-    return f"Keep all {n_blocks} layers" if layer == n_blocks else f"Keep layer {layer} of {n_blocks}"
-
-
 def expected_phrase(answer: SearchAnswer, *, unit: str = "") -> str:
     """Return what the layer to keep is expected to score, in a unit."""
     best = answer.layers[answer.best_layer]
@@ -66,21 +57,16 @@ def expected_phrase(answer: SearchAnswer, *, unit: str = "") -> str:
 
 def sureness_sentence(answer: SearchAnswer) -> str:
     """Return which layers may be the best, or with what chance the one to keep is."""
-    chance, level = percents(answer.chance), in_percent(answer.settings.level)
+    level = in_percent(answer.settings.level)
     if len(answer.candidates) == 1:
-        return f"The chance that it is the best layer is {chance}."
-    if len(answer.candidates) == len(answer.layers) - answer.first_layer:
-        return f"The chance that it is the best layer is {chance}; no other layer can be ruled out."
+        return f"There is {chance(answer.chance)} that it is the best layer."
+    ruled_out = [layer for layer in range(answer.first_layer, len(answer.layers)) if layer not in answer.candidates]
+    if not ruled_out:
+        return f"There is {chance(answer.chance)} that it is the best layer; no other layer can be ruled out."
+    if len(ruled_out) <= FEW < len(answer.candidates):
+        layers = f"layer{'s' * (len(ruled_out) > 1)} {listed(ruled_out)}"
+        return f"Only {layers} can be ruled out ({level} sure){without_runs(answer, answer.candidates)}."
     return f"{level} sure that the best layer is {either(answer.candidates)}{without_runs(answer, answer.candidates)}."
-
-
-def spoilt_sentence(n: int) -> str:
-    """Return that nothing is claimed where so many examples stand in two splits."""
-    examples = "1 example that stands" if n == 1 else f"{n:,} examples that stand"
-    return (
-        f"Scores are spoilt by {examples} in two splits, so nothing is claimed: leave such examples out, without "
-        "--keep-overlaps (keep_overlaps=True)."
-    )
 
 
 def without_runs(answer: SearchAnswer, layers: Sequence[int]) -> str:
@@ -89,7 +75,7 @@ def without_runs(answer: SearchAnswer, layers: Sequence[int]) -> str:
     failed = [layer for layer in bare if answer.layers[layer].failed]
     bare = [layer for layer in bare if layer not in failed]
     were = "layer {} was" if len(bare) == 1 else "layers {} were"
-    what = [f"{were.format(listed(bare))} not run, but inferred from the others"] if bare else []
+    what = [f"{were.format(listed(spans(bare)))} not run, but inferred from the others"] if bare else []
     what += [f"the run of layer {layer} failed, and its score is inferred from the others" for layer in failed]
     return "".join(f"; {each}" for each in what)
 
@@ -100,10 +86,10 @@ def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
     if answer.smallest_sufficient == answer.best_layer:
         return f"No smaller layer is {level} sure to be within {near} of it." if answer.best_layer else ""
     if answer.smallest_sufficient is not None:
-        smallest = f"{answer.smallest_sufficient}{gains and f' ({gains})'}"
-        return f"The smallest layer that is within {near} of the best, {level} sure: {smallest}."
-    within = percents(answer.layers[answer.best_layer].chance_within)
-    return f"The chance that layer {answer.best_layer} is within {near} of the best is {within}."
+        smallest = f"{answer.smallest_sufficient}{gains and f': {gains}'}"
+        return f"The smallest layer within {near} of the best ({level} sure) is {smallest}."
+    within = chance(answer.layers[answer.best_layer].chance_within)
+    return f"There is {within} that layer {answer.best_layer} is within {near} of the best."
 
 
 def spent_sentence(answer: SearchAnswer, *, proof: int = 0, seconds: float = 0.0) -> str:
@@ -150,53 +136,3 @@ def doubt_sentence(answer: SearchAnswer, *, unit: str = "item") -> str:
 def _rounded(number: int) -> int:
     """Return a number with two significant digits."""
     return int(float(f"{number:.1e}"))
-
-
-def percents(share: float) -> str:
-    """Return a share as whole percents that never claim certainty.
-
-    Examples:
-        >>> percents(0.62), percents(0.999), percents(0.0)
-        ('62%', 'over 99%', 'under 1%')
-    """
-    if share > 0.99:
-        return "over 99%"
-    return "under 1%" if share < 0.01 else f"{share:.0%}"
-
-
-_PARTS = {
-    **{"a tenth": 1 / 10, "a fifth": 1 / 5, "a quarter": 1 / 4, "a third": 1 / 3, "two fifths": 2 / 5, "half": 1 / 2},
-    **{"three fifths": 3 / 5, "two thirds": 2 / 3, "three quarters": 3 / 4, "four fifths": 4 / 5},
-}
-
-
-def part(share: float) -> str:
-    """Return a share as a simple fraction where it is one to within 1.5 percent points, else in percent.
-
-    Examples:
-        >>> part(0.41), part(0.337), part(0.29), part(0.031)
-        ('two fifths', 'a third', '29%', '3%')
-    """
-    name, nearest = min(_PARTS.items(), key=lambda named: abs(named[1] - share))
-    return name if abs(nearest - share) <= 0.015 else f"{share:.0%}"
-
-
-def points(number: float) -> str:
-    """Return a tolerance in words.
-
-    Examples:
-        >>> points(0.5), points(1)
-        ('0.5 points', '1 point')
-    """
-    return f"{number:g} point{'' if number == 1 else 's'}"
-
-
-def either(layers: Sequence[int]) -> str:
-    """Return that it is one of some layers: each of them by name, or of many that are side by side the ends.
-
-    Examples:
-        >>> either([4, 5, 6]), either([4, 5, 6, 7]), either([1, 3, 4, 5])
-        ('4, 5 or 6', 'one of 4 to 7', '1, 3, 4 or 5')
-    """
-    first, last = layers[0], layers[-1]
-    return f"one of {first} to {last}" if len(layers) == last - first + 1 > 3 else listed(layers, "or")

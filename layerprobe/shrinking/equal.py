@@ -17,13 +17,13 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, told_apart
+from layerprobe.names import in_percent
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table
-from layerprobe.search.sentence import spoilt_sentence
 from layerprobe.shrinking.order import evenly_spaced, kept_order
 from layerprobe.shrinking.points_lost import Scored, difference, tuned
 from layerprobe.shrinking.values import Size, read_size
+from layerprobe.stats.sentences import range_of, spoilt_sentence
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.overlaps import checked_task, spoilt_items
 from layerprobe.tasks.values import Task
@@ -78,8 +78,8 @@ class EqualSize(Shown):
         said = []
         for each in others:
             (low, high), value = each.interval, fmean(each.scores) - fmean(first.scores)
-            how = "better than" if low > 0 else "worse than" if high < 0 else "not shown to differ from"
-            ends = " to ".join(("" if end < 0 else "+") + told_apart(end, 0, 1) for end in (low, high))
+            how = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
+            ends = range_of((low, high), digits=1)
             points = f"{value:+.1f} points of {metric_title(self.metric)} ({ends})"
             said.append(f"{_named(each)} {how} the first {len(first.blocks)}: {points}.")
         choices = "block" if len(first.blocks) == 1 else f"{len(first.blocks)} blocks"

@@ -21,7 +21,7 @@ from scipy import stats
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.metrics.names import bounded
-from layerprobe.stats.crossed import item_covariance, item_units, least_variance
+from layerprobe.stats.crossed import crossed_errors, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
@@ -115,12 +115,57 @@ def against_best(
     ends = zip((scores - below * errors).tolist(), (scores + plain * errors).tolist(), strict=True)
     return AgainstBest(
         scores=tuple(map(float, values)),
-        intervals=tuple(bounded(metric, each) for each in ends),
+        intervals=tuple(bounded(metric, interval) for interval in ends),
         behind=statement.behind,
         candidates=statement.candidates,
         level=level,
         tolerance=tolerance,
         floor=floor,
+    )
+
+
+def best_over_seeds(
+    values: ArrayLike,
+    influences: ArrayLike | None,
+    intervals: Sequence[tuple[float, float]],
+    *,
+    chosen: int | None = None,
+    links: Links | None = None,
+    level: float = LEVEL,
+    tolerance: float = TOLERANCE,
+    floor: Floor | None = None,
+) -> AgainstBest | None:
+    """Return mean scores over the same seeds and items, compared with the best of them; see `state`.
+
+    Errors are over items and seeds, see `crossed_errors`; without influences over seeds alone.
+
+    Args:
+        values: (k, S) scores of k candidates with the same S seeds, x 100.
+        influences: (k, S, n) influences of the items on each; None where outputs are not known.
+        intervals: Of the k means, each by itself.
+        chosen: Number of the one that other data chose, such as the validation split; by default the highest counts.
+        links: Which items share texts; none by default.
+        level: Of each interval, and of all that is said of the best together.
+        tolerance: Points that a score may be behind the best.
+        floor: What a trivial answer scores.
+
+    Returns:
+        None where nothing is known of the errors: of one seed without influences.
+    """
+    by_seed = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    means, errors = by_seed.mean(axis=1), crossed_errors(by_seed, influences, links)
+    if errors is None:
+        return None
+    statement = state(means, errors.covariance, level=level, freedom=errors.freedom, least=errors.least)
+    return AgainstBest(
+        scores=tuple(means.tolist()),
+        intervals=tuple(intervals),
+        behind=statement.behind,
+        candidates=statement.candidates,
+        level=level,
+        tolerance=tolerance,
+        floor=floor,
+        chosen=chosen,
     )
 
 

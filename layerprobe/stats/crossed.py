@@ -10,6 +10,7 @@ Medicine 26), of readers and cases; Owen 2007 (Annals of Applied Statistics 1), 
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -188,6 +189,71 @@ def crossed(
         n_seeds=n_seeds,
         unit=unit,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Errors:
+    """Of the differences of several scores."""
+
+    covariance: Array
+    """(k, k), in squared units of the score."""
+    least: float
+    """The variance that a difference has at least."""
+    freedom: float
+    """Degrees of freedom of the covariance."""
+
+
+def crossed_errors(values: ArrayLike, influences: ArrayLike | None, links: Links | None = None) -> Errors | None:
+    """Return the errors of differences of the means of k scores over the same S seeds and items.
+
+    With C_st the covariance over items of all scores with seed s and all with seed t, and r the scores without the
+    means of their candidate and of their seed, which is the same order of examples for all,
+
+        covariance = diagonal of max(sum over seeds of r_k^2 / (S - 1), mean of these) / S + mean over pairs of C_st,
+
+    of which no combination of scores has a part below 0. A few seeds say little of one candidate's deviation, so that
+    none counts as steadier than the mean of all. The degrees of freedom are (k - 1)(S - 1) and those of the items, by
+    their shares of the mean variance of a difference.
+
+    Args:
+        values: (k, S) scores, x 100.
+        influences: (k, S, n) influences of the items on each; None where outputs are not known.
+        links: Which items share texts; none by default.
+
+    Returns:
+        None for a single seed without influences.
+    """
+    scores = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    k, n_seeds = scores.shape
+    of_seeds, of_items, least, item_freedom = np.zeros((k, k)), np.zeros((k, k)), 0.0, math.inf
+    if n_seeds > 1:
+        left = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=0) + scores.mean()
+        alone = np.square(left).sum(axis=1) / (n_seeds - 1)
+        of_seeds = np.diag(np.maximum(alone, alone.mean() * k / max(k - 1, 1)) / n_seeds)
+    elif influences is None:
+        return None
+    if influences is not None:
+        psi = np.asarray(influences, dtype=np.float64)
+        if psi.shape[:2] != scores.shape:
+            raise MisalignedSamplesError(f"expected influences on {k} scores of {n_seeds} seeds, got {psi.shape}")
+        least, item_freedom = least_variance(psi.shape[2], links), item_units(psi.shape[2], links) - 1
+        of_items = item_covariance(psi.mean(axis=1), links)
+        if n_seeds > 1:
+            same = np.mean([item_covariance(psi[:, seed], links) for seed in range(n_seeds)], axis=0)
+            powers, vectors = np.linalg.eigh((n_seeds * of_items - same) / (n_seeds - 1))
+            of_items = (vectors * np.maximum(powers, 0)) @ vectors.T
+    seeds, items = (_of_differences(part) for part in (of_seeds, of_items))
+    share = seeds / (seeds + items) if seeds + items > 0 else float(n_seeds > 1)
+    freedom = 1 / (share / (max(k - 1, 1) * max(n_seeds - 1, 1)) + (1 - share) / item_freedom)
+    return Errors(covariance=of_seeds + of_items, least=least, freedom=freedom)
+
+
+def _of_differences(covariance: Array) -> float:
+    """Return the mean variance of the difference of two scores; of a single one its own."""
+    k = len(covariance)
+    if k == 1:
+        return float(covariance[0, 0])
+    return 2 * float(np.trace(covariance) - covariance.sum() / k) / (k - 1)
 
 
 def _common(covariance: Array) -> float:

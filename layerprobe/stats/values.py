@@ -1,19 +1,17 @@
 """What scores over seeds and items come to: values alone, without numpy, so that settings load quickly."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
-from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, listed, plural
+from layerprobe.files.serialisation import RARE
 
 TOLERANCE = 1.0
 """Points of a metric x 100 that what is enough may be behind the best."""
 POWER = 0.8
 """How often a difference that could have been seen is seen."""
-MANY = 8
-"""More names than these are counted in a sentence."""
-CLOSE = 0.4
-"""Of two parts of a variance, neither is most of it where both have a larger share than this."""
+Verdict = Literal["decided", "within the tolerance", "undecided", "nothing to cut"]
+"""How much is known of the one to keep: it is the best; it is close enough to the best; neither; it is the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +42,9 @@ class CrossedInterval:
     """What an item is called, such as pair."""
 
     @property
-    def over(self) -> str:
-        """What is drawn anew in the studies that the interval speaks of, in words."""
-        if self.n_items is None:
-            return "over new seeds only, as outputs by item were not kept"
-        if self.seeds_error is None:
-            return f"over new {plural(self.unit)} only, as there is one seed"
-        return f"over new {plural(self.unit)} and new seeds"
-
-    @property
-    def sources(self) -> str:
-        """What the interval is over and where most of its error comes from, in words."""
-        if self.items_error is None or self.seeds_error is None or not self.standard_error:
-            return self.over
-        items, seeds = f"the {self.n_items:,} {plural(self.unit)}", f"the {self.n_seeds} seeds"
-        share = self.items_error**2 / self.standard_error**2
-        if CLOSE < share < 1 - CLOSE:
-            return f"{self.over}, about as much of the error from {items} as from {seeds}"
-        return f"{self.over}, most of the error from {items if share > CLOSE else seeds}"
+    def sign(self) -> int:
+        """1 where all of the interval is above 0, -1 where all of it is below, and else 0."""
+        return (self.interval[0] > 0) - (self.interval[1] < 0)
 
     @property
     def visible(self) -> float:
@@ -88,15 +71,6 @@ class Floor:
         """Return whether what has this interval is not above it; not where none is known."""
         return interval is not None and interval[0] <= self.value
 
-    @property
-    def sentence(self) -> str:
-        """What it scores."""
-        return f"{self.by[0].upper()}{self.by[1:]} scores {self.value:.2f}."
-
-    def no_layer(self, metric: str, best: str, score: str) -> str:
-        """Return that no layer is above it, in a sentence: the one that is best, and its score with the interval."""
-        return f"No layer predicts better than {self.by} ({metric_title(metric)} {self.value:.2f}): {best} has {score}."
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstBest:
@@ -115,16 +89,30 @@ class AgainstBest:
     """Points that one may be behind the best."""
     floor: Floor | None = None
     """What a trivial answer scores; None where there is none."""
+    chosen: int | None = field(default=None, metadata=RARE)
+    """The one that other data chose, such as the validation split; None where the highest score counts."""
 
     @property
     def best(self) -> int:
-        """The number of the highest score, the earlier of equals."""
+        """The number of the chosen one, else of the highest score, the earlier of equals."""
+        if self.chosen is not None:
+            return self.chosen
         return max(range(len(self.scores)), key=self.scores.__getitem__)
 
     @property
     def on_floor(self) -> bool:
         """Whether none is above the floor with its error: then none is recommended."""
         return self.floor is not None and self.floor.unbeaten(self.intervals[self.best])
+
+    @property
+    def verdict(self) -> Verdict:
+        """How much is known of the best one."""
+        near = self.behind[self.best] <= self.tolerance and not self.on_floor
+        if near and self.best == len(self.scores) - 1 == self.smallest():
+            return "nothing to cut"
+        if self.candidates == (self.best,) and not self.on_floor:
+            return "decided"
+        return "within the tolerance" if near else "undecided"
 
     def smallest(self, costs: Sequence[float] = ()) -> int | None:
         """Return the cheapest, by default the first, that is shown to be within the tolerance; None where none is."""
@@ -135,42 +123,8 @@ class AgainstBest:
         """Return what is to be said of one in a table."""
         if self.on_floor:
             return None
-        flags = ["best"] if i == self.best else ["may be best"] if i in self.candidates else []
+        best = "best" if self.chosen is None else "best by validation"
+        flags = [best] if i == self.best else ["may be best"] if i in self.candidates else []
         if i == self.smallest(costs) != self.best:
             flags.append("smallest sufficient")
         return ", ".join(flags) or None
-
-    def written(self, i: int) -> str:
-        """Return a score with its interval."""
-        return with_interval(self.scores[i], self.intervals[i], self.level)
-
-    def rest(self, names: Sequence[str], what: str, costs: Sequence[float] = ()) -> str:
-        """Return which may be the best, the smallest that is enough, and the floor; names are those of all scores."""
-        level, may_be = in_percent(self.level), [names[i] for i in self.candidates]
-        parts = [f"At {level} the best {what} is {listed(may_be, 'or')}."]
-        if len(names) == 1:
-            parts = []
-        elif len(may_be) in (1, len(names)):
-            parts = [f"It is the best {what} at {level}." if len(may_be) == 1 else f"No {what} can be ruled out."]
-        elif len(may_be) > MANY:
-            parts = [f"At {level} the best is one of {len(may_be)} of the {len(names)} {what}s."]
-        smallest, points = self.smallest(costs), f"{self.tolerance:g} point{'' if self.tolerance == 1 else 's'}"
-        if smallest not in (None, self.best):
-            name = names[smallest] if costs else f"{what.capitalize()} {names[smallest]}"
-            found = f"{self.scores[smallest]:.2f}, at most {self.behind[smallest]:.2f} behind"
-            parts.append(f"{name} is the smallest shown to be within {points} of the best: {found}.")
-        elif self.best != min(range(len(names)), key=costs.__getitem__ if costs else None):
-            parts.append(f"No {'smaller' if costs else 'earlier'} {what} is shown to be within {points} of it.")
-        return " ".join([*parts, *([self.floor.sentence] if self.floor else [])])
-
-
-def over_all(errors: Iterable[CrossedInterval]) -> str:
-    """Return what several intervals are over, in words: those of one seed are over items only."""
-    return ", or ".join(sorted({each.over for each in errors}, key=lambda over: " only" in over))
-
-
-def with_interval(score: float, interval: tuple[float, float] | None, level: float | None) -> str:
-    """Return a score with its interval, where that is known."""
-    if interval is None or level is None:
-        return f"{score:.2f}"
-    return f"{score:.2f} ({in_percent(level)} {interval[0]:.2f} to {interval[1]:.2f})"

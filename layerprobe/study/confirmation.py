@@ -22,12 +22,12 @@ from layerprobe.finetuning.values import (
     Verdict,
 )
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, plural
+from layerprobe.names import counted
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
-from layerprobe.search.sentence import spoilt_sentence
 from layerprobe.stats.crossed import crossed
+from layerprobe.stats.sentences import error_sources, range_of, spoilt_sentence
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.study.interim import FIRST_LOOK, level_at_look
 from layerprobe.study.predict import predict
@@ -224,11 +224,10 @@ def _sentence(
     error, planned, n_seeds = result.error, result.planned_seeds, len(last.seeds)
     spread = "no interval"
     if error is not None:
-        level, (low, high) = in_percent(result.level), error.interval
-        spread = f"{level} interval {low:+.2f} to {high:+.2f} {error.sources}"
+        spread = f"{range_of(error.interval, result.level)} {error_sources(error)}"
         if planned is not None:
-            spread += f"; adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
-    seeds = _count(n_seeds, "seed") if planned is None else f"{n_seeds} of {planned} seeds"
+            spread += f"; adjusted to {counted(planned - FIRST_LOOK + 1, 'look')}"
+    seeds = counted(n_seeds, "seed") if planned is None else f"{n_seeds} of {planned} seeds"
     sentence = (
         f"{_claim(result, predicted_drop=prediction.drops)}: layer {earlier.layer} scores {earlier.mean:.2f} and the "
         f"last layer {last.mean:.2f} (effect {result.effect:+.2f} {metric_title(last.primary)} x 100, {spread}; "
@@ -241,7 +240,7 @@ def _sentence(
         sentence += f" {_visible(error)}"
     if saved := result.saved:
         sentence += (
-            f" That saved the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "
+            f" That saved the other {counted(saved.seeds, 'seed')}: {counted(saved.runs, 'run')}, about "
             f"{duration(saved.seconds)}."
         )
     return sentence
@@ -260,10 +259,6 @@ def _claim(result: Confirmation, *, predicted_drop: bool) -> str:
 
 def _visible(error: CrossedInterval) -> str:
     """Return what difference could have been seen."""
-    drawn = [_count(error.n_seeds, "seed")] if error.seeds_error is not None else []
-    drawn = [*([] if error.n_items is None else [_count(error.n_items, error.unit)]), *drawn]
+    drawn = [counted(error.n_seeds, "seed")] if error.seeds_error is not None else []
+    drawn = [*([] if error.n_items is None else [counted(error.n_items, error.unit)]), *drawn]
     return f"{' and '.join(drawn)} can detect a difference of {error.visible:.1f} points or more."
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what if n == 1 else plural(what)}"

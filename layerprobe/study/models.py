@@ -9,9 +9,9 @@ from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions, stacked
 from layerprobe.scoring.values import LayerOfModel
-from layerprobe.search.sentence import either, percents, points
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats.seeds import pareto_front
+from layerprobe.stats.sentences import either, percents, points
 from layerprobe.study.values import Finding
 
 T = TypeVar("T")

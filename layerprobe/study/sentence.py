@@ -3,7 +3,7 @@
 from layerprobe.errors import DataError
 from layerprobe.names import in_percent, told_apart
 from layerprobe.prediction.sentence import layer_span
-from layerprobe.search.sentence import keep_phrase, points
+from layerprobe.stats.sentences import keep_phrase, percents, points
 from layerprobe.study.models import FoundModels
 from layerprobe.study.values import Finding, Study
 
@@ -59,11 +59,13 @@ def found_drop_sentence(finding: Finding) -> str:
         )
     if _no_drop(finding):
         return f"On validation, scores do not drop: {sure} that the last layer is within {far} of the best."
-    chance, level = 100 * finding.drop_chance, 100 * settings.level
-    chance_said = f"{told_apart(chance, level if chance > 50 else 100 - level, 0)}%"
+    drop, level = finding.drop_chance, settings.level
+    number = percents(drop)
+    if 0.01 <= drop <= 0.99:
+        number = f"{told_apart(100 * drop, 100 * level if drop > 0.5 else 100 - 100 * level, 0)}%"
     return (
         "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than "
-        f"{far} below the best is {chance_said}."
+        f"{far} below the best is {number}."
     )
 
 

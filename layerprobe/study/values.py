@@ -12,7 +12,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, short_name, times_as_fast
+from layerprobe.names import short_name, times_as_fast
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
@@ -21,13 +21,19 @@ from layerprobe.search.sentence import (
     doubt_sentence,
     expected_phrase,
     kept_phrase,
-    part,
     spent_sentence,
-    spoilt_sentence,
     sufficient_sentence,
     sureness_sentence,
 )
 from layerprobe.search.values import SearchAnswer
+from layerprobe.stats.sentences import (
+    against_last,
+    floor_sentence,
+    from_full_model,
+    none_above_floor,
+    part,
+    spoilt_sentence,
+)
 from layerprobe.stats.values import CrossedInterval, Floor
 from layerprobe.study.tables import finding_table, prediction_table, study_table
 from layerprobe.tasks.kind import KINDS
@@ -178,24 +184,13 @@ class AgainstLast:
     @property
     def verdict(self) -> Verdict:
         """confirmed: the last layer scores lower; refuted: it scores higher; undecided: neither is shown."""
-        low, high = self.difference.interval
-        return "confirmed" if low > 0 else "refuted" if high < 0 else "undecided"
+        verdicts: dict[int, Verdict] = {1: "confirmed", -1: "refuted", 0: "undecided"}
+        return verdicts[self.difference.sign]
 
     @property
     def sentence(self) -> str:
         """The verdict in plain words."""
-        each = self.difference
-        level, (low, high) = in_percent(each.level), each.interval
-        told = {
-            "confirmed": "so the last layer is lower",
-            "refuted": "so the last layer is higher",
-            "undecided": f"inconclusive: only differences of {each.visible:.1f} points or more are detectable here",
-        }
-        return (
-            f"On the test split, layer {self.layer} differs from the last layer, {self.last}, by {each.value:+.2f} "
-            f"{metric_title(self.primary)} x 100 ({level} interval {low:+.2f} to {high:+.2f} {each.sources}), "
-            f"{told[self.verdict]}."
-        )
+        return against_last(self.layer, self.last, self.difference, self.primary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -264,7 +259,7 @@ class Finding(Shown):
         """Which layer to keep, what it scores, how that compares with the whole model, and what it saves."""
         if self.on_floor and self.floor is not None:
             name, score = f"layer {self.best_layer}, the highest,", expected_phrase(self.answer, unit="on validation")
-            return self.floor.no_layer(self.primary, name, score)
+            return none_above_floor(self.floor, self.primary, name, score)
         return f"{self.headline}: {self.promise}."
 
     @property
@@ -288,15 +283,7 @@ class Finding(Shown):
             return ""
         if self.against_last is None:
             return "not compared with the full model on test"
-        each, verdict = self.against_last.difference, self.against_last.verdict
-        low, high = each.interval
-        if verdict == "undecided":
-            bounds = f"{in_percent(each.level)} interval {low:+.1f} to {high:+.1f}"
-            return f"no significant difference from the full model ({each.value:+.1f} points, {bounds})"
-        side = "above" if verdict == "confirmed" else "below"
-        near, far = sorted((abs(low), abs(high)))
-        bounds = f"{in_percent(each.level)} interval {near:.1f} to {far:.1f}"
-        return f"{abs(each.value):.1f} points {side} the full model ({bounds})"
+        return from_full_model(self.against_last.difference)
 
     @property
     def certainty(self) -> str:
@@ -307,9 +294,8 @@ class Finding(Shown):
             return ""
         smallest = self.answer.smallest_sufficient
         gains = "" if smallest is None else self.gains(smallest)
-        floor = "" if self.floor is None else self.floor.sentence
-        said = sureness_sentence(self.answer), sufficient_sentence(self.answer, gains=gains), floor
-        return " ".join(filter(None, said))
+        sufficient = sufficient_sentence(self.answer, gains=gains)
+        return " ".join(filter(None, (sureness_sentence(self.answer), sufficient, floor_sentence(self.floor))))
 
     @property
     def spent(self) -> str:

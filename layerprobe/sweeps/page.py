@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from layerprobe.finetuning.values import best_by_validation, best_sentence
+from layerprobe.finetuning.values import tuned_sentence
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, distinct_names, listed
 from layerprobe.progress import duration
 from layerprobe.report.charts import Look, compared_outcomes, floor_line, seeds_reading
-from layerprobe.results import numbers
 from layerprobe.results.parts import section, table_of
 from layerprobe.results.style import COLOURS, DASHES, SYMBOLS
 from layerprobe.results.values import Figure, Page, Section
@@ -91,19 +90,14 @@ def sweep_curves(curves: Sequence[SweepCurve], labels: Sequence[str]) -> go.Figu
 
 
 def _finding(curve: SweepCurve, level: float) -> str:
-    """Return the layer that is best by validation, how it compares with the last one on test, and what is near it."""
+    """Return the layer that is best by validation, how sure that is on test, and which smaller one will do."""
     if not curve.outcomes:
         return "no finished run."
-    best, found = best_by_validation(curve.outcomes), best_sentence(curve.outcomes, curve.floor, level=level)
-    if curve.best_layer is None:
-        return found
+    sentence = tuned_sentence(curve.outcomes, curve.compared, curve.floor, level=level)
+    if curve.best_layer is None or curve.compared is not None:
+        return sentence
     if len(curve.outcomes) == 1:
-        return f"{found} No other layer was run."
-    if best.interval is None:
-        return f"{found} One seed: the spread over seeds is unknown."
-    low, high = best.interval
-    near = [each.layer for each in curve.outcomes if each is not best and low <= each.mean <= high]
-    above = [each.layer for each in curve.outcomes if each.mean > high]
-    others = numbers.capitalised(numbers.counted_layers(near)) if near else "No other layer"
-    ahead = f"; {numbers.counted_layers(above)} above it" if above else ""
-    return f"{found} {others} {'lie' if len(near) > 1 else 'lies'} within its interval{ahead}."
+        return f"{sentence} No other layer was run."
+    if len({outcome.seeds for outcome in curve.outcomes}) > 1:
+        return f"{sentence} Layers have different seeds, so they are not compared."
+    return f"{sentence} With one seed, layers are not compared." if curve.outcomes[0].interval is None else sentence

@@ -20,13 +20,14 @@ from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, TrainingError
 from layerprobe.finetuning.items import run_items
-from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked
 from layerprobe.finetuning.tuning import agreed, check_layers, run_set
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan
+from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
 from layerprobe.tasks.kind import KINDS
@@ -46,6 +47,7 @@ def run_sweep(
     ray: str | None = None,
     retry_failed: bool = False,
     watch: Callable[[SweepResult], None] = lambda result: None,
+    tolerance: float = TOLERANCE,
 ) -> SweepResult:
     """Fine-tune every model on every task at every layer with every seed, in processes of their own.
 
@@ -57,7 +59,7 @@ def run_sweep(
     the address of a Ray cluster, they are processes on its nodes, by default one for each GPU, else one a node; all
     nodes must see the folder of the runs, and one that fails alone is left out. Runs that
     are marked as failed are made again where `retry_failed`. `watch` is called with the result so far at first, and
-    after each run.
+    after each run. The smallest layer that is shown to be within `tolerance` points of the best on test is enough.
 
     Raises:
         ModelError: If a model cannot be resolved.
@@ -70,7 +72,7 @@ def run_sweep(
     root = Store(sweep.options.cache_dir).root
     machines = workers_of(sweep.options, root, count=workers, ray=ray, local="processes")
     loaded = _LoadedSweep.of(sweep, retry_failed=retry_failed)
-    progress = _SweepProgress(loaded, level)
+    progress = _SweepProgress(loaded, level, tolerance)
     with crew_of(RunWorker, loaded.sets, machines, most=len(progress.missing)) as crew:
         progress.workers = crew.n_at_a_time
         watch(progress.result())
@@ -205,8 +207,8 @@ def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
 class _SweepProgress:
     """The runs of a sweep so far."""
 
-    def __init__(self, loaded: _LoadedSweep, level: float) -> None:
-        self.loaded, self.level = loaded, level
+    def __init__(self, loaded: _LoadedSweep, level: float, tolerance: float = TOLERANCE) -> None:
+        self.loaded, self.level, self.tolerance = loaded, level, tolerance
         self.there = loaded.plan.read()
         self.runs = {job: run for job, run in self.there.items() if isinstance(run, FineTuningRun)}
         self.failed = {job: failed for job, failed in self.there.items() if isinstance(failed, FailedRun)}
@@ -258,12 +260,15 @@ class _SweepProgress:
             failed = [failed for job, failed in self.failed.items() if job.of == number]
             folder, task = self.loaded.sets[number].folder, self.loaded.tasks[number]
             items = run_items(task, [(run, folder.run_path(run.layer, run.seed)) for run in runs])
+            by_layer = outcomes(runs, items, level=self.level)
+            floor = KINDS[task.kind].floors(task.test).get(task.primary)
             self.curves[number] = SweepCurve(
                 **self.loaded.names[number],
                 primary=task.primary,
-                outcomes=outcomes(runs, items, level=self.level),
+                outcomes=by_layer,
                 failed=tuple(sorted(failed, key=lambda failed: (failed.layer, failed.seed))),
-                floor=KINDS[task.kind].floors(task.test).get(task.primary),
+                floor=floor,
+                compared=compared(runs, by_layer, items, level=self.level, tolerance=self.tolerance, floor=floor),
             )
         return self.curves[number]
 

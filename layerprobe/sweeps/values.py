@@ -14,8 +14,8 @@ from layerprobe.metrics.names import METRICS, metric_title
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of, interval_title, millions, percent
-from layerprobe.scoring.values import floor_columns
-from layerprobe.stats.values import Floor
+from layerprobe.scoring.values import behind_columns, floor_columns
+from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
@@ -49,6 +49,8 @@ class SweepCurve:
     """By layer and seed; they are in no outcome."""
     floor: Floor | None = field(default=None, metadata=RARE)
     """What a trivial answer scores on the test split by the primary metric; None where there is none."""
+    compared: AgainstBest | None = field(default=None, metadata=RARE)
+    """The test scores of the layers in `outcomes`, compared with the best of them; None where that cannot be said."""
 
     def __post_init__(self) -> None:
         KINDS.check(self.kind)
@@ -59,6 +61,21 @@ class SweepCurve:
         """The layer that is best by validation; None without a finished run, or where none is above the floor."""
         known = self.outcomes and not on_floor(self.outcomes, self.floor)
         return best_by_validation(self.outcomes).layer if known else None
+
+    def behind(self, layer: int) -> float | None:
+        """Return how far the best layer is ahead of one at most on test; None where that cannot be said."""
+        number = self._number(layer)
+        return None if self.compared is None or number is None else self.compared.behind[number]
+
+    def flag(self, layer: int) -> str | None:
+        """Return what is to be said of a layer in a table."""
+        number = self._number(layer)
+        if self.compared is None or number is None:
+            return "best by validation" if layer == self.best_layer else None
+        return self.compared.flag(number)
+
+    def _number(self, layer: int) -> int | None:
+        return next((i for i, outcome in enumerate(self.outcomes) if outcome.layer == layer), None)
 
     @property
     def layers(self) -> dict[int, LayerOutcome | None]:
@@ -129,8 +146,9 @@ class SweepResult(Shown):
                 outcome("seed_numbers", lambda outcome: outcome.seeds, shown=False),
                 outcome("scores", title="by seed", form=".2f"),
                 outcome("validation", lambda outcome: outcome.validation[outcome.primary], shown=False),
+                *behind_columns([curve.behind(layer) for _, _, curve, layer in rows]),
                 *floor_columns([curve.floor for _, _, curve, _ in rows]),
-                column("flag", lambda row: "best by validation" if row[3] == row[2].best_layer else None),
+                column("flag", lambda row: row[2].flag(row[3])),
                 column(
                     "failed",
                     lambda row: sum(run.layer == row[3] for run in row[2].failed) or None,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.model import Options
+from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.items import NO_ITEMS, run_items
 from layerprobe.finetuning.outcomes import outcomes
 from layerprobe.finetuning.outputs import OUTPUTS, read_outputs
@@ -70,6 +71,21 @@ def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path:
     assert found is not None
     assert found.shape == (4, 32)
     assert len(np.unique(found, axis=0)) == 4
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_layers_are_compared_with_the_best_of_them(folder: Path, tmp_path: Path, seeds: int) -> None:
+    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    result = finetune(given(str(folder), options), task, [0, 1, 3], seeds=seeds, protocol=FAST, tolerance=100.0)
+    compared = result.compared
+    assert compared is not None
+    assert compared.scores == pytest.approx([outcome.mean for outcome in result.outcomes])
+    assert compared.intervals == tuple(outcome.interval for outcome in result.outcomes)
+    assert [0, 1, 3][compared.best] == result.best_layer
+    assert compared.smallest() == 0, "all are within 100 points"
+    assert "at most" in result.sentence
+    assert finetune(given(str(folder), options), task, [1], seeds=seeds, protocol=FAST).compared is None
+    assert from_json(type(result), to_json(result)) == result
 
 
 def test_texts_of_one_document_are_linked(folder: Path, tmp_path: Path) -> None:

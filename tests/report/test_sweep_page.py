@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.outcomes import outcomes
+from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.values import FailedRun
 from layerprobe.results.page import render, write_page
-from layerprobe.stats.values import Floor
+from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.sweeps.page import sweep_curves, sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.study.test_confirmation import run_of
@@ -54,18 +54,29 @@ def test_the_page_says_what_is_done_and_what_failed() -> None:
 
 def test_a_finding_comes_first() -> None:
     page = Page(render(sweep_page(RESULT)))
-    finding = "on stsb: Layer 2 is best by validation: test Spearman 80.00. One seed: the spread over seeds is unknown."
+    finding = "on stsb: Layer 2 is best by validation: test Spearman 80.00. Layers have different seeds,"
     assert page.text.index(finding) < page.text.index("5 of 10 runs done")
     alone = curve("org/a", "stsb", {1: (70.0, 71.0, 70.4), 2: (70.3, 71.2, 70.6), 3: (50.0, 50.5, 50.2)})
-    page = Page(render(sweep_page(SweepResult(curves=(alone,), level=0.95, n_runs=9))))
+    against = AgainstBest(
+        scores=(70.47, 70.7, 50.23),
+        intervals=((69.0, 72.0), (69.56, 71.84), (49.0, 51.0)),
+        behind=(0.8, 0.4, 21.0),
+        candidates=(0, 1),
+        level=0.95,
+        tolerance=1.0,
+        chosen=1,
+    )
+    alone = dataclasses.replace(alone, compared=against)
+    result = SweepResult(curves=(alone,), level=0.95, n_runs=9)
+    page = Page(render(sweep_page(result)))
     assert "Best layer by validation: 2 of a" in page.text
     assert (
-        "Layer 2 is best by validation: test Spearman 70.70 (95% 69.56 to 71.84), 20.47 above layer 3. Layer 1 lies "
-        "within its interval."
+        "Layer 2 is best by validation: test Spearman 70.70 (95% 69.56 to 71.84), 20.47 above layer 3. At 95% "
+        "confidence the best layer is 1 or 2, and layer 2 is at most 0.40 points behind it. Layer 1 is the smallest "
+        "shown to be within 1 point of the best: 70.47, at most 0.80 behind."
     ) in page.text
-    clear = dataclasses.replace(alone, outcomes=alone.outcomes[1:])
-    page = Page(render(sweep_page(SweepResult(curves=(clear,), level=0.95, n_runs=6))))
-    assert "above layer 3. No other layer lies within its interval." in page.text
+    assert [*result.table.data["flag"]] == ["may be best, smallest sufficient", "best by validation", None]
+    alone = dataclasses.replace(alone, compared=None)
     one = dataclasses.replace(alone, outcomes=alone.outcomes[:1])
     page = Page(render(sweep_page(SweepResult(curves=(one,), level=0.95, n_runs=3))))
     assert "is best by validation: test Spearman 70.47 (95% " in page.text
@@ -74,15 +85,16 @@ def test_a_finding_comes_first() -> None:
 
 def test_validation_chooses_and_test_is_shown() -> None:
     runs = [run_of(1, 0, 90.0, 60.0), run_of(1, 1, 90.2, 60.0), run_of(2, 0, 70.0, 80.0), run_of(2, 1, 70.2, 80.0)]
-    other = dataclasses.replace(curve("org/a", "stsb", {}), outcomes=outcomes(runs))
+    by_layer = outcomes(runs)
+    other = dataclasses.replace(curve("org/a", "stsb", {}), outcomes=by_layer, compared=compared(runs, by_layer))
     result = SweepResult(curves=(other,), level=0.95, n_runs=4)
     page = Page(render(sweep_page(result)))
     assert "Best layer by validation: 2 of a" in page.text
-    assert "Layer 2 is best by validation: test Spearman 70.10 (95% 68.83 to 71.37). No other layer lies within" in (
-        page.text
-    )
-    assert "its interval; layer 1 above it." in page.text
-    assert result.table.data["flag"] == (None, "best by validation")
+    assert (
+        "Layer 2 is best by validation: test Spearman 70.10 (95% 68.83 to 71.37). At 95% confidence the best layer is "
+        "1, and layer 2 is at most 20.00 points behind it."
+    ) in page.text
+    assert result.table.data["flag"] == ("may be best, smallest sufficient", "best by validation")
 
 
 def test_a_layer_on_the_floor_is_not_recommended() -> None:

@@ -67,7 +67,7 @@ def test_the_sentence_says_what_holds_for_other_tasks(three: AcrossTasks) -> Non
     low, high = three.layers[3].interval or (math.nan, math.nan)
     assert three.sentence == (
         f"Layer 2 of 3 scores best over 3 tasks, 61.5 in the mean; the last layer scores 9.8 less (95% {low:.1f} to "
-        f"{high:.1f}). On other tasks like these, layers 1, 3 may be as good."
+        f"{high:.1f}). On other tasks like these, layers 1 and 3 may be as good."
     )
     alone = across_tasks(model_of(), [scored(CURVES[0], "a")])
     assert alone.sentence.endswith("the last layer scores 10.0 less; one task says nothing about others.")

@@ -271,13 +271,14 @@ def test_the_sentence_names_the_best_and_the_smallest_within_the_tolerance() -> 
     assert [each.layer for each in MADE.best_of_each] == [3, 2]
     assert MADE.sentence == (
         "large at layer 3 scores best on the test split: Spearman 80.00 (95% 79.00 to 81.00); small at layer 2, the "
-        "highest of its model, 79.00, at most 1.90 behind. At 95% the best layer is small at layer 2 or large at layer "
-        "3. small at layer 2 is the smallest shown to be within 2 points of the best: 79.00, at most 1.90 behind. "
+        "highest of its model, 79.00, at most 1.90 behind. At 95% confidence the best layer is small at layer 2 or "
+        "large at layer 3, and large at layer 3 is at most 0.50 points behind it. "
+        "small at layer 2 is the smallest shown to be within 2 points of the best: 79.00, at most 1.90 behind. "
         "Always answering 1 scores 50.00."
     )
     rows = (0, 2, 50.0, "", 20, None), (1, 3, 80.0, "", 40, None)
     alone = result_of(*rows, behind=(33.0, 0.0), candidates=(1,))
-    assert "50.00, at most 33.00 behind. It is the best layer at 95%. No smaller layer is shown to" in alone.sentence
+    assert "50.00, at most 33.00 behind. It is the best layer at 95% confidence. No smaller" in alone.sentence
     assert result_of(*rows).sentence.endswith("the highest of its model, 50.00."), "of files without a comparison"
     assert "tied" not in MADE.sentence + MADE.table.text() + alone.sentence
 

@@ -9,7 +9,7 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.search.answer import answer
-from layerprobe.search.sentence import kept_phrase, search_sentence
+from layerprobe.search.sentence import kept_phrase
 from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
 from tests.search.worlds import search, world
 
@@ -99,38 +99,6 @@ def test_there_is_no_answer_without_a_score() -> None:
 # ---- words ----------------------------------------------------------------------------------------------
 
 
-def test_the_sentence_of_an_open_question(result: SearchAnswer) -> None:
-    best = result.layers[result.best_layer]
-    assert result.sentence.startswith(f"Layer {best.layer} of 8 is the best guess, with a chance of ")
-    assert f": {best.mean:.1f} (95% interval " in result.sentence
-    assert f"Cost: {result.share:.1%} of a full sweep (every layer with 5 seeds). " in result.sentence
-    assert "over items" in result.sentence
-
-
-def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
-    settled = replace(
-        result,
-        candidates=(4, 5, 6),
-        best_layer=5,
-        chance=0.62,
-        smallest_sufficient=4,
-        decision=replace(result.decision, run=None, stop="settled", why="it is settled"),
-    )
-    said = search_sentence(settled)
-    assert "95% sure that the best layer is 4, 5 or 6; layer 5 was not run, but inferred from the others. " in said
-    assert "The smallest layer that is within 0.5 points of the best, 95% sure: 4." in said
-    assert said.endswith(" The search stopped because it is settled.")
-    alone = search_sentence(replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None))
-    assert "The chance that it is the best layer is over 99%." in alone
-    assert "The chance that layer 5 is within 0.5 points of the best is " in alone
-    none_smaller = search_sentence(replace(settled, smallest_sufficient=5))
-    assert "No smaller layer is 95% sure to be within 0.5 points of it" in none_smaller
-    assert "smaller" not in search_sentence(replace(settled, best_layer=0, smallest_sufficient=0))
-    assert search_sentence(replace(settled, best_layer=8)).startswith("All 8 layers are the best guess, with a chance")
-    everything = search_sentence(replace(settled, candidates=tuple(range(9))))
-    assert "no other layer can be ruled out" in everything
-
-
 @pytest.mark.parametrize(
     ("best", "within", "candidates", "sufficient", "verdict", "said"),
     [
@@ -155,25 +123,6 @@ def test_a_headline_says_what_is_known(
     answered = replace(answered, smallest_sufficient=sufficient)
     assert (answered.verdict, kept_phrase(answered)) == (verdict, said)
     assert replace(answered, spoilt=3).verdict == "undecided"
-
-
-def test_what_is_left_to_doubt_is_said(result: SearchAnswer) -> None:
-    stopped = replace(result, decision=replace(result.decision, run=None, stop="budget", why="no run fits"))
-    layer = result.best_layer
-    doubt = replace(result.doubt, difference=0.3, item_error=1.0, seed_error=0.1, items_needed=6147)
-    pair = " and ".join(map(str, sorted((layer, doubt.rival))))
-    assert search_sentence(replace(stopped, doubt=doubt)).endswith(
-        f"Layers {pair} differ by 0.3 points, ±2.0 over items and ±0.2 over seeds. "
-        "Resolving 0.5 points would need about 6,100 items."
-    )
-    layers = tuple(replace(belief, runs=int(belief.layer != doubt.rival)) for belief in result.layers)
-    bare = replace(stopped, layers=layers, doubt=replace(doubt, item_error=0.1, seed_error=None))
-    assert search_sentence(bare).endswith(
-        f"±0.2 over items; no run yet at layer {doubt.rival}. "
-        "Resolving 0.5 points would need more seeds at these layers."
-    )
-    spent = replace(stopped, decision=replace(stopped.decision, stop="gain"), doubt=replace(doubt, items_needed=None))
-    assert search_sentence(spent).endswith("would need more items.")
 
 
 # ---- what cannot be -------------------------------------------------------------------------------------

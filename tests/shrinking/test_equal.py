@@ -107,7 +107,7 @@ def of(result: EqualSize, *ends: tuple[float, float]) -> EqualSize:
 def test_what_is_said(result: EqualSize) -> None:
     tied = of(result, (-0.5, 1.1))
     assert tied.summary == (
-        "Blocks 1, 3 are not shown to differ from the first 2: +0.3 points of Spearman (-0.5 to +1.1). "
+        "Blocks 1, 3 are not significantly different from the first 2: +0.3 points of Spearman (-0.5 to +1.1). "
         "Of 2 blocks, keep 1, 2."
     )
     some = of(result, (-3.0, -1.0), (0.5, 1.5), (2.0, 4.0))

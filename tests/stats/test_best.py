@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.influence import mean_influences
-from layerprobe.stats.best import against_best
+from layerprobe.stats.best import against_best, best_over_seeds
+from layerprobe.stats.crossed import crossed, crossed_errors
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import AgainstBest, Floor
 
@@ -82,18 +83,10 @@ def test_nothing_is_tied_that_was_only_not_told_apart() -> None:
     """57.20 and 66.98 of 400 pairs: called tied once, though the paired difference is 3.7 to 16.3."""
     each = made(57.2, 66.98, 66.5, behind=(16.3, 0.9, 3.0), candidates=(1, 2))
     assert each.smallest() == 1
-    assert each.rest(["0", "1", "2"], "layer") == (
-        "At 95% the best layer is 1 or 2. No earlier layer is shown to be within 1 point of it. Always naming the "
-        "largest class scores 50.00."
-    )
     assert [each.flag(i) for i in range(3)] == [None, "best", "may be best"]
-    wide = made(57.2, 66.98, 66.5, behind=(16.3, 0.9, 3.0), candidates=(1, 2), tolerance=17.0)
-    assert "Layer 0 is the smallest shown to be within 17 points of the best: 57.20, at most 16.30 behind." in (
-        wide.rest(["0", "1", "2"], "layer")
+    assert made(57.2, 66.98, 66.5, behind=(16.3, 0.9, 3.0), candidates=(1, 2), tolerance=17.0).flag(0) == (
+        "smallest sufficient"
     )
-    assert wide.flag(0) == "smallest sufficient"
-    by_cost = each.rest(["a", "b", "c"], "layer", costs=(3, 2, 1))
-    assert "No smaller layer is shown to be within 1 point of it." in by_cost
 
 
 def test_what_is_on_the_floor_is_nothing() -> None:
@@ -110,3 +103,63 @@ def test_without_errors_nothing_is_compared() -> None:
     assert against_best([50.0, 60.0], np.zeros((2, 3)), metric="accuracy", links=linked) is None
     with pytest.raises(DataError, match="expected a confidence level between 0 and 1"):
         against_best([50.0, 60.0], np.zeros((2, 3)), metric="accuracy", level=2.0)
+
+
+def over_seeds(rng: np.random.Generator, truth: np.ndarray, seeds: int, n: int, grow: float) -> AgainstBest:
+    """Layers scored on the same items with the same seeds, whose spread over seeds grows that much with depth."""
+    k = len(truth)
+    items = 30 * np.linalg.cholesky(0.9 ** np.abs(np.subtract.outer(np.arange(k), np.arange(k))))
+    raw = (items @ rng.standard_normal((k, n)))[:, None] + 20 * rng.standard_normal((k, seeds, n))
+    spread = np.linspace(1, grow, k)[:, None]
+    scores = truth[:, None] + raw.mean(axis=2) + spread * rng.standard_normal((k, seeds)) + rng.standard_normal(seeds)
+    influences = raw - raw.mean(axis=2, keepdims=True)
+    compared = best_over_seeds(scores, influences, [(0.0, 1.0)] * k)
+    assert compared is not None
+    return compared
+
+
+def kept_over_seeds(k: int, seeds: int, n: int, grow: float, gap: float, worlds: int) -> float:
+    rng, truth, held = np.random.default_rng(k * seeds), np.full(k, 70.0), 0
+    truth[k // 2] += gap
+    for _ in range(worlds):
+        compared = over_seeds(rng, truth, seeds, n, grow)
+        behind = bool((np.array(compared.behind) >= truth.max() - truth - 1e-9).all())
+        held += int(k // 2 in compared.candidates and behind)
+    return held / worlds
+
+
+def test_what_is_said_over_seeds_holds() -> None:
+    assert kept_over_seeds(6, 3, 300, 3.0, 1.0, 40) >= 0.85
+    apart = over_seeds(np.random.default_rng(0), np.array([50.0, 70.0, 70.0]), 3, 300, 1.0)
+    assert apart.candidates == (1, 2), "twenty points are seen"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "seeds"), [(2, 2), (5, 3), (13, 2), (13, 5), (13, 1)])
+@pytest.mark.parametrize(("grow", "gap"), [(1.0, 0.0), (5.0, 1.0)])
+def test_the_comparison_over_seeds_keeps_its_level(k: int, seeds: int, grow: float, gap: float) -> None:
+    assert kept_over_seeds(k, seeds, 500, grow, gap, 400) >= 0.95 - 2.6 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_of_two_layers_it_is_the_paired_difference() -> None:
+    """The variance of the difference is that of the paired differences by seed, see `crossed`."""
+    rng = np.random.default_rng(0)
+    scores, psi = rng.normal(70, 1, (2, 4)), rng.standard_normal((2, 4, 200)) * 30
+    psi -= psi.mean(axis=2, keepdims=True)
+    errors = crossed_errors(scores, psi)
+    single = crossed((scores[0] - scores[1]).tolist(), psi[0] - psi[1])
+    assert errors is not None
+    assert single is not None
+    assert single.seeds_error is not None
+    assert single.items_error is not None
+    variance = float(errors.covariance[0, 0] + errors.covariance[1, 1] - 2 * errors.covariance[0, 1])
+    assert variance == pytest.approx(single.seeds_error**2 + single.items_error**2, rel=1e-6)
+
+
+def test_over_seeds_without_errors_nothing_is_compared() -> None:
+    assert best_over_seeds([[70.0], [71.0]], None, [(0.0, 1.0)] * 2) is None
+    alone = best_over_seeds([[70.0, 70.2], [75.0, 75.1]], None, [(0.0, 1.0)] * 2, chosen=0, tolerance=8.0)
+    assert alone is not None
+    assert (alone.best, alone.candidates, alone.verdict) == (0, (1,), "within the tolerance")
+    with pytest.raises(MisalignedSamplesError, match="expected influences on 2 scores of 1 seeds"):
+        best_over_seeds([[70.0], [71.0]], np.zeros((3, 1, 5)), [(0.0, 1.0)] * 2)

@@ -16,6 +16,7 @@ from layerprobe.metrics.influence import class_influences, correlation_influence
 from layerprobe.metrics.scores import class_scores, correlations
 from layerprobe.stats.crossed import crossed, item_covariance, pooled_covariance
 from layerprobe.stats.links import Links
+from layerprobe.stats.sentences import error_sources
 from layerprobe.stats.values import CrossedInterval
 
 Array = NDArray[np.float64]
@@ -100,11 +101,11 @@ def test_words_say_what_the_interval_is_over_and_which_error_is_the_larger_one()
         (1.0, ", most of the error from the 2 seeds"),
     ):
         found = interval_of([1.0, 1.0 + spread], np.stack([common, common]), unit="pair")
-        assert (found.over, found.sources) == ("over new pairs and new seeds", f"over new pairs and new seeds{words}")
+        assert error_sources(found) == f"over new pairs and new seeds{words}"
     alone = interval_of([1.0], common[None], unit="text")
-    assert alone.sources == "over new texts only, as there is one seed"
-    assert interval_of([1.0, 2.0], None).sources == "over new seeds only, as outputs by item were not kept"
-    assert interval_of([2.0, 2.0], np.zeros((2, 10))).sources == "over new items and new seeds"
+    assert error_sources(alone) == "over new texts only, as there is one seed"
+    assert error_sources(interval_of([1.0, 2.0], None)) == "over new seeds only, as outputs by item were not kept"
+    assert error_sources(interval_of([2.0, 2.0], np.zeros((2, 10)))) == "over new items and new seeds"
 
 
 def test_it_survives_json() -> None:

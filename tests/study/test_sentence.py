@@ -79,16 +79,6 @@ def test_only_what_the_test_split_shows_is_claimed(
     assert tested.headline == (refuted if value < 0 else GUESSED)
 
 
-def test_without_a_test_score_the_expected_one_is_said_with_its_interval() -> None:
-    finding = finding_of(found(study(), tuned=(), tested=False))
-    best = finding.answer.layers[finding.best_layer]
-    low, high = best.interval
-    assert (
-        f"expected score {best.mean:.1f} (Spearman x 100 on validation, 95% interval {low:.1f} to {high:.1f}), not "
-        "compared with the full model on test"
-    ) in finding.kept
-
-
 def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
     plain = study()
     assert headline(plain) == "Before training: look first at layer 9 of 12"
@@ -126,59 +116,12 @@ def test_a_level_is_not_rounded(searched: Study, level: float, percent: str) -> 
     assert not re.search(r"\b(100|98)\W?% (interval|sure)", " ".join((*told, page)))
 
 
-def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:
-    finding = finding_of(found(study(), tolerance=1.0, scans=2, n_folds=1))
-    assert finding.answer.smallest_sufficient == 8
-    gains = "8 (a quarter smaller, 1.8 times as fast [1.7 to 1.9])."
-    assert f"within 1 point of the best, 95% sure: {gains}" in finding.certainty
-    itself = dataclasses.replace(finding.answer, smallest_sufficient=9)
-    certainty = dataclasses.replace(finding, answer=itself).certainty
-    assert "No smaller layer is 95% sure to be within 1 point of it." in certainty
-
-
-def test_the_whole_model_saves_nothing() -> None:
-    finding = finding_of(found(study(drop=(), recommended=12), peak=12))
-    assert finding.kept == "Keep all 12 layers: 78.0 (Spearman x 100 on test)."
-    assert proof_sentence(finding) == "The layer to keep is already the last one: there is nothing to compare it with."
-
-
-def test_what_the_proof_cost_is_told_apart(searched: Study) -> None:
-    finding = finding_of(searched)
-    said = "Cost: 14.9% of a full sweep (every layer with 5 seeds)"
-    assert finding.spent.startswith(f"{said}, 38% of it to compare with the last layer, ")
-    assert dataclasses.replace(finding, proof_cost=0).spent.startswith(f"{said}, 9 min of training. ")
-
-
 def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
     finding = finding_of(searched)
     assert finding.against_last
     assert proof_sentence(finding) == finding.against_last.sentence
     untested = dataclasses.replace(finding, against_last=None)
     assert proof_sentence(untested) == "Layer 9 was not compared with the last layer, 12, on the test split."
-
-
-@pytest.mark.parametrize(
-    ("chance_within", "said"),
-    [
-        (
-            0.0,
-            "On validation, scores drop at layer 12: 95% sure that it is more than 0.5 points below the best.",
-        ),
-        (0.96, "On validation, scores do not drop: 95% sure that the last layer is within 0.5 points of the best."),
-        (
-            0.4,
-            "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than 0.5 "
-            "points below the best is 60%.",
-        ),
-        (
-            0.0501,
-            "On validation, it is unclear whether the last layers hurt: the chance that the last one is more than 0.5 "
-            "points below the best is 94.99%.",
-        ),
-    ],
-)
-def test_whether_the_model_drops(searched: Study, chance_within: float, said: str) -> None:
-    assert found_drop_sentence(with_last(finding_of(searched), chance_within)).startswith(said)
 
 
 def test_one_layer_drops() -> None:
@@ -188,41 +131,6 @@ def test_one_layer_drops() -> None:
 
 
 # ---- what was expected ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("recommended", "drop", "said"),
-    [
-        (9, (10, 11, 12), "agrees: layer 9 is the one to keep, and the drop is as expected."),
-        (8, (10, 11, 12), "agrees: layer 8 may be the best, as layer 9 may, and the drop is as expected."),
-        (9, (12,), "agrees: layer 9 is the one to keep, and the drop is as expected."),
-        (
-            *(8, (9, 10, 11, 12)),
-            "agrees in part: layer 8 may be the best, as layer 9 may, and a drop was found at layer 12 only.",
-        ),
-        (12, (), "disagrees: layer 12 is 11.3 points below layer 9, and a drop was found at layer 12."),
-    ],
-)
-def test_where_training_disagrees_is_said(searched: Study, recommended: int, drop: tuple[int, ...], said: str) -> None:
-    sentence = expectation_sentence(expecting(searched, recommended, drop))
-    flagged = f"layers {drop[0]} to 12" if len(drop) > 1 else "layer 12"
-    expected = (
-        f"Predicted before training: layer {recommended}{f' first, {flagged} flagged' if drop else ', and no drop'}. "
-    )
-    assert sentence == f"{expected}Training {said}"
-
-
-@pytest.mark.parametrize(
-    ("chance_within", "drop", "said"),
-    [
-        (0.96, (), "agrees: layer 9 is the one to keep, and no drop was found."),
-        (0.4, (), "agrees in part: layer 9 is the one to keep, and it is unclear whether the last layer drops."),
-        (0.96, (12,), "agrees in part: layer 9 is the one to keep, and no drop was found."),
-    ],
-)
-def test_where_no_drop_was_found(searched: Study, chance_within: float, drop: tuple[int, ...], said: str) -> None:
-    known = dataclasses.replace(searched, finding=with_last(finding_of(searched), chance_within))
-    assert expectation_sentence(expecting(known, 9, drop)).endswith(f"Training {said}")
 
 
 def test_without_a_search_there_is_nothing_to_compare() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.stats.values import TOLERANCE
 from layerprobe_cli.options import (
     DryRun,
     Embedding,
@@ -56,6 +57,9 @@ def finetune(
         ),
     ] = "falling",
     level: Level = LEVEL,
+    tolerance: Annotated[float, option("Fine-tuning", help="Points that you accept to lose for a smaller model.")] = (
+        TOLERANCE
+    ),
     save_models: Annotated[
         bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
     ] = False,
@@ -85,7 +89,6 @@ def finetune(
     from layerprobe.finetuning.tuning import finetune as finetune_layers
     from layerprobe.finetuning.tuning import saved_models
     from layerprobe.finetuning.tuning import scan as scan_layers
-    from layerprobe.finetuning.values import on_floor
 
     checkpoint = embedding.resolve(model, task.readable)
     chosen = parse_layers(layers, checkpoint)
@@ -95,7 +98,7 @@ def finetune(
         cost = len(seeds) * sum(layer + 1 for layer in chosen)
         steps = (lambda n: len(seeds) * (n + 1)) if scan else (lambda _: cost)
         output.plan(plan_tuning(checkpoint, task, block_steps=steps, protocol=protocol), dry_run=True)
-    how: dict[str, Any] = {"seeds": seeds, "protocol": protocol, "save_models": save_models}
+    how: dict[str, Any] = {"seeds": seeds, "protocol": protocol, "save_models": save_models, "tolerance": tolerance}
     with output.progress(level):
         if scan:
             result: Any = scan_layers(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
@@ -108,7 +111,8 @@ def finetune(
     output.result(
         result,
         result.table,
-        *([result.sentence] if on_floor(result.outcomes, result.floor) else [best] if scan else ()),
+        f"\n{result.sentence}",
+        *([best] if scan else ()),
         *weights_lines(kept, " --layer L" if scan else ""),
         as_json=runs_json(result, kept),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.stats.values import TOLERANCE
 from layerprobe_cli.options import (
     Embedding,
     Layers,
@@ -47,6 +48,7 @@ def sweep(
     report: Report,
     layers: Layers = "all",
     level: Level = LEVEL,
+    tolerance: Annotated[float, typer.Option(help="Points that you accept to lose for a smaller model.")] = TOLERANCE,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Runs at a time.", show_default="one per GPU, else one")
     ] = None,
@@ -97,7 +99,7 @@ def sweep(
         page.update(so_far)
 
     with output.progress(level):
-        result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch)
+        result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch, tolerance=tolerance)
     output.result(result, result.table, *_counts(result))
     report.name(output)
     if result.n_failed:

@@ -14,6 +14,7 @@ from layerprobe.results.table import Column, Table, columns_of, interval_title, 
 from layerprobe.scoring.values import compared_columns
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.stats.seeds import best_of
+from layerprobe.stats.sentences import best_sentence, score_of_best
 from layerprobe.stats.values import AgainstBest
 
 Ranking = Literal["cosine", "dot"]
@@ -137,17 +138,15 @@ class RetrievalScores(Shown):
     @property
     def sentence(self) -> str:
         """Which layer is best, by how much it beats the last one, and which may be as good, in plain words."""
-        best, last, title = self.best_layer, self.model.n_blocks, metric_title(self.primary)
-        score, rest, compared = f"{self.scores[best]:.2f}", "", self.compared
-        if compared is not None:
-            score = compared.written(compared.best)
-            if compared.on_floor and compared.floor is not None:
-                return compared.floor.no_layer(self.primary, f"layer {best}, the highest,", score)
-            rest = compared.rest([str(layer) for layer in range(self.first_layer, last + 1)], "layer")
-        if best == last:
-            return f"The last layer, {last}, has the best {title}: {score}. {rest}".rstrip()
-        difference = self.differences[best]
-        interval = f"{difference.lower:+.2f} to {difference.upper:+.2f}"
-        bounds = f"{interval_title(difference.level)} for all layers together {interval}"
-        ahead = f"Layer {best} has the best {title}: {score}, the last {self.scores[last]:.2f} "
-        return f"{ahead}(difference {difference.value:+.2f}, {bounds}). {rest}".rstrip()
+        best, last, compared = self.best_layer, self.model.n_blocks, self.compared
+        score = f"{self.scores[best]:.2f}" if compared is None else score_of_best(compared)
+        headline = f"{f'The last layer, {last},' if best == last else f'Layer {best}'} has the best "
+        headline += f"{metric_title(self.primary)}: {score}"
+        if best != last:
+            ahead = self.differences[best]
+            bounds = f"{interval_title(ahead.level)} for all layers together {ahead.lower:+.2f} to {ahead.upper:+.2f}"
+            headline += f", the last {self.scores[last]:.2f} (difference {ahead.value:+.2f}, {bounds})"
+        if compared is None:
+            return f"{headline}."
+        names = [str(layer) for layer in range(self.first_layer, last + 1)]
+        return best_sentence(compared, names, headline, metric=self.primary)

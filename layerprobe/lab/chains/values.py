@@ -22,6 +22,7 @@ from layerprobe.results.table import Column, Table, columns_of, interval_title, 
 from layerprobe.similarity.values import Measure
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.links import Links
+from layerprobe.stats.sentences import drawn_anew
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import TaskSettings
 
@@ -399,7 +400,7 @@ class ChainResult(Shown):
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
         seeds += " after one adaptation" if self.chain.adaptations else ""
         intervals = "intervals" if all_named else f"intervals for all {n_layers} layers together"
-        intervals += "" if self.effects[0].error is None else f" {self.effects[0].error.over}"
+        intervals += "" if self.effects[0].error is None else f" {drawn_anew(self.effects[0].error)}"
         left = n_layers - len(texts)
         ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
         return f"{what} adds {listed} ({unit}, {in_percent(self.level)} {intervals}, {seeds}){ending}."

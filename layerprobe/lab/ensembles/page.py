@@ -13,6 +13,7 @@ from layerprobe.results import numbers
 from layerprobe.results.parts import definitions, section, table_of
 from layerprobe.results.style import FURTHER, MODEL, styled
 from layerprobe.results.values import Card, Figure, Page
+from layerprobe.stats.sentences import error_sources
 
 CHOICES = {
     "line": "of two, the best of all from 0 and 1 to 1 and 0 in steps of 0.05",
@@ -69,7 +70,7 @@ def ensemble_page(result: Ensemble) -> Page:
                     "Task": f"{result.task}, {result.kind}",
                     "Weights": f"by {title} on the validation split: {CHOICES[result.choice]}",
                     "Seeds": listed([str(seed) for seed in result.seeds]) if result.seeds else "of each member",
-                    "Interval": None if result.gain is None else result.gain.sources,
+                    "Interval": None if result.gain is None else error_sources(result.gain),
                 }
             ),
         ),

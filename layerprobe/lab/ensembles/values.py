@@ -6,9 +6,10 @@ from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
-from layerprobe.names import in_percent, short_name
+from layerprobe.names import short_name
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions
+from layerprobe.stats.sentences import gain_in_brackets
 from layerprobe.stats.values import CrossedInterval
 
 Choice = Literal["line", "pair", "greedy"]
@@ -136,22 +137,11 @@ class Ensemble(Shown):
                 f"It scores {self.single_score:.2f} on test ({title} x 100)."
             )
         members = ", ".join(f"{member.label} ({member.weight:.2f})" for member in self.used)
-        spread = "no interval"
-        if self.gain is not None:
-            low, high = self.gain.interval
-            spread = f"{in_percent(self.gain.level)} interval {low:+.2f} to {high:+.2f} {self.gain.over}"
         gained = self.score - self.single_score
         return (
             f"The average of {members} scores {self.score:.2f} on test, {gained:+.2f} {title} x 100 compared "
-            f"with {single.label}, the best single one by validation ({spread}): {self._verdict} {self._cost}"
+            f"with {single.label}, the best single one by validation {gain_in_brackets(self.gain)} {self._cost}"
         )
-
-    @property
-    def _verdict(self) -> str:
-        if self.gain is None:
-            return "whether that is a gain is not known."
-        low, high = self.gain.interval
-        return "a gain." if low > 0 else "a loss." if high < 0 else "no significant gain."
 
     @property
     def _cost(self) -> str:

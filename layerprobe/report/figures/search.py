@@ -22,8 +22,8 @@ from layerprobe.results.style import (
     shade_drop,
     styled,
 )
-from layerprobe.search.sentence import points
 from layerprobe.search.values import LayerBelief
+from layerprobe.stats.sentences import points
 from layerprobe.study.values import Finding, MadeRun, Study
 
 

@@ -1,0 +1,215 @@
+"""Every sentence of statistics and of studies, with examples of every case, as one text that is read in review.
+
+python -m tests.stats.sentences      # writes tests/stats/sentences.txt anew
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from layerprobe.search.answer import answer
+from layerprobe.search.sentence import search_sentence
+from layerprobe.search.values import SearchSettings
+from layerprobe.stats import sentences
+from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
+from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, grounds, headline, summary
+from tests.report.conftest import HOSTILE, STUDIES, found, study
+from tests.search.worlds import search, world
+
+SNAPSHOT = Path(__file__).with_name("sentences.txt")
+FLOOR = Floor(value=50.0, by="always naming the largest class")
+Line = tuple[str, str]
+
+
+def against(
+    *scores: float, behind: tuple[float, ...], candidates: tuple[int, ...], tolerance: float = 1.0, **further: object
+) -> AgainstBest:
+    """Return scores whose intervals reach from 2 below to 1 above."""
+    return AgainstBest(
+        scores=scores,
+        intervals=tuple((score - 2, score + 1) for score in scores),
+        behind=behind,
+        candidates=candidates,
+        level=0.95,
+        tolerance=tolerance,
+        **further,  # type: ignore[arg-type]
+    )
+
+
+def difference(value: float, half: float, *, items: float | None = 0.5, seeds: float | None = 0.5) -> CrossedInterval:
+    """Return a difference that reaches so far to both sides."""
+    return CrossedInterval(
+        value=value,
+        standard_error=half / 2,
+        items_error=items,
+        seeds_error=seeds,
+        freedom=20.0,
+        interval=(value - half, value + half),
+        level=0.95,
+        n_items=None if items is None else 1500,
+        n_seeds=1 if seeds is None else 5,
+        unit="pair",
+    )
+
+
+LAYERS = against(57.2, 66.98, 66.5, 60.0, behind=(16.3, 0.9, 3.0, 9.0), candidates=(1, 2))
+COMPARED = {
+    "one is the best": replace(LAYERS, candidates=(1,)),
+    "two may be": LAYERS,
+    "nothing is ruled out": replace(LAYERS, candidates=(0, 1, 2, 3)),
+    "one is ruled out": replace(LAYERS, candidates=(1, 2, 3)),
+    "a smaller one will do": replace(LAYERS, tolerance=17.0),
+    "the last one is the best": against(57.2, 66.98, behind=(12.0, 0.0), candidates=(1,)),
+    "the first one is the best": against(66.98, 57.2, behind=(0.0, 12.0), candidates=(0,)),
+    "a single one": against(66.98, behind=(0.0,), candidates=(0,)),
+    "chosen by validation, another is better": replace(LAYERS, chosen=2, candidates=(1,)),
+    "above a floor": replace(LAYERS, floor=FLOOR),
+    "on the floor": against(51.0, 50.5, behind=(0.5, 1.0), candidates=(0, 1), floor=FLOOR),
+    "above a floor of 0": replace(LAYERS, floor=Floor(value=0.0, by="naming the mean for all")),
+    "many": against(*range(60, 72), behind=(5.0,) * 12, candidates=tuple(range(3, 12))),
+}
+DIFFERENCES = {
+    "above 0": difference(2.0, 1.0),
+    "below 0": difference(-2.0, 1.0),
+    "not shown": difference(0.4, 1.0),
+    "just above 0": difference(1.0, 0.998),
+    "most of the error from items": difference(2.0, 1.0, items=0.49, seeds=0.1),
+    "most of the error from seeds": difference(2.0, 1.0, items=0.1, seeds=0.49),
+    "one seed": difference(2.0, 1.0, seeds=None),
+    "no outputs": difference(2.0, 1.0, items=None),
+}
+
+
+def of_comparisons() -> Iterator[Line]:
+    """Yield what is said of scores that are compared with the best."""
+    for case, compared in COMPARED.items():
+        best = compared.best
+        names = [str(number) for number in range(len(compared.scores))]
+        headline = f"Layer {best} scores best: {sentences.score_of_best(compared)}"
+        yield f"{case} ({compared.verdict})", sentences.best_sentence(compared, names, headline, metric="accuracy")
+    names = ["large at layer 2", "large at layer 3", "small at layer 2", "small at layer 3"]
+    headline = f"{names[1]} scores best: {sentences.score_of_best(LAYERS)}"
+    for tolerance in (1.0, 17.0):
+        compared = replace(LAYERS, tolerance=tolerance)
+        line = sentences.best_sentence(compared, names, headline, metric="accuracy", costs=(3, 4, 1, 2))
+        yield f"of several models, tolerance {tolerance:g}", line
+
+
+def of_differences() -> Iterator[Line]:
+    """Yield what is said of differences."""
+    for case, error in DIFFERENCES.items():
+        yield f"{case}: interval", f"{sentences.range_of(error.interval, error.level)} {sentences.error_sources(error)}"
+        yield f"{case}: gain", sentences.gain_in_brackets(error)
+        yield f"{case}: from the full model", sentences.from_full_model(error)
+        yield f"{case}: against the last layer", sentences.against_last(9, 12, error, "spearman")
+    yield "no error: gain", sentences.gain_in_brackets(None)
+    yield "over all", sentences.drawn_anew_in_all(DIFFERENCES.values())
+
+
+def of_tasks() -> Iterator[Line]:
+    """Yield what is said of several tasks."""
+    for n_tasks, best, ends, rivals in itertools.product((1, 3), (2, 8), (None, (0.5, 3.5)), ([], [3], [3, 4])):
+        yield (
+            f"{n_tasks} tasks",
+            sentences.across_sentence(
+                best=best, last=8, n_tasks=n_tasks, mean=61.5, behind=2.0, interval=ends, level=0.95, rivals=rivals
+            ),
+        )
+
+
+def of_searches() -> Iterator[Line]:
+    """Yield what is said of searches of one model."""
+    evidence, _ = search(world(np.random.default_rng(7), 8, item_error=2.0), SearchSettings())
+    opened = answer(evidence)
+    yield "open", opened.sentence
+    over = replace(opened.decision, run=None, stop="settled", why="it is settled")
+    settled = replace(opened, candidates=(4, 5, 6), best_layer=5, chance=0.62, smallest_sufficient=4, decision=over)
+    near = tuple(replace(layer, chance_within=0.96) for layer in opened.layers)
+    doubt = replace(opened.doubt, difference=0.3, item_error=1.0, seed_error=0.1, items_needed=6147)
+    stopped = replace(opened, decision=replace(over, stop="budget", why="no run fits"), doubt=doubt)
+    bare = tuple(replace(layer, runs=int(layer.layer != doubt.rival)) for layer in opened.layers)
+    cases = {
+        "settled": settled,
+        "one candidate": replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None),
+        "decided": replace(settled, candidates=(5,), chance=0.96, layers=near),
+        "within the tolerance": replace(settled, layers=near),
+        "none smaller": replace(settled, smallest_sufficient=5),
+        "the first layer": replace(settled, best_layer=0, smallest_sufficient=0),
+        "the last layer, a guess": replace(settled, best_layer=8),
+        "nothing to cut": replace(settled, best_layer=8, candidates=(7, 8), smallest_sufficient=8, layers=near),
+        "nothing is ruled out": replace(settled, candidates=tuple(range(9))),
+        "two are ruled out": replace(settled, candidates=tuple(range(2, 9))),
+        "no budget": stopped,
+        "no run of the rival": replace(stopped, layers=bare, doubt=replace(doubt, item_error=0.1, seed_error=None)),
+        "more seeds are no gain": replace(
+            stopped, decision=replace(over, stop="gain"), doubt=replace(doubt, items_needed=None)
+        ),
+        "spoilt": replace(settled, spoilt=3),
+    }
+    yield from ((case, search_sentence(found)) for case, found in cases.items())
+
+
+def of_findings() -> Iterator[Line]:
+    """Yield what is said of a finding on the test split, of drops, and of what had been expected."""
+    searched = found(study())
+    finding = searched.finding
+    assert finding is not None
+    assert finding.against_last is not None
+    for value, ends in (0.5, (-1.0, 2.0)), (-2.0, (-3.5, -1.0)):
+        error = replace(finding.against_last.difference, value=value, interval=ends)
+        tested = replace(finding, against_last=replace(finding.against_last, difference=error))
+        yield f"{value:+g} from the full model", tested.sentence
+    for chance in (0.0, 0.0501, 0.4, 0.96):
+        layers = tuple(
+            replace(layer, chance_within=max(layer.chance_within, chance)) for layer in finding.answer.layers
+        )
+        worse = finding.answer.worse if chance <= 0.05 else ()
+        other = replace(finding, answer=replace(finding.answer, layers=layers, worse=worse))
+        yield f"the last layer is within the tolerance by {chance:g}", found_drop_sentence(other)
+        for recommended, drop in (9, (10, 11, 12)), (8, (9, 10, 11, 12)), (9, (12,)), (12, ()), (9, ()):
+            claim = replace(
+                searched.prediction, recommended_layer=recommended, drop_layers=drop, onset=drop[0] if drop else None
+            )
+            case = f"expected {recommended}, drop {drop}, within by {chance:g}"
+            yield case, expectation_sentence(replace(searched, prediction=claim, finding=other))
+
+
+def of_studies() -> Iterator[Line]:
+    """Yield what is said of whole studies."""
+    for case, make in STUDIES.items():
+        if "hostile" in case:
+            continue
+        made = make()
+        assert HOSTILE not in made.summary
+        yield f"{case}: headline", headline(made)
+        yield f"{case}: summary", summary(made)
+        if made.finding is not None:
+            yield from ((f"{case}: grounds", line) for line in grounds(made.finding, made))
+
+
+PARTS = {
+    "Compared with the best": of_comparisons,
+    "Differences": of_differences,
+    "Several tasks": of_tasks,
+    "Searches": of_searches,
+    "Findings": of_findings,
+    "Studies": of_studies,
+}
+
+
+def snapshot() -> str:
+    """Return all of it as text."""
+    parts = []
+    for title, part in PARTS.items():
+        lines = dict.fromkeys(f"{case}\n    {line}" for case, line in part())
+        parts.append("\n".join((f"==== {title}", *lines)))
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text(snapshot())
