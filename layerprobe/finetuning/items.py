@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.stats.crossed import errors_known
 from layerprobe.stats.links import Links
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.kind import KINDS
@@ -43,7 +44,7 @@ class RunItems:
         """
         influences, links = self.influences.get(split, {}), self.links.get(split)
         of_runs = [influences[run.layer, run.seed] for run in runs if (run.layer, run.seed) in influences]
-        if len(of_runs) < len(runs) or len(of_runs[0]) < 2 or (links is not None and links.units <= 1):
+        if len(of_runs) < len(runs) or not errors_known(len(of_runs[0]), links):
             return None
         return np.stack(of_runs)
 

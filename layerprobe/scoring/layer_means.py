@@ -20,7 +20,7 @@ from layerprobe.metrics.correlation import DIGITS
 from layerprobe.metrics.names import Split
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
-from layerprobe.stats.crossed import crossed
+from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.seeds import best_of
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.store.shards import StoredLayer
@@ -124,7 +124,7 @@ class _Averages:
         both: tuple[tuple[MeanForm, Pair], ...] = ((form, pair), ("plain", (single, single)))
         (ours, theirs), links = (self.tested(*each) for each in both), links_of(self.task.test)
         influences = None
-        if len(self.task.test) > 1 and (links is None or links.units > 1):
+        if errors_known(len(self.task.test), links):
             first, second = (
                 item_influences(
                     self.task.kind,

@@ -15,7 +15,7 @@ from layerprobe.results import numbers
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.seeds import best_of, front_beyond_noise, pareto_front
-from layerprobe.stats.sentences import across_sentence, best_sentence, gain_in_brackets, score_of_best
+from layerprobe.stats.sentences import across_sentence, best_sentence, gain_in_brackets, layers_of_models, score_of_best
 from layerprobe.stats.values import AgainstBest, CrossedInterval, Floor
 
 REVERSED = -20.0
@@ -530,4 +530,6 @@ class ScoresOfModels(Shown):
         if compared is None:
             return f"{'; '.join(highest)}."
         names = [self.name(layer) for layer in self.layers]
-        return best_sentence(compared, names, "; ".join(highest), metric=self.primary, costs=self._costs)
+        places = [(self.layers[i].model, self.layers[i].layer) for i in compared.candidates]
+        may_be = layers_of_models(self.labels, places)
+        return best_sentence(compared, names, "; ".join(highest), metric=self.primary, costs=self._costs, may_be=may_be)

@@ -21,7 +21,7 @@ from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.scoring.probes import Probe
 from layerprobe.shrinking.embedding import Embed, embedder
 from layerprobe.shrinking.values import Loss
-from layerprobe.stats.crossed import crossed
+from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
@@ -64,7 +64,7 @@ def difference(
     influences = np.stack([one - other for (_, one), (_, other) in zip(a, b, strict=True)])
     values = [one.metrics[primary] - other.metrics[primary] for (one, _), (other, _) in zip(a, b, strict=True)]
     links = links_of(items)
-    if len(items) < 2 or (links is not None and links.units <= 1):
+    if not errors_known(len(items), links):
         return None
     return crossed(values, influences, links=links, level=level, unit=KINDS[task.kind].unit, metric=primary)
 

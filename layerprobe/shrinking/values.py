@@ -14,22 +14,20 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.names import bounded, metric_title
-from layerprobe.names import counted, plural, short_name, times_as_fast, told_apart
+from layerprobe.metrics.names import metric_title
+from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.progress import duration
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, millions
+from layerprobe.stats.margin import MarginVerdict, items_needed, margin_verdict, upper_end
 from layerprobe.stats.seeds import front_beyond_noise
+from layerprobe.stats.sentences import loss_phrase, points, would_settle
 from layerprobe.stats.values import CrossedInterval
 
 TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
 """How a smaller model is trained to agree with the whole one, where nobody says."""
 WITHIN = 1.0
 """Points of the primary metric x 100 that the smaller model may be worse by, where nobody says."""
-MANY_TIMES = 1e6
-"""More times the items than these are no advice."""
-
-
 Size = int | str | Sequence[int]
 """How many blocks are kept, which ones, or a text: `3`, `1,5,6`, `50%` of the parameters at most, `2x` as fast."""
 
@@ -129,18 +127,8 @@ class Loss:
 
     @property
     def most(self) -> float:
-        """What it is at most, with 95 %; infinity where that is not known.
-
-        With h what one more failing item takes, value + t^2 h / 2 + t sqrt(error^2 + t^2 h^2 / 4): the upper end of the
-        interval, and of Wilson's of a number of failures of which the sample may have none. By simulation that is
-        passed in at most 5 % where up to 6 % of the items fail (tests/shrinking/test_coverage.py).
-
-        Source: Wilson 1927 (Journal of the American Statistical Association 22).
-        """
-        if self.error is None or not self.failure:
-            return math.inf if self.error is None else self.error.interval[1]
-        reach = _reach(self.error, 1.0, self.error.seeds_error or 0.0, self.failure)
-        return bounded(self.metric, (self.value, self.value + reach), difference=True)[1]
+        """What it is at most, with 95 %, see `layerprobe.stats.margin`; infinity where that is not known."""
+        return upper_end(self.value, self.error, failure=self.failure, metric=self.metric)
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -148,66 +136,23 @@ class Loss:
         return None if self.error is None else (self.error.interval[0], self.most)
 
     @property
-    def verdict(self) -> Literal["within", "not shown", "worse"]:
+    def verdict(self) -> MarginVerdict:
         """Whether the loss is shown to be within the margin, shown to be above it, or neither."""
-        if self.most <= self.margin:
-            return "within"
-        return "worse" if self.error is not None and self.error.interval[0] > self.margin else "not shown"
+        return margin_verdict(self.error, self.most, self.margin)
 
     @property
     def said(self) -> str:
         """How large it is, in words."""
-        title, where = metric_title(self.metric), "below" if self.value >= 0 else "above"
-        gone, end = (told_apart(each, self.margin, 1) for each in (abs(self.value), self.most))
-        most = "" if self.error is None else f" (95 % at most {end})"
-        if most and where == "above":
-            bound = f"at most {end} below" if self.most > 0 else f"at least {-self.most:.1f} above"
-            most = f" (95 % {bound})"
-        return f"{gone} points of {title} {where} the whole model{most}"
+        most = None if self.error is None else self.most
+        return loss_phrase(self.value, most, self.margin, self.metric)
 
     @property
     def needed(self) -> str:
-        """What would show it, where it is not shown and may hold."""
-        error, room = self.error, self.margin - self.value
-        if self.verdict != "not shown" or error is None or not error.n_items or room <= 0:
+        """What would settle it, where it is not shown and may hold."""
+        if self.verdict != "not shown" or self.error is None:
             return ""
-        seeds = error.seeds_error or 0.0
-        room *= _reach(error, 1.0, seeds, self.failure) / (self.most - self.value)
-        # with these seeds, or with seeds without end
-        enough = _times(error, room, seeds, self.failure)
-        times = enough or _times(error, room, 0.0, self.failure)
-        if not times:
-            return ""
-        wanted = []
-        if times > 1:
-            wanted.append(f"about {float(f'{error.n_items * times:.2g}'):,.0f} {plural(error.unit)}")
-        if not enough:
-            wanted.append("more seeds")
-        return f"{' and '.join(wanted)} would show it if the loss is what it seems"
-
-
-def _times(error: CrossedInterval, room: float, seeds: float, failure: float) -> float:
-    """Return with how many times the items an interval reaches no further than `room`; 0 where with none."""
-    times = 1.0
-    while _reach(error, times, seeds, failure) > room:
-        times *= 1.002
-        if times > MANY_TIMES:
-            return 0.0
-    return times
-
-
-def _reach(error: CrossedInterval, times: float, seeds: float, failure: float) -> float:
-    """Return how far above a loss its upper end is with so many times the items, where seeds have such an error.
-
-    See `crossed` and `Loss.most`.
-    """
-    from scipy.special import stdtrit  # takes a while to load
-
-    of_seeds, of_items, one = seeds**2, (error.items_error or 0.0) ** 2 / times, failure / times
-    share = of_seeds / (of_seeds + of_items)
-    freedom = 1 / (share / max(error.n_seeds - 1, 1) + (1 - share) / ((error.n_items or 2) * times - 1))
-    t = float(stdtrit(freedom, (1 + error.level) / 2))
-    return t * t / 2 * one + math.hypot(t * math.sqrt(of_seeds + of_items), t * t * one / 2)
+        items, seeds = items_needed(self.value, self.error, self.most, self.margin, self.failure)
+        return would_settle(items, self.error.unit, seeds=seeds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,8 +307,8 @@ class Shrunk(Shown):
             return f"{about}: within the {self.within:g} that you allowed."
         if loss.verdict == "worse":
             return f"{about}: more than the {self.within:g} that you allowed; keep more blocks, or train on more texts."
-        more = loss.needed or "keep a block more, or train on more texts"
-        return f"{about}: not shown to be within {self.within:g}; {more}."
+        more = loss.needed or "keep one more block, or train on more texts"
+        return f"{about}. We cannot yet rule out a loss of more than {points(self.within)}: {more}."
 
     @property
     def summary(self) -> str:
@@ -388,10 +333,10 @@ class Shrunk(Shown):
             )
 
         metric = next((metric_title(each.loss.metric) for each in self.tried if each.loss), "score")
-        notes = ["Agreement is that of similarities between held-out texts with the whole model's, and is no task."]
+        notes = ["Agreement: how closely text similarities match the full model's. It is not a task score."]
         if any(each.loss for each in self.tried):
             notes.append(
-                "Losses are points below the whole model; what one is at most is the upper end of its interval."
+                "Losses are points below the full model; the upper end of the interval is the largest plausible loss."
             )
         return Table(
             columns=(

@@ -21,7 +21,7 @@ from scipy import stats
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.metrics.names import bounded
-from layerprobe.stats.crossed import crossed_errors, item_covariance, item_units, least_variance
+from layerprobe.stats.crossed import crossed_errors, errors_known, item_covariance, item_units, least_variance
 from layerprobe.stats.links import Links
 from layerprobe.stats.values import TOLERANCE, AgainstBest, Floor
 
@@ -104,7 +104,7 @@ def against_best(
     check_level(level)
     scores, psi = np.asarray(values, dtype=np.float64), np.atleast_2d(np.asarray(influences, dtype=np.float64))
     n = psi.shape[1]
-    if n < 2 or (links is not None and links.units <= 1):
+    if not errors_known(n, links):
         return None
     covariance, least, freedom = item_covariance(psi, links), least_variance(n, links), item_units(n, links) - 1
     errors = np.sqrt(np.maximum(np.diagonal(covariance), least))

@@ -105,6 +105,11 @@ def item_units(n: int, links: Links | None) -> float:
     return units
 
 
+def errors_known(n: int, links: Links | None) -> bool:
+    """Return whether n items say anything of errors: they are at least two, and not all of one text."""
+    return n > 1 and (links is None or links.units > 1)
+
+
 def least_variance(n: int, links: Links | None = None) -> float:
     """Return the variance over items that a score x 100, or a difference of two, of n items has at least: (100 / G)^2.
 

@@ -103,6 +103,22 @@ def either(layers: Sequence[int]) -> str:
     return listed(names, "or") if len(names) == len(layers) else f"one of {listed(names)}"
 
 
+def layers_of_models(labels: Sequence[str], places: Sequence[tuple[int, int]]) -> str:
+    """Return some layers of some models, each given by the number of its model and the layer.
+
+    Examples:
+        >>> layers_of_models(["rtd", "mlm"], [(0, 3), (1, 4), (1, 5), (1, 6), (1, 7)])
+        'rtd at layer 3, or mlm at one of layers 4 to 7'
+    """
+    texts = []
+    for number, label in enumerate(labels):
+        if layers := [layer for model, layer in places if model == number]:
+            named = either(layers)
+            named = named.replace("one of", "one of layers") if " to " in named else f"layer {named}"
+            texts.append(f"{label} at {named}")
+    return ", or ".join(texts)
+
+
 def capitalised(sentence: str) -> str:
     """Return a text that begins with a capital, the rest as it is."""
     return sentence[:1].upper() + sentence[1:]
@@ -193,6 +209,41 @@ def from_full_model(difference: CrossedInterval) -> str:
     return f"{abs(value):.1f} points {side} the full model ({level} interval {near} to {far})"
 
 
+def loss_phrase(loss: float, most: float | None, margin: float, metric: str) -> str:
+    """Return how large a loss is and what it is at most, to as many digits as tell them from the margin.
+
+    Examples:
+        >>> loss_phrase(0.54, 1.04, 1.0, "spearman")
+        '0.5 points of Spearman below the full model (95% at most 1.04)'
+    """
+    where = "below" if loss >= 0 else "above"
+    whole = f"{told_apart(abs(loss), margin, 1)} points of {metric_title(metric)} {where} the full model"
+    if most is None:
+        return whole
+    bound = f"at most {told_apart(most, margin, 1)}" if most > 0 or loss >= 0 else f"at least {-most:.1f}"
+    return f"{whole} (95% {bound}{'' if loss >= 0 else ' below' if most > 0 else ' above'})"
+
+
+def would_settle(items: int, unit: str, *, seeds: bool) -> str:
+    """Return how many items would settle what is open, and whether it takes more seeds; nothing where nothing would.
+
+    Examples:
+        >>> would_settle(2743, "pair", seeds=False), would_settle(0, "pair", seeds=True)
+        ('about 2,700 test pairs would settle it', 'more seeds would settle it')
+    """
+    needed = [f"about {float(f'{items:.2g}'):,.0f} test {plural(unit)}"] * bool(items) + ["more seeds"] * seeds
+    return f"{' and '.join(needed)} would settle it" if needed else ""
+
+
+def drop_sentence(where: str, mean: float, interval: Ends | None, level: float, *, pairs: int) -> str:
+    """Return how an objective's drop differs from that of its MLM twins, of so many pairs of models."""
+    shown = interval is not None and not interval[0] <= 0 <= interval[1]
+    size = "larger" if mean > 0 else "smaller"
+    comparison = f"a {size} drop than" if shown else "no significant difference in the drop from"
+    ends = "" if interval is None else f"{range_of(interval, level)}, "
+    return f"{where}: {comparison} its MLM twin: {mean:+.2f} points ({ends}{counted(pairs, 'pair')})."
+
+
 # ---- which is the best -----------------------------------------------------------------------------------
 
 
@@ -220,6 +271,7 @@ def best_sentence(
     which: str = "",
     what: str = "layer",
     costs: Sequence[float] = (),
+    may_be: str = "",
 ) -> str:
     """Return which is best and how sure that is, which smaller one will do, and the floor; or that all are on it.
 
@@ -231,13 +283,14 @@ def best_sentence(
         which: How the best is called where none is above the floor, such as "layer 5, the highest,".
         what: What one of them is.
         costs: By which one is the smallest; by default the first is.
+        may_be: Those that may be the best, where that is shorter than their names one by one.
     """
     if compared.on_floor and compared.floor is not None:
         which = which or f"{_name(names[compared.best], what)}, the highest,"
         return none_above_floor(compared.floor, metric, which, score_of_best(compared))
     parts = [
         f"{headline}.",
-        rivals_sentence(compared, names, what),
+        rivals_sentence(compared, names, what, may_be),
         smallest_sentence(compared, names, what, costs),
         floor_sentence(compared.floor),
     ]
@@ -267,7 +320,7 @@ def across_sentence(
     return f"{headline}. On other tasks like these, {_names(list(map(str, rivals)), 'layer')} may be as good."
 
 
-def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "layer") -> str:
+def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "layer", shorter: str = "") -> str:
     """Return which may be the best, and by how much the chosen one is behind that at most; nothing of a single one."""
     best, level = compared.best, in_percent(compared.level)
     if len(names) == 1:
@@ -281,10 +334,10 @@ def rivals_sentence(compared: AgainstBest, names: Sequence[str], what: str = "la
         rivals = f"No {what} can be ruled out"
     elif len(ruled_out) <= FEW < len(may_be):
         rivals = f"Only {_names(ruled_out, what)} can be ruled out at {level} confidence"
-    elif len(may_be) > MANY:
+    elif len(may_be) > MANY and not shorter:
         rivals = f"At {level} confidence the best is one of {len(may_be)} of the {len(names)} {plural(what)}"
     else:
-        rivals, of_best = f"At {level} confidence the best {what} is {listed(may_be, 'or')}", "it"
+        rivals, of_best = f"At {level} confidence the best {what} is {shorter or listed(may_be, 'or')}", "it"
     return f"{rivals}, and {behind} {of_best}."
 
 

@@ -11,7 +11,7 @@ from layerprobe.results.table import Column, Table, millions, stacked
 from layerprobe.scoring.values import LayerOfModel
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats.seeds import pareto_front
-from layerprobe.stats.sentences import either, percents, points
+from layerprobe.stats.sentences import layers_of_models, percents, points
 from layerprobe.study.values import Finding
 
 T = TypeVar("T")
@@ -122,8 +122,6 @@ class FoundModels(Shown):
         if self.best.answer.spoilt:
             return self.best.certainty
         labels, level = self.labels, in_percent(self.settings.level)
-        by_model = [[layer for model, layer in self.candidates if model == i] for i in range(len(labels))]
-        may_be = [f"{labels[i]} at {_any_of(layers)}" for i, layers in enumerate(by_model) if layers]
         known = [self.findings[i].answer.layers[layer] for i, layer in self.candidates]
         bare = sum(not each.runs and not each.failed for each in known)
         failed = sum(not each.runs and each.failed > 0 for each in known)
@@ -137,7 +135,7 @@ class FoundModels(Shown):
             size = millions(smallest.parameters)
             enough = f"The smallest that is within {near} of the best, {level} sure: {self.name(smallest)} ({size})."
         return (
-            f"{level} sure that the best is {', or '.join(may_be)}{unseen}. "
+            f"{level} sure that the best is {layers_of_models(labels, self.candidates)}{unseen}. "
             f"The chance that a model has the best layer: {listed(chances)}. {enough}"
         )
 
@@ -196,8 +194,3 @@ class FoundModels(Shown):
             ),
             marks=tuple("chosen" if place == best else None for place in places),
         )
-
-
-def _any_of(layers: Sequence[int]) -> str:
-    named = either(layers)
-    return named.replace("one of", "one of layers") if named.startswith("one of") else f"layer {named}"

@@ -271,8 +271,8 @@ def test_the_sentence_names_the_best_and_the_smallest_within_the_tolerance() -> 
     assert [each.layer for each in MADE.best_of_each] == [3, 2]
     assert MADE.sentence == (
         "large at layer 3 scores best on the test split: Spearman 80.00 (95% 79.00 to 81.00); small at layer 2, the "
-        "highest of its model, 79.00, at most 1.90 behind. At 95% confidence the best layer is small at layer 2 or "
-        "large at layer 3, and large at layer 3 is at most 0.50 points behind it. "
+        "highest of its model, 79.00, at most 1.90 behind. At 95% confidence the best layer is small at layer "
+        "2, or large at layer 3, and large at layer 3 is at most 0.50 points behind it. "
         "small at layer 2 is the smallest shown to be within 2 points of the best: 79.00, at most 1.90 behind. "
         "Always answering 1 scores 50.00."
     )

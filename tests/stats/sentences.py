@@ -122,6 +122,16 @@ def of_tasks() -> Iterator[Line]:
         )
 
 
+def of_losses() -> Iterator[Line]:
+    """Yield what is said of losses and of objectives."""
+    for loss, most in (0.54, 1.04), (0.4, 0.9996), (1.03, 1.04), (-0.04, 1.02), (-2.0, -0.5), (0.4, 0.8), (0.4, None):
+        yield f"{loss:g} at most {most}", sentences.loss_phrase(loss, most, 1.0, "spearman")
+    for items, seeds in (2743, False), (2743, True), (0, True):
+        yield f"{items} needed", sentences.would_settle(items, "pair", seeds=seeds)
+    for mean, ends in (1.0, (0.5, 1.5)), (-1.0, (-1.5, -0.5)), (0.2, (-0.5, 0.9)), (1.0, None):
+        yield f"an objective, {mean:+g}", sentences.drop_sentence("rtd, gentle", mean, ends, 0.95, pairs=2)
+
+
 def of_searches() -> Iterator[Line]:
     """Yield what is said of searches of one model."""
     evidence, _ = search(world(np.random.default_rng(7), 8, item_error=2.0), SearchSettings())
@@ -195,6 +205,7 @@ def of_studies() -> Iterator[Line]:
 PARTS = {
     "Compared with the best": of_comparisons,
     "Differences": of_differences,
+    "Losses": of_losses,
     "Several tasks": of_tasks,
     "Searches": of_searches,
     "Findings": of_findings,

@@ -32,7 +32,7 @@ from layerprobe.names import distinct_names, short_name
 from layerprobe.profiling.run import ALONE
 from layerprobe.profiling.run import profile as profile_model
 from layerprobe.profiling.values import LayerProfile
-from layerprobe.stats.crossed import crossed
+from layerprobe.stats.crossed import crossed, errors_known
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
 from layerprobe.tasks.kind import KINDS
@@ -154,7 +154,7 @@ class _Averages:
         """Return what the average scores more on test than a single member, over items and replicates."""
         kind, gold, links = self.task.kind, self._gold("test"), links_of(self.task.test)
         influences, primary = None, self.task.primary
-        if len(gold) > 1 and (links is None or links.units > 1):
+        if errors_known(len(gold), links):
             influences = np.stack(
                 [
                     item_influences(

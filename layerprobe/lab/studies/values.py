@@ -16,6 +16,7 @@ from layerprobe.lab.pretraining.values import LANGUAGE, EncoderSize, Pretraining
 from layerprobe.names import in_percent
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of
+from layerprobe.stats.sentences import drop_sentence
 from layerprobe.tasks.values import TaskSettings
 
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
@@ -328,12 +329,5 @@ class LabResult(Shown):
 
 
 def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:
-    ends = effect.interval
-    how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {in_percent(level)} interval"
-    pairs = f"{len(effect.values)} pair{'s' if len(effect.values) > 1 else ''}"
-    if effect.certain:
-        comparison = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"
-    else:
-        comparison = "no sure difference in the drop from its MLM twin"
     where = f"{effect.family}, {effect.budget}{f', {effect.task}' if name_task else ''}"
-    return f"{where}: {comparison}: {effect.mean:+.2f} points{how} ({pairs})."
+    return drop_sentence(where, effect.mean, effect.interval, level, pairs=len(effect.values))
