@@ -30,19 +30,19 @@ class Registry(Mapping[str, T], Generic[T]):
         group: Of the entry points, such as layerprobe.readings.
         kind: The type of what is registered.
         what: What one of them is called in messages, such as reading.
-        own: By name, `module:attribute` of those that come with layerprobe; or `module:attribute` of such a mapping,
-            where those who have the registry are not to know them.
+        shipped: By name, `module:attribute` of things that come with layerprobe; or `module:attribute` of such a
+            mapping, where those who have the registry are not to know them.
     """
 
-    def __init__(self, group: str, kind: type[T], *, what: str, own: Mapping[str, str] | str) -> None:
+    def __init__(self, group: str, kind: type[T], *, what: str, shipped: Mapping[str, str] | str) -> None:
         self.group, self.kind, self.what = group, kind, what
-        self._rows = own
+        self._rows = shipped
         self._loaded: dict[str, T] = {}
         self._broken = set[str]()
         self._unlisted = set[str]()
 
     @functools.cached_property
-    def own(self) -> dict[str, EntryPoint]:
+    def shipped(self) -> dict[str, EntryPoint]:
         """The things that come with layerprobe, by name."""
         rows = pkgutil.resolve_name(self._rows) if isinstance(self._rows, str) else self._rows
         return {name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()}
@@ -50,12 +50,14 @@ class Registry(Mapping[str, T], Generic[T]):
     def add(self, rows: Mapping[str, str], *, listed: bool = True) -> None:
         """Add things of layerprobe that those who have the registry are not to know; unlisted, had by name alone."""
         self._unlisted.update(() if listed else rows)
-        self.own.update({name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()})
+        self.shipped.update(
+            {name: EntryPoint(name=name, value=value, group=self.group) for name, value in rows.items()}
+        )
         self.__dict__.pop("_entries", None)
 
     @functools.cached_property
     def _entries(self) -> dict[str, EntryPoint]:
-        entries = dict(self.own)
+        entries = dict(self.shipped)
         for entry in sorted(entry_points(group=self.group), key=lambda entry: entry.name):
             if entries.setdefault(entry.name, entry) != entry:
                 logger.warning(
@@ -106,7 +108,7 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             value = entry.load()
         except (Exception, SystemExit) as error:
-            if entry.name in self.own:
+            if entry.name in self.shipped:
                 raise
             reason = f"it ends the process ({error})" if isinstance(error, SystemExit) else error
             raise DataError(f"the {self.what} {entry.name!r} of {entry.value} cannot be loaded: {reason}") from error

@@ -16,7 +16,7 @@ from tests.plugins import install
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[type]]:
-    registry = Registry("layerprobe.toys", type, what="toy", own={"ordered": "collections:OrderedDict"})
+    registry = Registry("layerprobe.toys", type, what="toy", shipped={"ordered": "collections:OrderedDict"})
     yield registry
     monkeypatch.undo()
     registry.reload()

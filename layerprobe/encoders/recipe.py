@@ -148,18 +148,20 @@ def sentence_model(find: Callable[[str], Path | None]) -> SentenceModel | None:
     if path is None:
         return None
 
-    def said(file: str) -> dict[str, Any]:
+    def settings_of(file: str) -> dict[str, Any]:
         path = find(file)
         return {} if path is None else dict(_read(path))
 
     rows = tuple(_read(path))
     folder = next((row["path"] for row in rows if row["type"].endswith(".Pooling")), None)
-    inputs = (said(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS)) if rows else iter(())
+    inputs = (
+        (settings_of(f"{rows[0]['path']}/{name}".lstrip("/")) for name in (INPUT, *_OLD_INPUTS)) if rows else iter(())
+    )
     return SentenceModel(
         find=find,
         rows=rows,
-        pooling={} if folder is None else said(f"{folder}/config.json"),
-        settings=said(SETTINGS),
+        pooling={} if folder is None else settings_of(f"{folder}/config.json"),
+        settings=settings_of(SETTINGS),
         reading=next(filter(None, inputs), {}),
     )
 

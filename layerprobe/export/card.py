@@ -306,7 +306,7 @@ def _in_8_bits(files: Sequence[Int8File], *, padding_invariant: bool) -> str:
     for file in files:
         folder, _, name = file.file.partition("/")
         how = f'backend="{folder}", model_kwargs={{"file_name": "{name}"{FLOATS.get(file.backend, "")}}}'
-        lines += ["", f"# {file.said}", f'model = SentenceTransformer("{PLACE}", {how})']
+        lines += ["", f"# {file.difference_text}", f'model = SentenceTransformer("{PLACE}", {how})']
     return "\n\n".join(
         (
             "## In 8 bits",

@@ -99,11 +99,11 @@ def _compared(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> tup
     return max(difference, of_source or 0.0), of_source is not None
 
 
-def check_target(out: Path, *, overwrite: bool, source: Path | None = None, kept: bool = False) -> Path:
+def check_target(out: Path, *, overwrite: bool, source: Path | None = None, keep: bool = False) -> Path:
     """Return the real path of a folder that may be written.
 
     An earlier export there is replaced where `overwrite` says so, anything else never: neither a model that is no
-    export, nor the local model `source` that is exported, nor files that others put into an export. With `kept`, the
+    export, nor the local model `source` that is exported, nor files that others put into an export. With `keep`, the
     export that is there stays as it is.
     """
     target = Path(os.path.realpath(from_home(out)))
@@ -121,7 +121,7 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None, kept
         )
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
-    if kept:
+    if keep:
         return target
     if not overwrite:
         raise DataError(f"{out} holds an earlier export: choose another folder, or replace it with --overwrite")
@@ -224,7 +224,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
     None where there is no such source, something else was requested, or sentence-transformers is not installed.
     """
     source, name = layout.source, encoder.description.name
-    if source is None or layout.asked or (modules := source.find(MODULES)) is None:
+    if source is None or layout.changed or (modules := source.find(MODULES)) is None:
         return None
     try:
         from sentence_transformers import SentenceTransformer
@@ -242,7 +242,7 @@ def _difference_from_source(encoder: Encoder, layer: int, folder: Path, layout: 
         if count_blocks(model.config) != layer:
             setattr(whole[0], inner, TruncatedEncoder(encoder, layer, share=True).model)
         for i in reversed(range(1, len(source.rows))):
-            if i not in layout.kept:
+            if i not in layout.behind:
                 del whole[i]
         # one text is longer than the limit, unless that is far away
         near = layout.max_length if layout.max_length <= DEFAULT_MAX_LENGTH else 0

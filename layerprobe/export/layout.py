@@ -73,9 +73,9 @@ class Layout:
     """Backends for which the folder also has the encoder with products of 8 bits."""
     source: SentenceModel | None = None
     """The sentence-transformers model of which all is kept but what is `asked` otherwise."""
-    kept: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
     """Its modules that are kept, besides the encoder."""
-    asked: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     """What is not as the source says, but as was requested, such as pooling and prompt."""
 
     @property
@@ -84,18 +84,18 @@ class Layout:
         if self.n_extra is not None:
             return ()
         if self.source is not None:
-            return tuple(self.source.kinds[i] for i in self.kept)
+            return tuple(self.source.kinds[i] for i in self.behind)
         return ("Pooling", *("Dense",) * (self.dense is not None), *("Normalize",) * self.normalize)
 
     @property
     def pooled(self) -> str:
         """How token states are pooled, in a word."""
-        return self.pooling if self.source is None or "pooling" in self.asked else self.source.pooled
+        return self.pooling if self.source is None or "pooling" in self.changed else self.source.pooled
 
     @property
     def prompts(self) -> dict[str, str]:
         """By the name that sentence-transformers gives them."""
-        if self.source is not None and "prompt" not in self.asked:
+        if self.source is not None and "prompt" not in self.changed:
             return self.source.settings.get("prompts") or {}
         if self.query_prompt != self.document_prompt:
             return {"query": self.query_prompt, "document": self.document_prompt}
@@ -140,15 +140,15 @@ def write_layout(folder: Path, layout: Layout) -> None:
             shutil.copytree(layout.dense, folder / "2_Dense", ignore=lambda _, names: {*names} - {*_FILES})
         reading: dict[str, Any] = {}
     else:
-        rows = [{**source.rows[0], "path": ""}, *(source.rows[i] for i in layout.kept)]
+        rows = [{**source.rows[0], "path": ""}, *(source.rows[i] for i in layout.behind)]
         for row in rows[1:]:
             for file in _FILES:
                 if (original := source.find(f"{row['path']}/{file}")) is not None:
                     (folder / row["path"]).mkdir(exist_ok=True)
                     shutil.copyfile(original, folder / row["path"] / file)
-            if "pooling" in layout.asked and row["type"].endswith(".Pooling"):
+            if "pooling" in layout.changed and row["type"].endswith(".Pooling"):
                 _write(folder / row["path"] / "config.json", pooling)
-        keys = ("prompts", "default_prompt_name") if "prompt" in layout.asked else ()
+        keys = ("prompts", "default_prompt_name") if "prompt" in layout.changed else ()
         settings |= {key: value for key, value in source.settings.items() if key not in keys}
         reading = source.reading
     _write(folder / MODULES, [{**row, "idx": i, "name": str(i)} for i, row in enumerate(rows)])

@@ -111,7 +111,7 @@ def export_model(
                 "expected a layer to truncate at, 0 for the embeddings alone; the folder of a run needs none"
             )
         checkpoint = _resolved(model, out)
-        check_target(out, overwrite=overwrite, source=source, kept=exported)
+        check_target(out, overwrite=overwrite, source=source, keep=exported)
         encoder = load(checkpoint)
         check_layer(encoder.model.config, layer)
         options = checkpoint.settled
@@ -128,7 +128,7 @@ def export_model(
             for tower in others
         ]
     else:
-        check_target(out, overwrite=overwrite, source=source, kept=exported)
+        check_target(out, overwrite=overwrite, source=source, keep=exported)
         random_init = model.random_init if isinstance(model, ModelSpec) else None
         settings = {"pooling": loading.pooling, "max_length": loading.max_length, "prompt": loading.prompt}
         _check_options_agree(saved, layer=layer, random_init=random_init, **settings)
@@ -237,7 +237,7 @@ def _as_source(
         changed += ["max_length"] * (most is not None and length < (configured or most))
     fits = at_end and not {"pooling", "weights"} & {*changed}
     modules = tuple(i for i, kind in enumerate(kinds) if i and (fits or kind not in TRAINED))
-    layout = replace(layout, source=held, kept=modules, asked=tuple(changed), max_length=length)
+    layout = replace(layout, source=held, behind=modules, changed=tuple(changed), max_length=length)
     notes = []
     if left := [kind for i, kind in enumerate(kinds) if i and i not in modules]:
         notes.append(f"{name} without its {' and '.join(left)}, trained behind the last block of the whole model")

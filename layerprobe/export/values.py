@@ -24,7 +24,7 @@ class Int8File:
     """That of the worst text."""
 
     @property
-    def said(self) -> str:
+    def difference_text(self) -> str:
         """Its difference from float32, in words."""
         return (
             f"cosine to the embeddings in float32 {self.cosine:.4f} on average, {self.lowest:.4f} at worst "

@@ -115,7 +115,7 @@ class _RowOf:
         self._texts = texts
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        rows = self.found(texts)
+        rows = self.lookup(texts)
         if (rows < 0).any():
             text = texts[int((rows < 0).argmax())]
             raise MisalignedSamplesError(
@@ -123,7 +123,7 @@ class _RowOf:
             )
         return rows
 
-    def found(self, texts: Sequence[str]) -> NDArray[np.int64]:
+    def lookup(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of every text, -1 where there is none."""
         ids, rows = self._sorted
         wanted_ids = sample_ids(texts)
@@ -148,7 +148,7 @@ class Read(NamedTuple):
     """See `Embeddings`."""
     prompts: tuple[str, ...] = ()
     """Those that texts begin with."""
-    known: tuple[Sequence[str], ...] = ()
+    earlier: tuple[Sequence[str], ...] = ()
     """Others that may be in the store: the texts that these have, too, are not embedded again."""
 
     def drawn(self, n: int, *, before: int = 0) -> "Read":
@@ -156,10 +156,10 @@ class Read(NamedTuple):
         order = np.random.default_rng(0).permutation(len(self.texts))
         fewer = (_taken(self.texts, order[:before]),) if before else ()
         if n >= len(self.texts):
-            return self._replace(known=fewer)
+            return self._replace(earlier=fewer)
         texts = _taken(self.texts, order[:n])
         bare = texts if self.bare is self.texts else _taken(self.bare, order[:n])
-        return self._replace(texts=texts, bare=bare, known=(self.texts, *fewer))
+        return self._replace(texts=texts, bare=bare, earlier=(self.texts, *fewer))
 
 
 def extract(
@@ -246,12 +246,11 @@ def extract_read(
             on_plan(_plan(store, key, encoder, len(distinct)))
         if workers.executor == "here":
             entries = (
-                (_open(store, _store_key(checkpoint, earlier, options, first_layers)), earlier)
-                for earlier in read.known
+                (_open(store, _store_key(checkpoint, others, options, first_layers)), others) for others in read.earlier
             )
             embedded = [
-                ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(earlier))
-                for entry, earlier in entries
+                ([entry.rows(layer) for layer in range(entry.n_layers)], _RowOf(others))
+                for entry, others in entries
                 if entry is not None
             ]
             stored = _embed_and_store(store, key, encoder, distinct, options, graph=graph, stored=embedded)
@@ -562,7 +561,7 @@ def _other_texts(
     """Put what is stored of texts into their (layer, text, feature) embeddings; return the numbers of the others."""
     rest = np.arange(len(texts))
     for stored, row_of in embedded:
-        rows = row_of.found(_taken(texts, rest))
+        rows = row_of.lookup(_taken(texts, rest))
         for layer, values in enumerate(stored):
             layers[layer, rest[rows >= 0]] = values[rows[rows >= 0]]
         rest = rest[rows < 0]

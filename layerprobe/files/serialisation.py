@@ -135,7 +135,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         twice = next(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
-        raise ValueError(f"expected each key once, got {shown(twice)} again")
+        raise ValueError(f"expected each key once, got {as_json_line(twice)} again")
     return values
 
 
@@ -301,14 +301,14 @@ def described(kind: Any, *, many: bool = False) -> str:
 
 
 def _unexpected(kind: Any, data: Any, key: str) -> DataError:
-    return DataError(f"expected {f'{key} to be ' if key else ''}{described(kind)}, got {shown(data)}")
+    return DataError(f"expected {f'{key} to be ' if key else ''}{described(kind)}, got {as_json_line(data)}")
 
 
 def _below(key: str, name: str) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
-def shown(data: Any) -> str:
+def as_json_line(data: Any) -> str:
     """Return data as messages show it: as JSON, on one line, cut off where it is long."""
     text = json.dumps(data, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 60 else f"{text[:57]}..."

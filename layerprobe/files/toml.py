@@ -82,7 +82,7 @@ class Keys:
 
     def __init__(self, where: str, data: Mapping[str, Any], folder: Path | None) -> None:
         self.where, self.data, self.folder = where, data, folder
-        self.known: list[str] = []
+        self.taken: list[str] = []
         self.path = functools.partial(path_from, folder)
 
     def take(self, key: str, kind: Any, *, default: Any = _MISSING) -> Any:
@@ -93,7 +93,7 @@ class Keys:
             kind: What it may hold: a type or a reader, as `from_dict` takes it.
             default: What it is where it is missing.
         """
-        self.known.append(key)
+        self.taken.append(key)
         if key in self.data:
             return self.made(from_dict, kind, self.data[key], key=key)
         if default is _MISSING:
@@ -140,7 +140,7 @@ class Keys:
 
     def done(self) -> None:
         """Raise DataError if there are keys that nothing took."""
-        self.made(check_keys, self.data, self.known)
+        self.made(check_keys, self.data, self.taken)
 
     def table(self, key: str, **default: Mapping[str, Any]) -> Keys:
         """Return the table of a key; `default` stands for one that is missing."""

@@ -71,7 +71,7 @@ class Crew(abc.ABC):
     """Jobs at a time; None where that changes."""
 
     def __init__(self, workers: Workers, begin: Begin, setting: Any, *, most: int) -> None:
-        self.asked, self.begin, self.setting, self.most = workers, begin, setting, most
+        self.spec, self.begin, self.setting, self.most = workers, begin, setting, most
         self.workers: list[Any] = []
         self.log = logged_once()
 
@@ -125,13 +125,13 @@ class Here(Crew):
 
     def give(self, worker: Worker, job: Any, part: AbstractContextManager[object]) -> None:
         """Remember a job; it is done where messages are waited for."""
-        self.given = (job, part)
+        self.current = (job, part)
 
     def messages(self, seconds: float | None) -> Iterator[Message]:
         """Do the job; what nobody expected is raised as it came."""
         (worker,) = self.workers
         if worker.jobs:
-            job, part = self.given
+            job, part = self.current
             with part:
                 kind, value = answered(self.work, job)
             yield Message(worker=worker, kind=kind, value=value)

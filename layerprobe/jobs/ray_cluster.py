@@ -204,18 +204,18 @@ class RayProcesses(Crew):
         """Whether the cluster is gone: calls of Ray do not return then."""
 
     def _connect(self) -> None:
-        address = str(self.asked.address)
+        address = str(self.spec.address)
         self.ray = ray = self.opened.enter_context(_connected(address))
         here = next(info for info in ray.nodes() if info["NodeID"] == self._here())
         head, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
         self.doors = (head, int(port)), (here["NodeManagerAddress"], here["NodeManagerPort"])
-        probes = self.opened.enter_context(_probes(self.asked.folders))
+        probes = self.opened.enter_context(_probes(self.spec.folders))
         self.lines = ray.remote(_Log).options(num_cpus=0, scheduling_strategy=self._on(self._here())).remote()
         self.opened.callback(self._end_log)
         self.heard = self.lines.heard.remote()
         self.nodes = self._wait_for_nodes()
-        self.cpus = processors_a_job([node.cpus for node in self.nodes], self.asked.count, gpus=self.asked.gpus)
-        share = Share(threads=self.cpus, device=self.asked.devices[0].partition(":")[0])
+        self.cpus = processors_a_job([node.cpus for node in self.nodes], self.spec.count, gpus=self.spec.gpus)
+        share = Share(threads=self.cpus, device=self.spec.devices[0].partition(":")[0])
         self.beginning = (ray.put(self.setting), self.begin, share, _Here(str(Path.cwd()), probes), self.lines)
         self.looked = self.ready_since = time.monotonic()
 
@@ -229,8 +229,8 @@ class RayProcesses(Crew):
             if not self.nodes and not self.workers:
                 self.nodes = self._wait_for_nodes()
         used = collections.Counter(worker.node.id for worker in self.workers)
-        free = {node: node.slots(self.cpus, self.asked.gpus) - used[node.id] for node in self.nodes}
-        for _ in range(min(n_jobs, self.asked.count or n_jobs) - len(self.workers)):
+        free = {node: node.slots(self.cpus, self.spec.gpus) - used[node.id] for node in self.nodes}
+        for _ in range(min(n_jobs, self.spec.count or n_jobs) - len(self.workers)):
             node = max(free, key=lambda node: free[node], default=None)
             if node is None or free[node] < 1:
                 return
@@ -240,7 +240,7 @@ class RayProcesses(Crew):
     def _begun(self, node: _Node) -> _Actor:
         actor = (
             self.ray.remote(_Served)
-            .options(num_cpus=self.cpus, num_gpus=self.asked.gpus, scheduling_strategy=self._on(node.id))
+            .options(num_cpus=self.cpus, num_gpus=self.spec.gpus, scheduling_strategy=self._on(node.id))
             .remote()
         )
         return _Actor(node, actor, actor.start.remote(*self.beginning))
@@ -308,7 +308,7 @@ class RayProcesses(Crew):
                     self.lost = time.monotonic() > end
                     if self.lost:
                         raise LayerProbeError(
-                            f"the Ray cluster at {self.asked.address} has ended: {door[0]}:{door[1]} does not answer "
+                            f"the Ray cluster at {self.spec.address} has ended: {door[0]}:{door[1]} does not answer "
                             f"({error.strerror or error}): begin it again with `ray start --head`; finished runs are "
                             "not repeated"
                         ) from None
@@ -336,7 +336,7 @@ class RayProcesses(Crew):
         for info in self.ray.nodes():
             has, name = info["Resources"], f"{info['NodeManagerHostname']} ({info['NodeID'][:8]})"
             node = _Node(info["NodeID"], name, int(has.get("CPU", 0)), int(has.get("GPU", 0)))
-            if info["Alive"] and node.cpus and node.gpus >= self.asked.gpus:
+            if info["Alive"] and node.cpus and node.gpus >= self.spec.gpus:
                 nodes.append(node)
         return nodes
 
@@ -344,9 +344,9 @@ class RayProcesses(Crew):
         end = time.monotonic() + NODE_SECONDS
         while not (nodes := [node for node in self._alive() if node.id not in self.left_out]):
             if time.monotonic() > end:
-                takes = "a processor and a GPU" if self.asked.gpus else "a processor"
+                takes = "a processor and a GPU" if self.spec.gpus else "a processor"
                 raise LayerProbeError(
-                    f"expected a node with {takes} in the Ray cluster at {self.asked.address}, got none within "
+                    f"expected a node with {takes} in the Ray cluster at {self.spec.address}, got none within "
                     f"{NODE_SECONDS} seconds: look at `ray status`"
                 )
             self.log(logging.WARNING, "no node of the Ray cluster can take a job now: waiting for one")

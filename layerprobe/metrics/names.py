@@ -53,7 +53,7 @@ METRICS: Registry[Metric] = Registry(
     "layerprobe.metrics",
     Metric,
     what="metric",
-    own={
+    shipped={
         "spearman": "layerprobe.metrics.names:SPEARMAN",
         "pearson": "layerprobe.metrics.names:PEARSON",
         "f1": "layerprobe.metrics.names:F1",

@@ -22,7 +22,7 @@ RULES = Registry(
     "layerprobe.rules",
     RuleFamily,  # type: ignore[type-abstract]  # a function is one
     what="family of rules",
-    own={
+    shipped={
         "depth": "layerprobe.prediction.rules.depth:rules",
         "plateau": "layerprobe.prediction.rules.plateau:rules",
         "best layer": "layerprobe.prediction.rules.best_layer:rules",

@@ -20,7 +20,7 @@ from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.registry import Registry
 
-FITTERS: Registry[FunctionType] = Registry("layerprobe.fitters", FunctionType, what="way to fit rules", own={})
+FITTERS: Registry[FunctionType] = Registry("layerprobe.fitters", FunctionType, what="way to fit rules", shipped={})
 """What fits a rule of another package, whose parameters are not in the file: the lab, which adds an entry point."""
 
 
@@ -107,7 +107,7 @@ def _outside_rule(name: str) -> Rule:
 @functools.cache
 def _outside() -> dict[str, Rule]:
     """Return the rules of other packages that read what rules of the file read."""
-    if RULES.keys() <= RULES.own.keys():
+    if RULES.keys() <= RULES.shipped.keys():
         return {}
     readings = dict.fromkeys(reading for rule in fitted_parameters().rules for reading in rule.curves)
     rules = rules_for({name: reading_of(name) for name in readings})

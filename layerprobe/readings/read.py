@@ -54,7 +54,7 @@ def read_curves(
     source = Source(
         checkpoint=replace(checkpoint, options=read.options),
         texts=read.texts,
-        known=read.known,
+        earlier=read.earlier,
         task=task,
         documents=documents,
         views=views,

@@ -13,7 +13,7 @@ READINGS = Registry(
     "layerprobe.readings",
     Reading,
     what="reading",
-    own={  # token states first: the pass that reads them embeds the texts, too
+    shipped={  # token states first: the pass that reads them embeds the texts, too
         "prompt entropy": "layerprobe.readings.label_free:PROMPT_ENTROPY",
         "curvature": "layerprobe.readings.label_free:CURVATURE",
         SELF_CKA: "layerprobe.readings.cka:SELF",

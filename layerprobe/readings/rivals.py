@@ -183,11 +183,11 @@ def _kite(source: Source) -> LayerCurve | None:
         return None
     classes, random = KINDS[source.labels.kind].labelled, list[Array]()
 
-    def kept(features: Array, _: Array, name: str) -> float:
+    def remember(features: Array, _: Array, name: str) -> float:
         random.append(features)
         return 0.0
 
-    read_items(replace(source, checkpoint=replace(source.checkpoint, random_init=0, display_name=None)), kept)
+    read_items(replace(source, checkpoint=replace(source.checkpoint, random_init=0, display_name=None)), remember)
     layers = iter(random)
     return read_items(
         source,

@@ -28,7 +28,7 @@ class Source:
     checkpoint: Checkpoint
     texts: Sequence[str]
     """What the model embeds, for all that needs no labels."""
-    known: tuple[Sequence[str], ...] = ()
+    earlier: tuple[Sequence[str], ...] = ()
     """See `Read`."""
     task: Task | None = None
     """For what needs labels."""
@@ -45,7 +45,9 @@ class Source:
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
-        return extract_read(self.checkpoint, Read(self.texts, self.checkpoint.settled, self.texts, known=self.known))
+        return extract_read(
+            self.checkpoint, Read(self.texts, self.checkpoint.settled, self.texts, earlier=self.earlier)
+        )
 
     @cached_property
     def tokens(self) -> TokenMetrics:
@@ -60,9 +62,9 @@ class Source:
     @cached_property
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
         copies = text_views(self.texts, self.views)
-        shorter = (text_views(texts, self.views) for texts in self.known if len(texts) < len(self.texts))
+        shorter = (text_views(texts, self.views) for texts in self.earlier if len(texts) < len(self.texts))
         views, *fewer = (tuple(dict.fromkeys(itertools.chain(*group))) for group in (copies, *shorter))
-        embedded = extract_read(self.checkpoint, Read(views, self.checkpoint.settled, views, known=tuple(fewer)))
+        embedded = extract_read(self.checkpoint, Read(views, self.checkpoint.settled, views, earlier=tuple(fewer)))
         return embedded, np.array([embedded.rows(views_of) for views_of in copies])
 
     def copies(self, layer: int) -> NDArray[np.float32]:

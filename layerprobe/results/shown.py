@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
-PAGES: Registry[FunctionType] = Registry("layerprobe.pages", FunctionType, what="page", own="layerprobe.report:PAGES")
+PAGES: Registry[FunctionType] = Registry(
+    "layerprobe.pages", FunctionType, what="page", shipped="layerprobe.report:PAGES"
+)
 """What makes the page of a result, by the name of its class."""
 LISTED = 16
 """Numbers in a line at most."""

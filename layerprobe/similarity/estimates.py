@@ -100,7 +100,7 @@ def measure_layers(
         names=(model_name, reference_name),
         map=SimilarityMap(measure=measure, values=values, n_samples=n),
         level=level,
-        kept=remaining,
+        remaining=remaining,
         n_clusters=None if numbers is None else int(numbers.max()) + 1,
     )
 
@@ -127,7 +127,7 @@ class MeasureEstimate:
     """Without intervals: those of all pairs would take ten times its time."""
     level: float | None
     """Confidence level of intervals; None leaves them out."""
-    kept: Sequence[NDArray[np.bool_]] = ()
+    remaining: Sequence[NDArray[np.bool_]] = ()
     """(n,) for every group that is left out, which samples stay; none where there are no intervals."""
     n_clusters: int | None = None
     """Documents, where they and not texts are the independent units."""
@@ -137,7 +137,7 @@ class MeasureEstimate:
     @property
     def method(self) -> str:
         """How the errors are computed, in a few words."""
-        how = "tenths of the" if len(self.kept) == GROUPS else "single"
+        how = "tenths of the" if len(self.remaining) == GROUPS else "single"
         return f"leaving out {how} {'texts' if self.n_clusters is None else 'documents'}"
 
     def replicates(self, at: Pair) -> Array | None:
@@ -148,8 +148,10 @@ class MeasureEstimate:
             values = None
             # All samples together do have the similarity, which is in the map.
             with contextlib.suppress(DegenerateLayerError):
-                if self.kept:
-                    values = without_groups(first, second, self.map.measure, kept=self.kept, names=(model, reference))
+                if self.remaining:
+                    values = without_groups(
+                        first, second, self.map.measure, remaining=self.remaining, names=(model, reference)
+                    )
             self._replicates[at] = values
         return self._replicates[at]
 
@@ -175,7 +177,7 @@ class MeasureEstimate:
             by_layer.append(replicates)
             report("estimating errors", len(curve.values) + len(by_layer), 2 * len(curve.values))
         assert self.level is not None
-        groups, all_replicates = len(self.kept), np.stack(by_layer)
+        groups, all_replicates = len(self.remaining), np.stack(by_layer)
         deviations = all_replicates - all_replicates.mean(axis=1, keepdims=True)
         uncertainty = student_uncertainty(
             np.array(curve.values),
@@ -194,7 +196,7 @@ class MeasureEstimate:
 
     def differences(self, other: MeasureEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Difference, ...]:
         """Return values of `other` less values of this estimate; none where one of them has no interval."""
-        differences, freedom = list[Difference](), len(self.kept) - 1
+        differences, freedom = list[Difference](), len(self.remaining) - 1
         for here, second_at in at:
             first, second = self.replicates(here), other.replicates(second_at)
             if first is None or second is None:

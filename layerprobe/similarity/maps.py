@@ -71,7 +71,7 @@ def without_groups(
     reference_layer: ArrayLike,
     measure: Measure,
     *,
-    kept: Sequence[NDArray[np.bool_]],
+    remaining: Sequence[NDArray[np.bool_]],
     names: tuple[str, str] = ("the model's layer", "the reference's layer"),
 ) -> Array:
     """Return the (groups,) values of a similarity that remain when one group of samples at a time is left out.
@@ -81,7 +81,7 @@ def without_groups(
     X, Y = np.asarray(model_layer), np.asarray(reference_layer)
     n = len(finite_matrix(X, name=names[0]))
     check_same_samples(len(finite_matrix(Y, name=names[1])), n, name=names[1], other=names[0])
-    return np.array([layer_similarity(X[rows], Y[rows], measure, names=names) for rows in kept])
+    return np.array([layer_similarity(X[rows], Y[rows], measure, names=names) for rows in remaining])
 
 
 def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 0) -> list[NDArray[np.bool_]]:

@@ -6,7 +6,7 @@ MEASURES: Registry[type] = Registry(
     "layerprobe.measures",
     type,
     what="measure",
-    own={
+    shipped={
         "cka": "layerprobe.similarity.measures.cka:CKA",
         "mutual-knn": "layerprobe.similarity.measures.neighbours:MutualKNN",
         "cknna": "layerprobe.similarity.measures.neighbours:CKNNA",

@@ -51,7 +51,7 @@ class Format:
         return DELIMITERS.get(self.delimiter or "", self.delimiter or "")
 
     @property
-    def given(self) -> tuple[str, ...]:
+    def set_fields(self) -> tuple[str, ...]:
         """Names of the fields that are set."""
         names = ("delimiter", "encoding", "decimal", "quotes", "header")
         return tuple(name for name in names if getattr(self, name) is not None)

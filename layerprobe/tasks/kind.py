@@ -161,7 +161,7 @@ def _load(reference: str) -> Any:
         raise DataError(f"{reference} cannot be loaded: {error}") from error
 
 
-KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own="layerprobe.kinds:KINDS")
+KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", shipped="layerprobe.kinds:KINDS")
 
 
 def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
@@ -172,5 +172,5 @@ def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
         ('paraphrase', 'sts', 'entailment')
     """
     distinct = {label_cell(cell).lower() for cell in targets} - {""}
-    kinds = sorted(KINDS.usable().values(), key=lambda kind: kind.name in KINDS.own)
+    kinds = sorted(KINDS.usable().values(), key=lambda kind: kind.name in KINDS.shipped)
     return next(kind.name for kind in kinds if kind.pairs == pairs and kind.detects(distinct))

@@ -25,9 +25,9 @@ from layerprobe.tasks.tables import (
     Table,
     check_file,
     check_format,
+    detection_note,
+    encoding_note,
     encoding_of,
-    found_encoding,
-    found_note,
     read_lines,
     read_table,
     with_points,
@@ -56,7 +56,7 @@ class TaskSource:
     score_range: tuple[float, float] | None = None
 
     @property
-    def given(self) -> dict[str, object]:
+    def other_splits(self) -> dict[str, object]:
         """The validation and the test split, where they are given."""
         return {role: data for role in SPLITS[1:] if (data := getattr(self, role)) is not None}
 
@@ -300,7 +300,7 @@ def texts_of_lines(
     encoding = format.encoding or encoding_of(file)
     lines = (_Cell(line.removesuffix("\n").removesuffix("\r"), number) for number, line in read_lines(file, encoding))
     texts = _text_file(str(file), lines, unit="line", skip_empty=skip_empty)
-    return replace(texts, name=name or str(path), notes=found_note(file, found_encoding(encoding, format.encoding)))
+    return replace(texts, name=name or str(path), notes=detection_note(file, encoding_note(encoding, format.encoding)))
 
 
 class _Cell(NamedTuple):
@@ -350,7 +350,7 @@ def source_tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
 def _tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; what was given goes before files that were found."""
     data, format, name = source.source, source.format, source.name
-    others = {role: _table(data, format, f"{name} {role}") for role, data in source.given.items()}
+    others = {role: _table(data, format, f"{name} {role}") for role, data in source.other_splits.items()}
     if not isinstance(data, (str, Path)):
         return {**_read_alike(tables_of(data, name), format, name), **others}, []
     if is_on_hub(data):

@@ -39,7 +39,7 @@ class Table:
     """What the numbers count: line or row."""
     headless: bool = False
     """Whether the first row is known to name no columns."""
-    found: tuple[str, ...] = ()
+    detected: tuple[str, ...] = ()
     """What was found out of how it is written, where it is not what the name of the file says."""
     inferred: str = ""
     """Which columns were inferred from their cells."""
@@ -58,7 +58,7 @@ class Table:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was detected and the option that changes it, in one line; empty if nothing was."""
-        return found_note(self.name, self.found, self.inferred or self.unused)
+        return detection_note(self.name, self.detected, self.inferred or self.unused)
 
     def column(self, index: int) -> str:
         """Return what a column is called, for messages."""
@@ -106,7 +106,7 @@ def read_table(path: Path, format: Format | None = None) -> Table:
     if format.header is not None:
         table = table.with_header() if format.header else dataclasses.replace(table, headless=True)
     elif _has_numbers_as_names(table):
-        table = dataclasses.replace(table.with_header(), found=(*table.found, "numbers as the names of columns"))
+        table = dataclasses.replace(table.with_header(), detected=(*table.detected, "numbers as the names of columns"))
     return with_points(table, format.decimal)
 
 
@@ -120,7 +120,7 @@ def _has_numbers_as_names(table: Table) -> bool:
 
 def check_format(name: object, format: Format, usable: Collection[str]) -> None:
     """Raise TaskError if a format says what has no meaning for a source."""
-    if unusable := [field for field in format.given if field not in usable]:
+    if unusable := [field for field in format.set_fields if field not in usable]:
         raise TaskError(f"expected no {' or '.join(unusable)} with {name}: only delimited text files have these")
 
 
@@ -159,16 +159,16 @@ def encoding_of(path: Path) -> str:
         return find_encoding(path)
 
 
-def found_encoding(encoding: str, encoding_name: str | None) -> tuple[str, ...]:
-    """Return an encoding that was found out as `Table.found` has it; nothing where it is UTF-8."""
+def encoding_note(encoding: str, encoding_name: str | None) -> tuple[str, ...]:
+    """Return an encoding that was found out as `Table.detected` has it; nothing where it is UTF-8."""
     return () if encoding_name is not None or encoding == "utf-8" else (f"{encoding} text",)
 
 
-def found_note(name: object, found: Sequence[str], inferred: str = "") -> tuple[str, ...]:
+def detection_note(name: object, detected: Sequence[str], inferred: str = "") -> tuple[str, ...]:
     """Return a line that says what was found out about a file; none where nothing was."""
-    options = [*(["--format"] if found else []), *(["--columns"] if inferred else [])]
+    options = [*(["--format"] if detected else []), *(["--columns"] if inferred else [])]
     choose = f"{' and '.join(options)} {'choose' if len(options) > 1 else 'chooses'} otherwise"
-    return (f"{name}: read as {', '.join(filter(None, (*found, inferred)))}; {choose}",) if options else ()
+    return (f"{name}: read as {', '.join(filter(None, (*detected, inferred)))}; {choose}",) if options else ()
 
 
 @contextlib.contextmanager
@@ -234,14 +234,14 @@ def with_points(table: Table, decimal: str | None = None) -> Table:
     if not columns:
         return table
     rows = tuple(tuple(columns[i](cell) if i in columns else cell for i, cell in enumerate(row)) for row in table.rows)
-    notes, warnings = table.found, table.warnings
+    notes, warnings = table.detected, table.warnings
     if decimal is None:
         notes = (*notes, "decimal commas")
     for cell in either:
         point, grouped = _with_point(cell), _ungrouped(cell)
         warning = f"{table.name}: numbers such as {cell[:40]} are read as {point}, and could be {grouped}"
         warnings = (*warnings, f"{warning}: choose with --format decimal=, or decimal=.")
-    return dataclasses.replace(table, rows=rows, found=notes, warnings=warnings)
+    return dataclasses.replace(table, rows=rows, detected=notes, warnings=warnings)
 
 
 # Whole numbers, numbers with a decimal comma, and numbers whose thousands commas group.
@@ -300,7 +300,7 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
     way, *others = sorted(clean.values(), key=ways.index) or [_nearest(path, ways, encoding)]
     if others and way.mark == "," and _are_decimal(path, encoding):
         way, *others = *others, way
-    notes = found_encoding(encoding, format.encoding)
+    notes = encoding_note(encoding, format.encoding)
     if way.mark != usual.mark and not format.mark:
         notes = (*notes, f"fields separated by a {way.name}")
     if way == _TABS and format.quotes is None and _are_quoted(path, encoding):
@@ -312,7 +312,7 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
             expected = f"expected {len(rows[first])} fields as in line {first}, got {len(cells)}"
             reading = "" if way == usual else f" separated by a {way.name}"
             raise TaskError(f"{path}, line {number}: {expected}{reading}: {way.repair}")
-    table = Table(name=str(path), header=None, rows=tuple(rows.values()), numbers=tuple(rows), found=notes)
+    table = Table(name=str(path), header=None, rows=tuple(rows.values()), numbers=tuple(rows), detected=notes)
     if others:
         readings = [f"by {option.name} {_first_row(path, option, encoding)}" for option in (way, *others)]
         message = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
@@ -469,9 +469,9 @@ def _read_jsonl(path: Path, encoding_name: str | None) -> Table:
         if len(records) * len(names) > most:
             check_size(path, cells=len(records) * len(names))
     rows = tuple(tuple(record.get(name, "") for name in names) for record in records.values())
-    notes = found_encoding(encoding, encoding_name)
+    notes = encoding_note(encoding, encoding_name)
     places = {column: nested[name] for column, name in enumerate(names) if name in nested}
-    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), found=notes, nested=places)
+    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), detected=notes, nested=places)
 
 
 def _read_parquet(path: Path) -> Table:

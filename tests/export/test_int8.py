@@ -75,7 +75,7 @@ def test_what_is_said_is_how_far_it_is_from_float32(exported: ExportResult) -> N
         assert each.cosine == pytest.approx(cosines.mean(), abs=1e-6)
         assert each.lowest == pytest.approx(cosines.min(), abs=1e-6)
         assert each.lowest < each.cosine < 1 - 1e-6, "expected rounding"
-        assert each.said in (folder / "README.md").read_text()
+        assert each.difference_text in (folder / "README.md").read_text()
 
 
 def test_its_files_are_small_and_in_the_list_of_checksums(exported: ExportResult) -> None:

@@ -140,9 +140,9 @@ def test_documents_are_the_units(n_documents: int, method: str | None) -> None:
         return
     found = uncertainty(estimate)
     assert (found.n_clusters, found.method) == (n_documents, f"leaving out {method} documents")
-    gone = [set(documents[~kept]) for kept in estimate.kept]
+    gone = [set(documents[~kept]) for kept in estimate.remaining]
     assert sorted(int(document) for documents in gone for document in documents) == list(range(n_documents))
-    assert all(set(documents[kept]).isdisjoint(left) for kept, left in zip(estimate.kept, gone, strict=True))
+    assert all(set(documents[kept]).isdisjoint(left) for kept, left in zip(estimate.remaining, gone, strict=True))
 
 
 @pytest.mark.parametrize(

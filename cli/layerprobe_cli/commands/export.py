@@ -139,7 +139,10 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": (f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings")
         + (", compared with the source's own encode" if result.compared_with == "source" else ""),
-        **{f"8 bits, {each.backend}": f"{each.file}, {each.size / 1e6:.1f} MB; {each.said}" for each in result.int8},
+        **{
+            f"8 bits, {each.backend}": f"{each.file}, {each.size / 1e6:.1f} MB; {each.difference_text}"
+            for each in result.int8
+        },
         **({"uploaded": result.uploaded} if result.uploaded else {}),
     }
     output.result(shown, named_values(shown, "Export"), as_json=result)

@@ -67,7 +67,7 @@ BACKENDS = Registry(
     "layerprobe.backends",
     Backend,
     what="backend",
-    own={
+    shipped={
         TORCH: "layerprobe.encoders.backends.backend:FORWARD",
         "openvino": "layerprobe.encoders.backends.openvino:OPENVINO",
         "onnx": "layerprobe.encoders.backends.onnx:ONNX",

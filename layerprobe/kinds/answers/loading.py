@@ -77,8 +77,8 @@ def load_questions(source: TaskSource) -> Task:
     missing are drawn at random from the train file; the questions about one context stay together. Every split has at
     least 4 questions, and the train split one with an answer.
     """
-    if source.columns is not None or source.format.given:
-        named = "columns" if source.columns is not None else source.format.given[0]
+    if source.columns is not None or source.format.set_fields:
+        named = "columns" if source.columns is not None else source.format.set_fields[0]
         raise TaskError(f"expected no {named} for {KIND}: {', '.join(COLUMNS)} are read by name, JSON is UTF-8")
     records, notes = _records(source)
     warnings: list[str] = []
@@ -126,8 +126,8 @@ def _said(splits: Mapping[str, Questions]) -> str:
 
 def _records(source: TaskSource) -> tuple[dict[str, tuple[str, list[_Record]]], list[str]]:
     """Return name and records by split, and where they come from; what was given goes before files beside it."""
-    names = {role: f"{source.name} {role}" for role in source.given}
-    read = {role: (names[role], _read(data, names[role])) for role, data in source.given.items()}
+    names = {role: f"{source.name} {role}" for role in source.other_splits}
+    read = {role: (names[role], _read(data, names[role])) for role, data in source.other_splits.items()}
     data = source.source
     if not isinstance(data, (str, Path)):
         splits = _splits_in_memory(data, source.name)

@@ -149,7 +149,7 @@ def window_sums(windows: Windows, targets: NDArray[np.int64], rows: list[int], s
         states: (token, width) of the windows' own tokens, one behind the other.
     """
     begins = np.cumsum([0, *(windows.texts.length(row) for row in rows)])
-    taken = np.concatenate([windows.own(row)[:, 0] >= 0 for row in rows])
+    taken = np.concatenate([windows.characters(row)[:, 0] >= 0 for row in rows])
     taken[begins[:-1] + windows.null[rows]] = True
     window = torch.from_numpy(np.repeat(np.arange(len(rows)), np.diff(begins))[taken]).to(states.device)
     device = states.device

@@ -49,7 +49,7 @@ class Windows:
     n_cut: int
     """Questions that were cut."""
 
-    def own(self, window: int) -> NDArray[np.int32]:
+    def characters(self, window: int) -> NDArray[np.int32]:
         """Return (token, 2) characters of the tokens of one window."""
         return self.offsets[self.texts.ends[window] : self.texts.ends[window + 1]]
 
@@ -61,7 +61,7 @@ class Windows:
         """
         targets = np.stack([self.null, self.null], axis=1)
         for window, pair in enumerate(self.pairs):
-            answer, (first, ends) = answers[pair], self.own(window).T
+            answer, (first, ends) = answers[pair], self.characters(window).T
             inside = np.flatnonzero(first >= 0)
             if answer is None or not len(inside) or first[inside[0]] > answer[0] or ends[inside[-1]] < answer[1]:
                 continue
@@ -89,7 +89,7 @@ class Windows:
         for window, (pair, values) in enumerate(zip(self.pairs, logits, strict=True)):
             if not np.isfinite(values).all():
                 raise DataError("expected finite outputs, got NaN or infinity")
-            values, places = values.astype(np.float64), self.own(window)
+            values, places = values.astype(np.float64), self.characters(window)
             best[pair, 3] = min(best[pair, 3], values[self.null[window]].sum())
             inside = np.flatnonzero(places[:, 0] >= 0)
             if not len(inside):

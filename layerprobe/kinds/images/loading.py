@@ -69,7 +69,7 @@ def load_image_task(source: TaskSource) -> Task:
     if not isinstance(source.source, str | Path):
         raise TaskError(f"expected a folder or a file of images, got a {type(source.source).__name__}")
     sources: dict[str, Path] = {"train": from_home(source.source)}
-    sources |= {role: from_home(str(data)) for role, data in source.given.items()}
+    sources |= {role: from_home(str(data)) for role, data in source.other_splits.items()}
     notes, opener = list[str](), _Opener(skip_broken=source.skip_broken, skip_empty=source.skip_empty)
     splits: dict[str, list[Row]] = {}
     with opener:

@@ -29,7 +29,7 @@ class SearchedRows:
     """(query,) rows of the texts."""
     documents: NDArray[np.int64]
     """(document,) rows of the texts, those first that come first where cosines are equal."""
-    own: NDArray[np.int64]
+    itself: NDArray[np.int64]
     """(query,) the document that is the query itself and not ranked, or -1."""
 
 
@@ -58,7 +58,7 @@ class MultipleNegatives(Criterion):
         examples = np.array(items.examples or np.zeros((0, 2)), dtype=np.int64)
         sides = (queries[examples[:, 0]], *documents[examples[:, 1:]].T)
         longest = np.max([np.array(tokenized.lengths)[side] for side in sides], axis=0)
-        searched = SearchedRows(queries=queries, documents=documents, own=np.array(items.own, dtype=np.int64))
+        searched = SearchedRows(queries=queries, documents=documents, itself=np.array(items.own, dtype=np.int64))
         return PreparedItems(
             texts=tokenized, sides=sides, tokens=len(sides) * longest, gold=items.gold, targets=searched
         )
@@ -86,5 +86,5 @@ class MultipleNegatives(Criterion):
         """Return the closest documents of every query with their cosines, see `closest_documents`."""
         searched: SearchedRows = items.targets
         return closest_documents(
-            np.asarray(states), searched.queries, searched.documents, searched.own, name="the embeddings"
+            np.asarray(states), searched.queries, searched.documents, searched.itself, name="the embeddings"
         )

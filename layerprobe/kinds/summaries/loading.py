@@ -120,10 +120,10 @@ def _names(columns: Columns) -> tuple[str, str]:
 def _data(source: TaskSource, notes: list[str]) -> Mapping[str, object]:
     """Return files, or lists of mappings, by split."""
     if not isinstance(source.source, (str, Path)):
-        return {role: part for role, (_, part) in splits_of(source.source, source.name).items()} | source.given
-    files, remarks = split_files(from_home(source.source), source.given)
+        return {role: part for role, (_, part) in splits_of(source.source, source.name).items()} | source.other_splits
+    files, remarks = split_files(from_home(source.source), source.other_splits)
     notes += remarks
-    return {**files, **source.given}
+    return {**files, **source.other_splits}
 
 
 def _documents(data: object, names: tuple[str, str], what: str, source: TaskSource) -> tuple[list[Document], list[str]]:

@@ -100,7 +100,7 @@ def cells_of(path: Path, target_columns: Sequence[str]) -> tuple[list[str], bool
 
 def _sources(source: TaskSource, kind: Kind) -> tuple[dict[str, list[Sentence]], list[str]]:
     """Return sentences by split, and where they come from; what was given goes before files that were found."""
-    others = {role: _read(data, f"{source.name} {role}", source, kind) for role, data in source.given.items()}
+    others = {role: _read(data, f"{source.name} {role}", source, kind) for role, data in source.other_splits.items()}
     if not isinstance(source.source, (str, Path)):
         columns = isinstance(source.source, Mapping) and not any(map(split_role, map(str, source.source)))
         parts = {"train": (source.name, source.source)} if columns else splits_of(source.source, source.name)

@@ -45,7 +45,7 @@ class Replay:
         errors = self.tuned.validation_errors
         return errors is not None and errors.weighting == SCANNED
 
-    def found(self, budget_steps: float, *, scan: bool = False, first: int = 0, at_a_time: int = 1) -> Found | None:
+    def search(self, budget_steps: float, *, scan: bool = False, first: int = 0, at_a_time: int = 1) -> Found | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
         A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in

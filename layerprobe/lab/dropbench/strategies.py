@@ -102,7 +102,7 @@ def training_strategies() -> list[Strategy]:
         *(scan(weighting) for weighting in ("falling", "equal", "random", "sandwich")),
         scan("falling", seeds=2),
         scan("falling", epochs=0.5),
-        scan("falling", own=True),
+        scan("falling", own_model=True),
         climb("readings", reach=1),
         climb("scan", reach=1),
         climb("scan", reach=2),
@@ -234,11 +234,11 @@ ORDERS: dict[str, Callable[[Recorded], list[list[int]]]] = {
 # ---- scans ------------------------------------------------------------------------------------------------------
 
 
-def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own: bool = False) -> Strategy:
+def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own_model: bool = False) -> Strategy:
     """Return the strategy that takes the best layer of a scan's validation curve, the mean of so many seeds.
 
-    With a share of the epochs the curve is that of a prefix of the same schedule. With `own` the scan's own model is
-    handed over, truncated at the layer, in place of TMFT.
+    With a share of the epochs the curve is that of a prefix of the same schedule. With `own_model` the model of
+    the scan, truncated at the layer, is handed over in place of TMFT's.
     """
 
     def choose(model: Recorded) -> list[Choice]:
@@ -251,7 +251,7 @@ def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own: bool
                 runs[number].validation if epochs == 1 else runs[number].epochs[last - 1] for number, last in rows
             ]
             layer = best_of(np.array(list(map(_numbers, curves))).mean(axis=0).tolist())
-            score = runs[chosen[0]].test[layer] if own else None
+            score = runs[chosen[0]].test[layer] if own_model else None
             trained = sum(last / len(runs[number].epochs) for number, last in zip(chosen, n_epochs, strict=True))
             choices.append(Choice(layer=layer, cost=model.share(trained * model.n_layers), score=score))
         return choices
@@ -259,7 +259,7 @@ def scan(weighting: Weighting, *, seeds: int = 1, epochs: float = 1.0, own: bool
     name = f"scan, {weighting}"
     name += f", {seeds} seeds" if seeds > 1 else ""
     name += ", half of its epochs" if epochs < 1 else ""
-    name += ", its own model" if own else ""
+    name += ", its own model" if own_model else ""
     return Strategy(name=name, source=_SCAN_SOURCES[weighting], needs="training", choose=choose)
 
 
@@ -372,7 +372,7 @@ def find(budget: float, *, scan: bool = False) -> Strategy:
         if model.replay is None or (scan and not model.replay.scans):
             return []
         steps, orders = budget * model.full_sweep, range(len(model.tuned.seeds))
-        searches = [model.replay.found(steps, scan=scan, first=first) for first in orders]
+        searches = [model.replay.search(steps, scan=scan, first=first) for first in orders]
         return [_choice(model, search) for search in searches if search is not None]
 
     name = f"find, {budget:.0%}{', after a scan' if scan else ''}"

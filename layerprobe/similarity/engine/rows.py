@@ -67,7 +67,7 @@ class CentredLayer:
     """A squared distance in units of the layer (of its z-scores, where it is z-scored) by one of scaled rows."""
     spacing: float
     """Relative spacing of the numbers that were stored, or of those that products are made in where these decide."""
-    kept: Tensor | None = None
+    varying: Tensor | None = None
     """Features that vary; None for all. Only z-scoring leaves out the others."""
 
     @property
@@ -88,8 +88,8 @@ class CentredLayer:
     def rows(self, chosen: Chosen) -> Tensor:
         """Return rows that are centred and scaled, (rows, features)."""
         values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
-        if self.kept is not None:
-            values = values[:, self.kept]
+        if self.varying is not None:
+            values = values[:, self.varying]
         return torch.sub(values, self.mean).mul_(self.scale)
 
     def factor(self, chosen: Chosen, additive: Tensor, *, left: bool) -> Tensor:
@@ -232,7 +232,7 @@ def _centred(
         squared_norms=norms,
         unit=unit,
         spacing=spacing,
-        kept=varying,
+        varying=varying,
     )
     if normalize == "zscore":
         for rows in row_blocks(n, layer.width):

@@ -45,7 +45,7 @@ def test_it_is_a_newton_step_on_the_loss(loaded: Callable[[str], Encoder]) -> No
         total = torch.zeros((), dtype=torch.float64)
         for row, begin, end in zip(rows, begins, begins[1:], strict=False):
             logits = states[begin:end].double() @ weights
-            options = torch.from_numpy(windows.own(row)[:, 0] >= 0)
+            options = torch.from_numpy(windows.characters(row)[:, 0] >= 0)
             options[windows.null[row]] = True
             own = logits.masked_fill(~options, -torch.inf)
             total = total + cross_entropy(own[None], torch.tensor([targets[row, 0]]))

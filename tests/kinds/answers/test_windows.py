@@ -48,7 +48,7 @@ def test_windows_have_the_whole_question_and_cover_the_context(bert: Encoder, wi
     for window in np.flatnonzero(windows.pairs == 1):
         assert len(ids_of(windows, window)) <= 30
         assert ids_of(windows, window)[: len(question)] == question
-        own = windows.own(window)
+        own = windows.characters(window)
         for first, end in own[own[:, 0] >= 0]:
             assert context[first:end].strip() == context[first:end] != ""
             seen[first:end] += 1
@@ -61,11 +61,11 @@ def test_targets_are_where_the_answer_is(windows: Windows) -> None:
     answers = [(6, 13), (60, 65), None]
     targets = windows.targets(answers)
     assert CONTEXTS[0][6:13] == "a short"
-    own = windows.own(0)
+    own = windows.characters(0)
     assert (own[targets[0, 0], 0], own[targets[0, 1], 1]) == (6, 13)
     assert targets[-1].tolist() == [0, 0]
     for window in np.flatnonzero(windows.pairs == 1):
-        own = windows.own(window)
+        own = windows.characters(window)
         inside = own[own[:, 0] >= 0]
         if inside[0, 0] <= 60 and inside[-1, 1] >= 65:
             first, last = targets[window]
@@ -88,12 +88,12 @@ def test_the_best_span_by_brute_force() -> None:
 
 def test_spans_are_the_best_of_all_windows(windows: Windows) -> None:
     rng = np.random.default_rng(1)
-    logits = [rng.normal(size=(len(windows.own(i)), 2)).astype(np.float32) for i in range(len(windows.pairs))]
+    logits = [rng.normal(size=(len(windows.characters(i)), 2)).astype(np.float32) for i in range(len(windows.pairs))]
     spans = windows.spans(logits)
     for pair, (begin, end, score, null) in enumerate(spans):
         found, nulls = [], []
         for window in np.flatnonzero(windows.pairs == pair):
-            own, values = windows.own(window), logits[window].astype(float)
+            own, values = windows.characters(window), logits[window].astype(float)
             nulls.append(values[0].sum())
             places = np.flatnonzero(own[:, 0] >= 0)
             found += [
@@ -122,5 +122,5 @@ def test_a_model_without_token_types_and_marks(
 ) -> None:
     windows = windowed(loaded("distilbert"), ["a"], ["b c"], max_length=20)
     assert windows.texts.types is None
-    assert windows.spans([np.zeros((len(windows.own(0)), 2))])[0].tolist() == [0, 1, 0, 0]
-    assert windows.spans([np.zeros((len(windows.own(0)), 2))])[0, 2] > NO_SPAN
+    assert windows.spans([np.zeros((len(windows.characters(0)), 2))])[0].tolist() == [0, 1, 0, 0]
+    assert windows.spans([np.zeros((len(windows.characters(0)), 2))])[0, 2] > NO_SPAN

@@ -65,7 +65,7 @@ def test_a_scan_takes_the_best_layer_of_its_curve_for_one_run(model: Recorded) -
     # of one epoch, half is the whole
     short = replace(model.tuned, scans=tuple(replace(run, epochs=run.epochs[:1]) for run in model.tuned.scans))
     assert scan("falling", epochs=0.5).choose(replace(model, tuned=short))[0].cost == pytest.approx(7 / FULL)
-    own = scan("falling", own=True).choose(model)[0]
+    own = scan("falling", own_model=True).choose(model)[0]
     assert own.score == first.test[own.layer]
     assert scan("sandwich").choose(model) == []
 
@@ -119,7 +119,7 @@ def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
     while (run := next_run(model.replay.evidence(runs, first=1), settings).run) is not None:
         layers = range(7) if run.scan else [run.layer]
         runs += tuple((layer, run.seed, run.scan) for layer in layers)
-    found = model.replay.found(0.1 * FULL, first=1)
+    found = model.replay.search(0.1 * FULL, first=1)
     assert found is not None
     assert found.spent == model.replay.evidence(runs).spent <= 0.1 * FULL
     assert found == model.replay.answered(runs, settings, first=1)

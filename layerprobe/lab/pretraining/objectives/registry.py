@@ -75,7 +75,7 @@ OBJECTIVES = Registry(
     "layerprobe.objectives",
     PretrainingObjective,
     what="pretraining objective",
-    own={
+    shipped={
         "mlm": f"{__name__}:MLM",
         "rtd": f"{__name__}:RTD",
         "electra-15": f"{__name__}:ELECTRA_15",
