@@ -27,7 +27,7 @@ def _commands(group: Any, context: Any, path: str) -> Iterator[str]:
         here = command.make_context(name, [], parent=context, resilient_parsing=True)
         yield f"## {path} {name}\n\n{_code(command.help or '')}\n"
         yield "| | |\n|---|---|"
-        for parameter in command.params:
+        for parameter in command.get_params(here):
             if (record := parameter.get_help_record(here)) and parameter.name not in ("help",):
                 yield f"| `{record[0]}` | {_cell(record[1])} |"
         yield ""

@@ -1,18 +1,15 @@
 """The `layerprobe` command: its subcommands, and how failures leave it."""
 
-import functools
 import inspect
 import io
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from layerprobe.errors import LayerProbeError
 from layerprobe.versions import __version__
 from layerprobe_cli.commands import (
     adapt,
@@ -41,11 +38,9 @@ from layerprobe_cli.commands import (
     study,
     sweep,
 )
-from layerprobe_cli.options import Command, Commands, expanded
-from layerprobe_cli.output import fail, log_to_stderr
-
-INTERRUPTED = 128 + 2
-"""Exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
+from layerprobe_cli.derive import expanded
+from layerprobe_cli.names import Command, Commands
+from layerprobe_cli.shell import run as call
 
 app = typer.Typer(
     name="layerprobe",
@@ -57,46 +52,16 @@ app = typer.Typer(
 )
 
 
-def _guarded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with its failures turned into one line and an exit code."""
-
-    @functools.wraps(command)
-    def guarded(*args: Any, **values: Any) -> None:
-        log_to_stderr(quiet=values.get("quiet", False))
-        try:
-            command(*args, **values)
-            return
-        except LayerProbeError as error:
-            if values.get("traceback"):
-                typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-            message = str(error)
-        except KeyboardInterrupt:
-            fail("interrupted; what is done is kept, the same command goes on from there")
-            raise typer.Exit(INTERRUPTED) from None
-        except OSError as error:
-            if error.filename is None:
-                raise
-            # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
-            message = f"cannot use {error.filename}: {error.strerror}: check the path and its permissions"
-        except (MemoryError, RuntimeError) as error:
-            from layerprobe.encoders.failures import is_out_of_memory
-
-            if not is_out_of_memory(error):
-                raise
-            message = "out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts"
-        fail(message)
-        raise typer.Exit(1)
-
-    return guarded
-
-
-def _add(group: typer.Typer, name: str, command: Callable[..., None], panel: str | None = None) -> None:
-    group.command(name, cls=Command, help=_unwrapped(command), rich_help_panel=panel)(_guarded(expanded(command)))
+def _add(group: typer.Typer, name: str, command: Callable[..., Any], panel: str | None = None) -> None:
+    of = getattr(sys.modules[command.__module__], "OF", "")
+    added = expanded(command, of, call)
+    group.command(name, cls=Command, help=_unwrapped(command), rich_help_panel=panel)(added)
 
 
 def _unwrapped(command: Callable[..., None]) -> str:
     """Return the command's docstring with one line a paragraph: the terminal wraps it to its own width."""
-    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
+    text, _, _ = (inspect.getdoc(command) or "").partition("\n\nArgs:\n")
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text)
 
 
 PANELS = {

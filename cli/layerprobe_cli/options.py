@@ -1,46 +1,58 @@
-"""The options that commands share, declared once.
+"""The options that commands share: which fields of the library's settings they are, and what a command line adds.
 
-A group is a frozen dataclass whose fields are options. A command takes a group as one argument; `expanded`
-shows Typer its fields instead. Nothing heavy is imported here, so that `--help` is quick.
+Nothing heavy is imported here, so that `--help` is quick.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-import inspect
 import itertools
 import json
 import math
 import os
 import re
-import shlex
 import sys
-import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from layerprobe.checks import check_extra
-from layerprobe.encoders.backends.backend import TORCH, backend_names, check_backend, check_installed
-from layerprobe.encoders.model import ModelSpec
-from layerprobe.errors import DataError, LayerProbeError, MissingPackageError, ModelError
+from layerprobe.encoders.backends.backend import backend_names, check_backend, check_installed
+from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol
+from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kind import KINDS
+from layerprobe.tasks.values import TaskSettings
 from layerprobe_cli.completion import names_of, tasks
-from layerprobe_cli.output import Output, fail
+from layerprobe_cli.derive import Group, group, option, usage
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
-    from layerprobe.encoders.model import Options
     from layerprobe.files.images import Readable
-    from layerprobe.tasks.values import Items, Task, TaskSettings
+    from layerprobe.tasks.values import Items, Task, TextSplit
+
+MAX_SEEDS, MAX_LAYER, MAX_RANK = 1000, 10_000, 1024
+LEAST_BUDGET = 0.01
+"""Less is no run of most models."""
+
+
+def checked(*checks: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """Return what refuses a value that a check of the library refuses, before torch is loaded."""
+
+    def check(value: Any) -> Any:
+        for each in checks if value else ():
+            usage(each, value)
+        return value
+
+    return check
+
+
+# ---- models ----------------------------------------------------------------------------------------------
 
 
 def _no_file(model: str) -> str:
@@ -50,54 +62,6 @@ def _no_file(model: str) -> str:
     return model
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        callback=_no_file,
-        is_eager=True,  # options are checked with it
-        help="Hub id, id@revision, or a local folder. For CLIP-like models, images go to the image tower and texts to "
-        "the text tower; append :image or :text to choose.",
-    ),
-]
-PAPER = Protocol()
-MAX_SEEDS = 1000
-MAX_LAYER = 10_000
-MAX_RANK = 1024
-LEAST_BUDGET = 0.01
-"""Less is no run of most models."""
-
-_KEPT: dict[str, Any] = {
-    "help": "Where embeddings and runs are kept.",
-    "envvar": "LAYERPROBE_CACHE",
-    "show_default": "the user's cache folder",
-}
-CacheDir = Annotated[Path | None, typer.Option(**_KEPT)]
-
-
-def _checked(*checks: Callable[[Any], None]) -> Callable[[Any], Any]:
-    """Return what refuses a value that a check of the library refuses, before torch is loaded."""
-
-    def checked(value: Any) -> Any:
-        try:
-            for check in checks if value else ():
-                check(value)
-        except MissingPackageError:
-            raise
-        except DataError as error:
-            raise typer.BadParameter(str(error)) from None
-        return value
-
-    return checked
-
-
-_can_adapt = _checked(lambda _: check_extra("lora", needed_by="training adapters"))
-
-
-def option(panel: str, *names: str, **settings: Any) -> Any:
-    """Return an option that the help shows in a panel."""
-    return typer.Option(*names, rich_help_panel=panel, **settings)
-
-
 def _device(name: str) -> str:
     """Return the name of a device; a GPU that torch's build cannot use is refused before torch is loaded."""
     if name.startswith("cuda") and (sys.platform == "darwin" or metadata.version("torch").endswith("+cpu")):
@@ -105,96 +69,55 @@ def _device(name: str) -> str:
     return name
 
 
-_DEVICE: dict[str, Any] = {"help": "auto, cpu, cuda, cuda:1 or mps.", "callback": _device}
-Device = Annotated[str, typer.Option(**_DEVICE)]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    typer.Option(help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
-]
+CACHE: dict[str, Any] = {
+    "envvar": "LAYERPROBE_CACHE",
+    "panel": "Machine",
+    "show_default": False,
+}
+_MODEL: dict[str, dict[str, Any]] = {
+    "name": {
+        "argument": True,
+        "type": str,
+        "panel": None,
+        "metavar": "MODEL",
+        "callback": _no_file,
+        "is_eager": True,  # options are checked with it
+        "help": "Hub id, id@revision, or a local folder. For CLIP-like models, images go to the image tower and texts "
+        "to the text tower; append :image or :text to choose.",
+    },
+    "display_name": {"flags": ("--name",)},
+    "random_init": {"metavar": "SEED"},
+    "blocks": {"flags": ("--keep-blocks",), "metavar": "BLOCKS", "read": lambda text: integers(text, "--keep-blocks")},
+    "dtype": {"type": Literal["auto", "float32", "bfloat16", "float16"]},
+    "device": {"callback": _device},
+}
+_MODEL |= {
+    "cache_dir": CACHE,
+    "norm": {"type": Literal["final", "raw"]},
+    "backend": {
+        "metavar": f"[{'|'.join(backend_names())}]",
+        "help": "What computes embeddings on a CPU. openvino and onnx are extras, compared with torch; auto takes "
+        "the fastest, as `layerprobe doctor` does. Fine-tuning is always by torch.",
+        "callback": checked(check_backend, check_installed),
+        "autocompletion": names_of("layerprobe.encoders.backends.backend:backend_names"),
+    },
+}
+LOADING = "display_name random_init dtype device attn trust_remote_code end_token blocks"
+EMBEDDING = f"{LOADING} pooling max_length prompt batch_tokens cache_dir"
+EXTRACTION = f"{EMBEDDING} norm backend store_dtype"
 
 
-def finite(value: float | None) -> float | None:
-    """Return a threshold; refuse NaN, below which nothing is, and infinity."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"expected a finite number, got {value:g}")
-    return value
+def model_group(fields: str, *, make: Callable[..., Any] | None = None, **about: Any) -> Group:
+    """Return a model and some of its fields as options; `about` is said of the argument that names it."""
+    return group(Model, "Model", f"name {fields}", make=make, **_MODEL | {"name": _MODEL["name"] | about})
 
 
-FailBelow = Annotated[
-    float | None, typer.Option(help="Exit with code 3 if the last layer scores less than this.", callback=finite)
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
-]
-Ray = Annotated[
-    str | None,
-    option(
-        "Machine",
-        "--ray",
-        metavar="ADDRESS",
-        callback=_checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
-        help="Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
-        "machine, or local for one of its own.",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    option("Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one per GPU or node"),
-]
-
-
-def check_workers(workers: int | None, ray: str | None) -> None:
-    """Refuse --workers without a cluster, which has them."""
-    if workers is not None and ray is None:
-        raise typer.BadParameter("expected --ray ADDRESS with --workers")
-
-
-StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
-PlotlyFrom = Annotated[
-    Literal["embedded", "cdn"],
-    option(
-        "Report",
-        "--plotly",
-        help="embedded: the page opens offline, in about 2 MB. cdn: it is small, and loads Plotly from the network.",
-    ),
-]
-Norm = Annotated[
-    Literal["final", "raw"],
-    option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
-]
-
-
-def command(*words: str) -> str:
-    """Return a call of layerprobe as a line for a shell."""
-    return shlex.join(["layerprobe", *words])
-
-
-def file_to_write(path: Path | None) -> Path | None:
-    """Return a file that will be written; what is in its way is reported before the work and not after it."""
-    return path and _below(path.absolute().parent, path)
-
-
-def folder_to_write(path: Path | None) -> Path | None:
-    """Return a folder that files will be written to, see `file_to_write`."""
-    return path and _below(path.absolute(), path)
-
-
-def _below(folder: Path, path: Path) -> Path:
-    there = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
-    if not there.is_dir():
-        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} is a file")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} may not be written")
-    return path
-
-
-def _html(path: Path | None) -> Path | None:
-    """Return the file of a page."""
-    if path is not None and path.suffix.lower() not in (".html", ".htm"):
-        raise typer.BadParameter(f"expected a file that ends in .html, got {path}")
-    return file_to_write(path)
-
-
+Loading = Annotated[Model, model_group(LOADING)]
+"""A model that is loaded."""
+Embedding = Annotated[Model, model_group(EMBEDDING)]
+"""One whose texts become embeddings."""
+Extraction = Annotated[Model, model_group(EXTRACTION)]
+"""One whose layers are all embedded."""
 Others = Annotated[
     list[str] | None,
     typer.Argument(
@@ -203,224 +126,90 @@ Others = Annotated[
         help="Further models on the same task, compared layer by layer.",
     ),
 ]
+Device = Annotated[str, option("Model", callback=_device, help="auto, cpu, cuda, cuda:1 or mps.")]
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16"],
+    option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
+]
+CacheDir = Annotated[
+    Path | None,
+    option(
+        "Machine",
+        help="Where embeddings and runs are kept.",
+        envvar="LAYERPROBE_CACHE",
+        show_default="the user's cache folder",
+    ),
+]
+
+
+def alike(model: Model, name: str) -> Model:
+    """Return a further model that is loaded as one is; --name and --keep-blocks are about that one alone."""
+    return dataclasses.replace(model, name=name, display_name=None, blocks=None)
+
+
+def resolved(model: Model, others: Sequence[str] | None = None, items: Readable | None = None) -> list[Checkpoint]:
+    """Return the checkpoints of models that are compared with each other; of two towers, those that read the items."""
+    from layerprobe.encoders.loading import resolve_checkpoint, resolve_device
+
+    if model.device != "auto":
+        resolve_device(model.device)  # before data are looked at
+    return [resolve_checkpoint(each, items=items) for each in (model, *(alike(model, name) for name in others or ()))]
+
+
+def references_of(
+    model: Model,
+    names: Sequence[str],
+    called: Sequence[str] = (),
+    random_init: int | None = None,
+    items: Readable | None = None,
+) -> list[Checkpoint]:
+    """Return the checkpoints of references, loaded as the model is; the first has the seed of random weights."""
+    from layerprobe.encoders.loading import resolve_checkpoint
+
+    specs = [
+        ModelSpec(name, random_init=None if number else random_init, display_name=label, end_token=model.end_token)
+        for number, (name, label) in enumerate(itertools.zip_longest(names, called))
+    ]
+    return [resolve_checkpoint(spec, items=items, like=model.options) for spec in specs]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Report:
-    """The result as a page."""
+class _Reference:
+    """The models to compare with."""
 
-    report: Annotated[
-        Path | None,
-        option(
-            "Report",
-            "--report",
-            metavar="FILE.html",
-            dir_okay=False,
-            callback=_html,
-            help="Also write the result as one HTML page.",
-        ),
-    ] = None
-    plotly: PlotlyFrom = "embedded"
+    reference: list[str] | None = None
+    """A model pretrained by masked language modelling, of the same depth where there is one. Given again: further
+    references; the prediction is from the first. Without one, rules read the model alone."""
+    reference_name: list[str] | None = None
+    """What to call the reference. Given again: further ones."""
+    reference_random_init: int | None = None
+    """Fresh random weights for the reference."""
 
-    def write(self, output: Output, result: object, *further: object, **about: Any) -> None:
-        """Write the page of a result if a page was requested, see `save`, and say where."""
-        self.save(result, *further, **about)
-        self.name(output)
-
-    def save(
-        self, result: object, *further: object, warnings: Sequence[str] = (), commands: Sequence[str] = (), **about: Any
-    ) -> None:
-        """Write the page of a result if a page was requested, with warnings of its data and the commands that follow.
-
-        The rest is for `layerprobe.results.shown.make_page`.
-        """
-        if self.report is not None:
-            from layerprobe.results.shown import make_page
-
-            made = make_page(result, *further, **about)
-
-            # only now: it needs plotly, whose absence is an error of the page
-            from layerprobe.results.page import completed, write_page
-
-            made = completed(made, command=command(*sys.argv[1:]), warnings=warnings, commands=commands)
-            write_page(made, self.report, plotly=self.plotly)
-
-    def name(self, output: Output) -> None:
-        """Say where the page is."""
-        if self.report is not None and not output.json:
-            typer.echo(f"\nReport: {self.report}")
+    def resolve(self, model: Model, items: Readable | None = None) -> list[Checkpoint]:
+        """Return the checkpoints of all references; none where none was given."""
+        references, names = self.reference or [], self.reference_name or []
+        if len(names) > len(references):
+            raise typer.BadParameter(f"expected a --reference for each --reference-name, got {len(references)}")
+        if not references and self.reference_random_init is not None:
+            raise typer.BadParameter("expected --reference with --reference-random-init, got none")
+        return references_of(model, references, names, self.reference_random_init, items)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Loading:
-    """How a model is loaded."""
-
-    name: Annotated[
-        str | None,
-        option("Model", help="What to call the model in tables, plots and sentences.", show_default="its own name"),
-    ] = None
-    random_init: Annotated[
-        int | None, option("Model", metavar="SEED", min=0, help="Fresh random weights instead of the trained ones.")
-    ] = None
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        option("Model", help="Precision of the forward pass; auto takes bfloat16 where it is faster."),
-    ] = "float32"
-    device: Annotated[str, option("Model", **_DEVICE)] = "auto"
-    attn: Annotated[str, option("Model", help="auto, or an attention implementation of transformers.")] = "auto"
-    trust_remote_code: Annotated[
-        bool, option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
-    ] = False
-    end_token: Annotated[
-        bool | None,
-        option(
-            "Model",
-            "--end-token/--no-end-token",
-            help="Whether the end token is appended to every text.",
-            show_default="for decoders whose tokenizer appends none, without a sentence-transformers configuration",
-        ),
-    ] = None
-    keep_blocks: Annotated[
-        str | None,
-        option(
-            "Model",
-            metavar="BLOCKS",
-            help="Take out all other blocks of the model before anything else, such as 1,5,6.",
-            show_default="all blocks",
-        ),
-    ] = None
-
-    def resolve(self, model: str, items: Readable | None = None) -> Checkpoint:
-        """Return the model's checkpoint, its weights not yet loaded; of two towers, that which reads the items."""
-        names = () if self.name is None else (self.name,)
-        return self.resolve_all(
-            [model], random_init=self.random_init, names=names, blocks=self.kept_blocks(), items=items
-        )[0]
-
-    def kept_blocks(self) -> tuple[int, ...] | None:
-        """Return which blocks are kept; None where that is not said."""
-        return None if self.keep_blocks is None else integers(self.keep_blocks, "--keep-blocks")
-
-    def resolve_all(
-        self,
-        models: Sequence[str],
-        *,
-        random_init: int | None = None,
-        names: Sequence[str] = (),
-        blocks: tuple[int, ...] | None = None,
-        items: Readable | None = None,
-    ) -> list[Checkpoint]:
-        """Return the checkpoints of models, the first ones called by names, the first with a seed and some blocks."""
-        from layerprobe.encoders.loading import resolve_checkpoint, resolve_device
-
-        options = self.options()
-        if options.device != "auto":
-            resolve_device(options.device)  # before data are looked at
-        specs = [
-            ModelSpec(
-                model,
-                random_init=None if number else random_init,
-                display_name=name,
-                end_token=self.end_token,
-                blocks=None if number else blocks,
-            )
-            for number, (model, name) in enumerate(itertools.zip_longest(models, names))
-        ]
-        return [resolve_checkpoint(spec, items=items, like=options) for spec in specs]
-
-    def resolve_each(self, models: Sequence[str], items: Readable | None = None) -> list[Checkpoint]:
-        """Return the checkpoints of models that are compared with each other; --name is that of the first."""
-        loadings = [self, *([self.without_name()] * (len(models) - 1))]
-        return [loading.resolve(name, items) for loading, name in zip(loadings, models, strict=True)]
-
-    def without_name(self) -> Self:
-        """Return the same for a further model, which --name and --keep-blocks are not about."""
-        return dataclasses.replace(self, name=None, keep_blocks=None)
-
-    def options(self) -> Options:
-        """Return the options that the library takes."""
-        from layerprobe.encoders.model import Options
-
-        names = {field.name for field in dataclasses.fields(Options)}
-        return Options(**{name: value for name, value in vars(self).items() if name in names})
+Reference = Annotated[
+    _Reference,
+    group(
+        _Reference,
+        "Comparison",
+        "reference reference_name reference_random_init",
+        reference={"flags": ("--reference", "-r")},
+        reference_random_init={"metavar": "SEED", "min": 0},
+    ),
+]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Embedding(Loading):
-    """How texts become embeddings, in extraction and in fine-tuning."""
-
-    pooling: Annotated[
-        Literal["mean", "cls", "max", "last"] | None,
-        option(
-            "Model",
-            help="How token states become one embedding.",
-            show_default="the model's sentence-transformers configuration; else last for decoders, mean for others",
-        ),
-    ] = None
-    max_length: Annotated[
-        int | None,
-        option(
-            "Model",
-            min=2,
-            help="Tokens a text at most.",
-            show_default="the model's sentence-transformers configuration or limit, 512 at most; 128 in fine-tuning",
-        ),
-    ] = None
-    prompt: Annotated[
-        str | None,
-        option(
-            "Model",
-            help="Text put before every sentence.",
-            show_default="the model's sentence-transformers configuration; else none",
-        ),
-    ] = None
-    batch_tokens: Annotated[
-        int | None,
-        option(
-            "Model",
-            min=1,
-            help="Tokens that go through the model at once; a step of fine-tuning has --batch-size examples anyway.",
-            show_default="1024 on a CPU; elsewhere 32768, and all of a step in fine-tuning",
-        ),
-    ] = None
-    cache_dir: Annotated[Path | None, option("Machine", **_KEPT)] = None
+# ---- data ------------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Extraction(Embedding):
-    """How texts become embeddings of every layer."""
-
-    norm: Norm = "final"
-    backend: Annotated[
-        str,
-        option(
-            "Model",
-            metavar=f"[{'|'.join(backend_names())}]",
-            callback=_checked(check_backend, check_installed),
-            autocompletion=names_of("layerprobe.encoders.backends.backend:backend_names"),
-            help="What computes embeddings on a CPU: openvino and onnx are extras, and are compared with torch; auto "
-            "takes the fastest, as `layerprobe doctor` does. Fine-tuning is always by torch.",
-        ),
-    ] = TORCH
-    store_dtype: Annotated[
-        Literal["float32", "float16"],
-        option("Model", help="What embeddings are kept in: float16 takes half the disk and rounds to 3 digits."),
-    ] = "float32"
-
-
-_OLD = typer.Option(hidden=True)
-OF_LABELS = (
-    "kind",
-    "merge",
-    "score_range",
-    "validation",
-    "test",
-    "split_seed",
-    "keep_overlaps",
-    "query_prompt",
-    "document_prompt",
-)
-"""Options of a task that say nothing of texts without scores."""
 FORMAT_KEYS = tuple(field.name for field in dataclasses.fields(Format))
 
 
@@ -443,226 +232,189 @@ def parse_format(given: Sequence[str]) -> dict[str, Any]:
     return named
 
 
-def _format_checked(given: list[str] | None) -> list[str] | None:
-    """Return what --format was given; what is wrong with it is reported before files are read."""
-    try:
-        Format(**parse_format(given or ()))
-    except DataError as error:
-        raise typer.BadParameter(str(error)) from None
-    return given
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names of a list such as `query, value`."""
+    return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSource:
-    """Where texts with scores or labels come from."""
+_TASK: dict[str, dict[str, Any]] = {
+    "source": {
+        "flags": ("--task", "-t"),
+        "type": str | None,
+        "default": None,
+        "autocompletion": tasks,
+        "help": "Data with scores or labels: a file, a folder, stsb, or the hub id of a data set. Sentence pairs, "
+        "texts with labels or values, words with tags, queries with documents, or triplets, as a CSV, TSV, JSONL, "
+        "Parquet or CoNLL file, or a folder with train, dev and test files or in the layout of BEIR. Images: a folder "
+        "for each class, in train, val and test or not, or a Parquet file of them.",
+    },
+    "columns": {
+        "read": names_in,
+        "help": "Columns by name or number, such as s1,s2,score. The others are text,label of single texts, "
+        "word,tag of words, query,positive,negative of retrieval, or anchor,positive,negative.",
+        "show_default": "detected",
+    },
+    "kind": {
+        "metavar": "KIND",
+        "callback": checked(KINDS.check),
+        "autocompletion": names_of("layerprobe.tasks.kind:KINDS"),
+        "help": f"Kind of task. One of {', '.join(KINDS)}; sts is how similar texts are.",
+        "show_default": "detected",
+    },
+    "score_range": {"metavar": "LOW,HIGH", "read": lambda text: two_numbers(text)},
+    "validation": {"metavar": "FILE"},
+    "test": {"metavar": "FILE"},
+    "file_format": {
+        "flags": ("--format",),
+        "type": list[str] | None,
+        "metavar": "KEY=VALUE,...",
+        "callback": checked(lambda given: Format(**parse_format(given))),
+        "help": f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
+        "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=,",
+        "show_default": "detected",
+    },
+    **{name: {"hidden": True} for name in FORMAT_KEYS},
+}
+TASK = " ".join(
+    (
+        "source columns kind merge score_range validation test split_seed file_format",
+        *FORMAT_KEYS,
+        "skip_broken keep_overlaps skip_empty query_prompt document_prompt",
+    )
+)
 
-    task: Annotated[
-        str | None,
-        option(
-            "Data",
-            "--task",
-            "-t",
-            autocompletion=tasks,
-            help="Sentence pairs with scores or labels, texts with labels or values, words with tags, queries with "
-            "documents, or triplets: a CSV, TSV, JSONL, Parquet or CoNLL file, a folder with train, dev and test files "
-            "or in the layout of BEIR, stsb, or the hub id of a data set. Images: a folder for each class, in train, "
-            "val and test or not, or a Parquet file of them.",
-        ),
-    ] = None
-    columns: Annotated[
-        str | None,
-        option(
-            "Data",
-            help="Columns by name or number: s1,s2,score of pairs, text,label of single texts, word,tag of words, "
-            "query,positive,negative of retrieval, or anchor,positive,negative.",
-            show_default="detected",
-        ),
-    ] = None
-    kind: Annotated[
-        str | None,
-        option(
-            "Data",
-            metavar="KIND",
-            callback=_checked(KINDS.check),
-            autocompletion=names_of("layerprobe.tasks.kind:KINDS"),
-            help=f"Kind of task: {', '.join(KINDS)}. sts is how similar texts are.",
-            show_default="detected",
-        ),
-    ] = None
-    merge: Annotated[
-        bool,
-        option(
-            "Data",
-            "--merge",
-            help="Take all files of the folder as scored word pairs, each on its own scale, without copies of pairs, "
-            "and split them 70:15:15.",
-        ),
-    ] = False
-    score_range: Annotated[
-        str | None,
-        option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="detected"),
-    ] = None
-    validation: Annotated[Path | None, option("Data", help="File with the validation split.")] = None
-    test: Annotated[Path | None, option("Data", help="File with the test split.")] = None
-    split_seed: Annotated[int, option("Data", help="Seed of the split of data that has no predefined split.")] = 0
-    file_format: Annotated[
-        list[str] | None,
-        option(
-            "Data",
-            "--format",
-            metavar="KEY=VALUE,...",
-            callback=_format_checked,
-            help=f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
-            "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=,",
-            show_default="detected",
-        ),
-    ] = None
-    delimiter: Annotated[str | None, _OLD] = None
-    encoding: Annotated[str | None, _OLD] = None
-    decimal: Annotated[Literal[".", ","] | None, _OLD] = None
-    quotes: Annotated[bool | None, typer.Option("--quotes/--no-quotes", hidden=True)] = None
-    header: Annotated[bool | None, typer.Option("--header/--no-header", hidden=True)] = None
-    skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Skip images that do not open.")] = False
-    keep_overlaps: Annotated[
-        bool,
-        option(
-            "Data",
-            "--keep-overlaps",
-            help="Keep examples that stand in two splits. By default they are left out of the train or validation "
-            "split; kept ones spoil the scores, and nothing is claimed from these.",
-        ),
-    ] = False
-    skip_empty: Annotated[
-        bool, option("Data", "--skip-empty", help="Skip rows that have an empty cell, or what stands for one.")
-    ] = False
-    query_prompt: Annotated[
-        str | None,
-        option("Data", help='Before every query of a retrieval task, such as "query: ".', show_default="--prompt"),
-    ] = None
-    document_prompt: Annotated[
-        str | None, option("Data", help='Before every document of one, such as "passage: ".', show_default="--prompt")
-    ] = None
 
-    @property
-    def format(self) -> Format:
-        """How files are written."""
-        old = {name: getattr(self, name) for name in FORMAT_KEYS}
-        given = parse_format(self.file_format or ())
-        try:
-            return Format(**{name: value for name, value in old.items() if value is not None} | given)
-        except DataError as error:
-            raise typer.BadParameter(str(error)) from None
+def _task(source: str | None, file_format: Sequence[str] | None, **values: Any) -> TaskSettings | None:
+    """Return where a task is and how it is read; None where none is given."""
+    return TaskSettings(source=source, **values | parse_format(file_format or ())) if source else None
 
-    def settings(self, source: str) -> TaskSettings:
-        """Return where a task is and how it is read."""
-        from layerprobe.tasks.values import TaskSettings
 
-        of_file = {name: getattr(self.format, name) for name in FORMAT_KEYS}
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(TaskSettings)[1:]} | of_file
-        given |= {name: None if given[name] is None else str(given[name]) for name in ("validation", "test")}
-        columns = None if self.columns is None else tuple(part.strip() for part in self.columns.split(","))
-        return TaskSettings(source=source, **given | {"columns": columns, "score_range": two_numbers(self.score_range)})
+Source = Annotated[TaskSettings | None, group(TaskSettings, "Data", TASK, make=_task, **_TASK)]
+"""A task."""
 
-    def load(self) -> Task:
-        """Return the task."""
-        from layerprobe.tasks.loading import load_settings
 
-        if not self.task:
-            raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
-        try:
-            settings = self.settings(self.task)
-        except DataError as error:
-            raise typer.BadParameter(str(error)) from None
-        return load_settings(settings)
+def load(source: TaskSettings | None) -> Task:
+    """Return the task that is given."""
+    from layerprobe.tasks.loading import load_settings
 
+    if source is None:
+        raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
+    return load_settings(source)
+
+
+def _tasks(source: Sequence[str] | None, **values: Any) -> tuple[TaskSettings, ...]:
+    if not source or not all(source):
+        return ()
+    return tuple(settings for each in source if (settings := _task(each, **values)))
+
+
+Sources = Annotated[
+    tuple[TaskSettings, ...],
+    group(
+        TaskSettings,
+        "Data",
+        TASK,
+        make=_tasks,
+        **_TASK
+        | {
+            "source": _TASK["source"]
+            | {
+                "type": list[str] | None,
+                "help": "A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
+            }
+        },
+    ),
+]
+"""Several tasks that are read alike."""
 
 TextsOf = Annotated[
     Literal["all", "train", "validation", "test"],
     option("Data", "--split", help="Whose texts of the task are embedded and compared."),
 ]
+OF_LABELS = "kind merge score_range validation test split_seed keep_overlaps query_prompt document_prompt split"
+"""Options of a task that say nothing of texts without scores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextSource(TaskSource):
+class Texts:
     """Texts to embed: those of a task, or a file without scores."""
 
-    split: TextsOf = "all"
+    task: TaskSettings | None
+    values: dict[str, Any]
+    """As they were given."""
+    split: TextSplit
 
-    texts: Annotated[
-        Path | None,
-        option(
-            "Data",
-            help="Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
-            "or a table of their paths, with captions or without.",
-        ),
-    ] = None
+    def __bool__(self) -> bool:
+        return bool(self.task or self.values["texts"])
 
-    documents: Annotated[
-        str | None,
-        option(
-            "Data",
-            help="Column of the --texts table that names the document of a text: intervals then treat documents, not "
-            "texts, as independent.",
-        ),
-    ] = None
-
-    def load_texts(self) -> LoadedTexts:
+    def load(self) -> LoadedTexts:
         """Return the texts, with the task that they come from where there is one."""
         from layerprobe.tasks.loading import load_texts
 
-        if self.documents is not None and self.texts is None:
+        file, by_document = self.values["texts"], self.values["documents"]
+        if by_document is not None and file is None:
             raise typer.BadParameter("expected --texts TABLE with --documents")
-
-        if (self.task is None) == (self.texts is None):
+        if (self.values["source"] is None) == (file is None):
             raise typer.BadParameter("expected either --task or --texts")
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name in () if self.texts is None else (*OF_LABELS, "split"):
-            if getattr(self, name) != defaults[name]:
-                raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it is of a --task")
-        if self.texts is None:
-            task = self.load()
+        if file is None:
+            task = load(self.task)
             items = task.split(self.split)
             return LoadedTexts(texts=items.texts, items=items, notes=task.notes, warnings=task.warnings, task=task)
-        file = load_texts(
-            self.texts,
-            columns=self.columns,
-            documents=self.documents,
-            format=self.format,
-            skip_empty=self.skip_empty,
-            skip_broken=self.skip_broken,
+        defaults = {field.name: field.default for field in dataclasses.fields(TaskSettings)} | {"split": "all"}
+        for name in OF_LABELS.split():
+            if self.values[name] != defaults[name]:
+                raise typer.BadParameter(f"expected no --{name.replace('_', '-')} with --texts: it is of a --task")
+        read = load_texts(
+            file,
+            documents=by_document,
+            format=usage(Format, **self.format),
+            **{name: self.values[name] for name in ("columns", "skip_empty", "skip_broken")},
         )
         # a text that is in several documents counts for the first
-        documents = None
-        if file.documents is not None:
-            documents = dict(zip(file.texts[::-1], file.documents[::-1], strict=True))
-        return LoadedTexts(texts=file.texts, notes=file.notes, warnings=file.warnings, documents=documents)
+        named = None
+        if read.documents is not None:
+            named = dict(zip(read.texts[::-1], read.documents[::-1], strict=True))
+        return LoadedTexts(texts=read.texts, notes=read.notes, warnings=read.warnings, documents=named)
+
+    @property
+    def format(self) -> dict[str, Any]:
+        """How files are written."""
+        return {name: self.values[name] for name in FORMAT_KEYS} | parse_format(self.values["file_format"] or ())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSources(TaskSource):
-    """Several tasks that are read alike."""
+def _texts(**values: Any) -> Texts:
+    others = {name: value for name, value in values.items() if name not in ("texts", "documents", "split")}
+    task = None if values["texts"] else _task(**others)
+    # columns of a file are one text, as they were given
+    columns = None if values["columns"] is None else ",".join(values["columns"])
+    return Texts(task=task, values=values | {"columns": columns}, split=values["split"])
 
-    task: Annotated[
-        list[str] | None,
-        option(
-            "Data",
-            "--task",
-            "-t",
-            autocompletion=tasks,
-            help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
-        ),
-    ] = None  # type: ignore[assignment]
 
-    def all_settings(self) -> tuple[TaskSettings, ...]:
-        """Return where the tasks are."""
-        if not self.task or not all(self.task):
-            raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
-        return tuple(map(self.settings, self.task))
+_TEXTS: dict[str, dict[str, Any]] = {
+    "split": {
+        "type": Literal["all", "train", "validation", "test"],
+        "default": "all",
+        "help": "Whose texts of the task are embedded and compared.",
+    },
+    "texts": {
+        "type": Path | None,
+        "help": "Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "
+        "or a table of their paths, with captions or without.",
+    },
+    "documents": {
+        "type": str | None,
+        "metavar": "COLUMN",
+        "help": "Column of the --texts table that names the document of a text: intervals then treat documents, not "
+        "texts, as independent.",
+    },
+}
+TEXTS = f"{TASK} split texts documents"
+TextSource = Annotated[Texts, group(TaskSettings, "Data", TASK, make=_texts, **_TASK | _TEXTS)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoadedTexts:
-    """What a `TextSource` led to."""
+    """What texts led to."""
 
     texts: Sequence[str]
     warnings: tuple[str, ...]
@@ -677,91 +429,35 @@ class LoadedTexts:
     """Which document a text is from, where that is known."""
 
 
-ReferenceRandomInit = Annotated[
-    int | None, option("Comparison", metavar="SEED", min=0, help="Fresh random weights for the reference.")
+TextColumn = Annotated[
+    str | None,
+    option("Data", "--columns", "--column", help="The text column of a table or data set.", show_default="detected"),
 ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reference:
-    """The models to compare with."""
-
-    reference: Annotated[
-        list[str] | None,
-        option(
-            "Comparison",
-            "--reference",
-            "-r",
-            help="A model pretrained by masked language modelling, of the same depth where there is one. Given again: "
-            "further references; the prediction is from the first.",
-            show_default="none: rules that read the model alone",
-        ),
-    ] = None
-    reference_name: Annotated[
-        list[str] | None,
-        option(
-            "Comparison", help="What to call the reference. Given again: further ones.", show_default="its own name"
-        ),
-    ] = None
-    reference_random_init: ReferenceRandomInit = None
-
-    def resolve(self, loading: Loading, items: Readable | None = None) -> list[Checkpoint]:
-        """Return the checkpoints of all references; none where none was given."""
-        references, names = self.reference or [], self.reference_name or []
-        if len(names) > len(references):
-            raise typer.BadParameter(f"expected a --reference for each --reference-name, got {len(references)}")
-        if not references and self.reference_random_init is not None:
-            raise typer.BadParameter("expected --reference with --reference-random-init, got none")
-        return loading.resolve_all(references, random_init=self.reference_random_init, names=names, items=items)
+# ---- similarity ------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Similarity:
+class _Similarity:
     """How two models are compared by CKA."""
 
-    kernel: Annotated[
-        Literal["linear", "rbf"] | None,
-        option(
-            "Comparison",
-            help="Kernel of CKA; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs.",
-            show_default="linear",
-        ),
-    ] = None
-    estimator: Annotated[
-        Literal["debiased", "biased"] | None,
-        option(
-            "Comparison",
-            help="Estimator of HSIC; biased values rise with the width and have no intervals.",
-            show_default="debiased",
-        ),
-    ] = None
-    normalize: Annotated[
-        Literal["raw", "zscore"],
-        option("Comparison", help="Features as they are, or each divided by its standard deviation."),
-    ] = "raw"
-    bandwidth: Annotated[
-        float | None,
-        option(
-            "Comparison",
-            min=1e-6,
-            max=1e6,
-            help="rbf: sigma in units of the root of the median squared distance.",
-            show_default="1.0",
-        ),
-    ] = None
-    alignment: Annotated[
-        Literal["auto", "same-index", "relative-depth", "best-match"],
-        option(
-            "Comparison",
-            help="Which layer of the reference a layer is compared with; auto is same-index where the depths agree.",
-        ),
-    ] = "auto"
+    kernel: Literal["linear", "rbf"] | None = None
+    """Kernel of CKA, linear by default; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs."""
+    estimator: Literal["debiased", "biased"] | None = None
+    """Estimator of HSIC, debiased by default; biased values rise with the width and have no intervals."""
+    normalize: Literal["raw", "zscore"] = "raw"
+    """Features as they are, or each divided by its standard deviation."""
+    bandwidth: float | None = None
+    """rbf: sigma in units of the root of the median squared distance. By default 1."""
+    alignment: Literal["auto", "same-index", "relative-depth", "best-match"] = "auto"
+    """Which layer of the reference a layer is compared with; auto is same-index where the depths agree."""
 
     def settings(self) -> dict[str, Any]:
         """Return measure and alignment as the library takes them."""
-        return self._settings(["cka"])[0]
+        return self.all_settings(["cka"])[0]
 
-    def _settings(self, measures: Sequence[str], **options: int | None) -> list[dict[str, Any]]:
+    def all_settings(self, measures: Sequence[str], **options: int | None) -> list[dict[str, Any]]:
         """Return measure and alignment for each measure; an option that none of them has is refused."""
         from layerprobe.similarity.values import Measure
 
@@ -781,188 +477,79 @@ class Similarity:
         return [{"measure": measure, "alignment": alignment} for measure in chosen]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AnySimilarity(Similarity):
-    """How two models are compared by any measure."""
-
-    measure: Annotated[
-        list[str] | None,
-        option(
-            "Comparison",
-            metavar="NAME",
-            autocompletion=names_of("layerprobe.similarity.registry:MEASURES"),
-            help="Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given "
-            "again: further measures.",
-            show_default="cka",
-        ),
-    ] = None
-    neighbours: Annotated[
-        int | None,
-        option("Comparison", min=1, help="Nearest neighbours that count, of measures by these.", show_default="10"),
-    ] = None
-
-    def all_settings(self) -> list[dict[str, Any]]:
-        """Return measure and alignment as the library takes them, for each measure; an option goes to those with it."""
-        return self._settings(list(dict.fromkeys(self.measure or ["cka"])), neighbours=self.neighbours)
+SIMILARITY = "kernel estimator normalize bandwidth alignment"
+Similarity = Annotated[_Similarity, group(_Similarity, "Comparison", SIMILARITY, bandwidth={"min": 1e-6, "max": 1e6})]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tuning:
-    """How truncated models are fine-tuned."""
+# ---- fine-tuning and search ------------------------------------------------------------------------------
 
-    seeds: Annotated[
-        str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
-    ] = "5"
-    epochs: Annotated[int, option("Fine-tuning", metavar="N", min=1, help="Passes over the training examples.")] = (
-        PAPER.epochs
+
+def _protocol(*, learning_rate: float | None, **values: Any) -> Protocol:
+    rate = LORA_LEARNING_RATE if values["lora"] else Protocol().learning_rate
+    return Protocol(learning_rate=rate if learning_rate is None else learning_rate, **values)
+
+
+TUNING = (
+    "epochs learning_rate batch_size weight_decay warmup max_grad_norm lora lora_alpha lora_modules "
+    "gradient_checkpointing"
+)
+Tuning = Annotated[
+    Protocol,
+    group(
+        Protocol,
+        "Fine-tuning",
+        TUNING,
+        make=_protocol,
+        learning_rate={
+            "type": float | None,
+            "default": None,
+            "show_default": f"{Protocol().learning_rate:g}, or {LORA_LEARNING_RATE:g} with --lora",
+        },
+        lora={
+            "metavar": "RANK",
+            "max": MAX_RANK,
+            "callback": checked(lambda _: check_extra("lora", needed_by="training adapters")),
+        },
+        lora_modules={
+            "metavar": "NAMES",
+            "default": "",
+            "show_default": False,
+            "read": names_in,
+        },
+    ),
+]
+"""How truncated models are fine-tuned; pooling and length are the model's."""
+
+
+def protocol_of(model: Model, tuning: Protocol) -> Protocol:
+    """Return how a model is fine-tuned."""
+    return dataclasses.replace(
+        tuning, pooling=model.pooling or tuning.pooling, max_length=model.max_length or tuning.max_length
     )
-    learning_rate: Annotated[
-        float | None,
-        option(
-            "Fine-tuning",
-            min=1e-12,
-            help="Peak of the linear schedule.",
-            show_default=f"{PAPER.learning_rate:g}, or {LORA_LEARNING_RATE:g} with --lora",
-        ),
-    ] = None
-    batch_size: Annotated[int, option("Fine-tuning", min=1, help="Examples a step.")] = PAPER.batch_size
-    weight_decay: Annotated[float, option("Fine-tuning", min=0, help="Of matrices.")] = PAPER.weight_decay
-    warmup: Annotated[float, option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = PAPER.warmup
-    max_grad_norm: Annotated[float, option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = (
-        PAPER.max_grad_norm
-    )
-    lora: Annotated[
-        int,
-        option(
-            "Fine-tuning",
-            metavar="RANK",
-            callback=_can_adapt,
-            min=0,
-            max=MAX_RANK,
-            help="Train low-rank adapters of this rank in the place of all weights.",
-            show_default="0: all weights",
-        ),
-    ] = PAPER.lora
-    lora_alpha: Annotated[
-        int | None,
-        option("Fine-tuning", min=1, help="Adapters count by this over their rank.", show_default="twice the rank"),
-    ] = None
-    lora_modules: Annotated[
-        str | None,
-        option(
-            "Fine-tuning",
-            metavar="NAMES",
-            help="Which linear modules get adapters, such as query,value.",
-            show_default="all of the blocks",
-        ),
-    ] = None
-    gradient_checkpointing: Annotated[
-        bool,
-        option(
-            "Fine-tuning",
-            "--gradient-checkpointing",
-            help="Compute activations again in the backward pass: less memory, more time.",
-        ),
-    ] = PAPER.gradient_checkpointing
-
-    def protocol(self, embedding: Embedding) -> Protocol:
-        """Return them as the library takes them."""
-        names = {field.name for field in dataclasses.fields(Protocol)}
-        values = {name: value for name, value in (vars(embedding) | vars(self)).items() if name in names}
-        if not self.lora and (self.lora_alpha is not None or self.lora_modules is not None):
-            raise typer.BadParameter("expected --lora RANK with --lora-alpha and --lora-modules")
-        modules = tuple(name.strip() for name in (self.lora_modules or "").split(",") if name.strip())
-        rate = self.learning_rate or (LORA_LEARNING_RATE if self.lora else PAPER.learning_rate)
-        return Protocol(
-            **values
-            | {
-                "pooling": embedding.pooling or PAPER.pooling,
-                "max_length": embedding.max_length or PAPER.max_length,
-                "learning_rate": rate,
-                "lora_modules": modules,
-            }
-        )
-
-    def seed_list(self) -> tuple[int, ...]:
-        """Return the seeds."""
-        seeds = integers(self.seeds, "--seeds")
-        if "," not in self.seeds and seeds[0] > MAX_SEEDS:
-            raise typer.BadParameter(f"expected at most {MAX_SEEDS} seeds, or a list such as 3,5,8, got {self.seeds!r}")
-        listed = seeds if "," in self.seeds else tuple(range(seeds[0]))
-        if not listed or max(listed) >= 2**63:
-            raise typer.BadParameter(f"expected at least one seed, none above 2^63, for --seeds, got {self.seeds!r}")
-        return listed
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchTuning(Tuning):
-    """How models are fine-tuned in a search."""
-
-    seeds: Annotated[str, option("Fine-tuning", metavar="N", help="Seeds per layer at most.")] = "5"
-
-    def n_seeds(self) -> int:
-        """Return how many seeds a layer may have."""
-        seeds = self.seed_list()
-        if "," in self.seeds:
-            raise typer.BadParameter(f"expected a number of seeds such as 5 for --seeds, got {self.seeds!r}")
-        return len(seeds)
+Seeds = Annotated[str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
-    """How the best layer is searched for."""
-
-    tolerance: Annotated[
-        float,
-        option("Search", metavar="POINTS", min=0, help="Score loss you accept for a smaller model, metric x 100."),
-    ] = 0.5
-    budget: Annotated[
-        str | None,
-        option(
-            "Search",
-            metavar="SHARE",
-            help="Share of the cost of a full sweep (every layer, every seed) to spend at most, such as 15% or 0.15.",
-            show_default="15%; all of it up to 4 blocks",
-        ),
-    ] = None
-    cross_validation: Annotated[
-        bool | None,
-        option(
-            "Search",
-            "--cross-validation/--no-cross-validation",
-            help="Give each seed another part of the training and validation examples to choose by.",
-            show_default="below 1,000 validation examples",
-        ),
-    ] = None
-
-    scan: Annotated[
-        bool,
-        option("Search", "--scan", help="Begin with a scan, one run with a loss at every layer, which draws a curve."),
-    ] = False
-    jobs: Annotated[
-        int | None,
-        option(
-            "Machine", "--jobs", min=1, help="Runs at a time.", show_default="one a GPU, else one a core, 4 at most"
-        ),
-    ] = None
-    ray: Ray = None
-
-    def settings(self) -> dict[str, Any]:
-        """Return them as the library takes them."""
-        return {
-            "scan": self.scan,
-            "tolerance": self.tolerance,
-            "budget": _share(self.budget),
-            "cross_validation": self.cross_validation,
-            "jobs": self.jobs,
-            "ray": self.ray,
-        }
+def seed_list(text: str) -> tuple[int, ...]:
+    """Return the seeds that `5` or `3,5,8` names."""
+    seeds = integers(text, "--seeds")
+    if "," not in text and seeds[0] > MAX_SEEDS:
+        raise typer.BadParameter(f"expected at most {MAX_SEEDS} seeds, or a list such as 3,5,8, got {text!r}")
+    listed = seeds if "," in text else tuple(range(seeds[0]))
+    if not listed or max(listed) >= 2**63:
+        raise typer.BadParameter(f"expected at least one seed, none above 2^63, for --seeds, got {text!r}")
+    return listed
 
 
-def _share(text: str | None) -> float | None:
+def _number_of_seeds(text: str) -> int:
+    if "," in text:
+        raise typer.BadParameter(f"expected a number of seeds such as 5 for --seeds, got {text!r}")
+    return len(seed_list(text))
+
+
+def _share(text: str) -> float:
     """Return the share that `15%` or `0.15` names; raise BadParameter if it is none."""
-    if text is None:
-        return None
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -972,6 +559,57 @@ def _share(text: str | None) -> float | None:
     return share
 
 
+_RAY: dict[str, Any] = {
+    "metavar": "ADDRESS",
+    "callback": checked(lambda _: check_extra("ray", needed_by="a Ray cluster")),
+    "help": "Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
+    "machine, or local for one of its own.",
+}
+Ray = Annotated[str | None, option("Machine", "--ray", **_RAY)]
+Workers = Annotated[
+    int | None,
+    option("Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one per GPU or node"),
+]
+
+
+def check_workers(workers: int | None, ray: str | None) -> None:
+    """Refuse --workers without a cluster, which has them."""
+    if workers is not None and ray is None:
+        raise typer.BadParameter("expected --ray ADDRESS with --workers")
+
+
+def _searching(*, jobs: int | None, ray: str | None, cross_validation: bool | None, **settings: Any) -> dict[str, Any]:
+    SearchSettings(**settings)  # refuses what is out of range
+    return {**settings, "jobs": jobs, "ray": ray, "cross_validation": cross_validation}
+
+
+SEARCH = "tolerance budget scan cross_validation jobs ray"
+Search = Annotated[
+    dict[str, Any],
+    group(
+        SearchSettings,
+        "Search",
+        "tolerance budget seeds scan",
+        make=_searching,
+        tolerance={"metavar": "POINTS"},
+        budget={"metavar": "SHARE", "read": _share},
+        seeds={"panel": "Fine-tuning", "metavar": "N", "default": "5", "read": _number_of_seeds},
+        cross_validation={
+            "type": bool | None,
+            "help": "Give each seed another part of the training and validation examples to choose by.",
+            "show_default": "below 1,000 validation examples",
+        },
+        jobs={
+            "type": int | None,
+            "panel": "Machine",
+            "min": 1,
+            "help": "Runs at a time.",
+            "show_default": "one a GPU, else one a core, 4 at most",
+        },
+        ray={"type": str | None, "panel": "Machine", **_RAY},
+    ),
+]
+"""Arguments of `find`: how the best layer is searched for."""
 AgainstLast = Annotated[
     int,
     option(
@@ -983,15 +621,32 @@ AgainstLast = Annotated[
         "budget.",
     ),
 ]
-IntervalLevel = Annotated[
-    float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals and bands.")
+Level = Annotated[
+    float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.")
 ]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
+]
+SaveModels = Annotated[
+    bool,
+    option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`."),
+]
+StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
+
+
+# ---- prediction and checks -------------------------------------------------------------------------------
 
 
 def _number_of_texts(number: str) -> int | str:
     if number != "all" and not number.isdecimal():
         raise typer.BadParameter(f"expected a number of texts, or all, got {number!r}")
     return number if number == "all" else int(number)
+
+
+def _known_rule(name: str) -> None:
+    from layerprobe.prediction.tuned import rule_curves
+
+    rule_curves(name)
 
 
 NumberOfTexts = Annotated[
@@ -1005,43 +660,28 @@ NumberOfTexts = Annotated[
         show_default="128, doubled until 99% of bootstrap samples agree",
     ),
 ]
-Level = Annotated[
-    float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.")
-]
-
-
-def _known_rule(name: str | None) -> str | None:
-    """Return the name of a rule; a misspelt one is refused before a model is loaded."""
-    if name is not None:
-        from layerprobe.prediction.tuned import rule_curves
-
-        try:
-            rule_curves(name)
-        except DataError as error:
-            raise typer.BadParameter(str(error)) from error
-    return name
-
-
 RuleName = Annotated[
     str | None,
     option(
         "Prediction",
         "--rule",
-        callback=_known_rule,
+        callback=checked(_known_rule),
         autocompletion=names_of("layerprobe.prediction.tuned:rule_names"),
         metavar="NAME",
         help="How a drop is predicted: a rule tuned on DropBench; `layerprobe lab bench --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
     ),
 ]
-AllSeeds = Annotated[
-    bool,
-    option(
-        "Fine-tuning",
-        "--all-seeds",
-        help="Run all seeds, also where fewer settle the verdict; its interval is then the ordinary one.",
-    ),
-]
+
+
+def finite(value: float | None) -> float | None:
+    """Return a threshold; refuse NaN, below which nothing is, and infinity."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a finite number, got {value:g}")
+    return value
+
+
+# ---- layers and lists ------------------------------------------------------------------------------------
 
 
 def given_layers(text: str) -> str:
@@ -1054,7 +694,7 @@ def given_layers(text: str) -> str:
 def layers_of_model(context: typer.Context, text: str) -> str:
     """Return a list of layers as it was given; one that a local model lacks is reported before torch is loaded."""
     if text and not context.resilient_parsing:
-        check_depth(context.params.get("model"), max(listed_layers(text) or (0,)))
+        check_depth(context.params.get("name"), max(listed_layers(text) or (0,)))
     return text
 
 
@@ -1071,21 +711,6 @@ def check_depth(model: str | None, layer: int) -> None:
         raise DataError(f"expected layers from 0 to {n_blocks} of {model}, got {layer}")
 
 
-def new_folder(folder: Path) -> Path:
-    """Return a folder to write; one that holds the files of others is refused before torch is loaded."""
-    with contextlib.suppress(OSError):
-        if folder.is_dir() and any(folder.iterdir()) and not (folder / "README.md").is_file():
-            if (folder / "config.json").is_file():
-                raise DataError(f"{folder} holds a model: if that is the one to export, it comes first")
-            raise DataError(f"{folder} is not empty and holds no model that layerprobe wrote: choose another folder")
-    return folder
-
-
-TextColumn = Annotated[
-    str | None,
-    option("Data", "--columns", "--column", help="The text column of a table or data set.", show_default="detected"),
-]
-
 Layers = Annotated[
     str, option("Fine-tuning", callback=layers_of_model, help="Layers to fine-tune, such as 3,6,9-12 or all.")
 ]
@@ -1095,7 +720,6 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
     """Return the layers of a model that `3,6,9-12` or `all` names; none for an empty text.
 
     Raises:
-        typer.BadParameter: If it is no list of layers.
         DataError: If the model has no such layer.
     """
     from layerprobe.encoders.architecture import count_blocks
@@ -1131,228 +755,21 @@ def listed_layers(text: str) -> tuple[int, ...] | None:
     return tuple(sorted(layers))
 
 
-def integers(text: str, option: str) -> tuple[int, ...]:
+def integers(text: str, flag: str) -> tuple[int, ...]:
     """Return the numbers of a list such as `0,1,2`; raise BadParameter if it is none, or a number is negative."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise typer.BadParameter(f"expected whole numbers such as 3 or 0,1,2 for {option}, got {text!r}") from None
+        raise typer.BadParameter(f"expected whole numbers such as 3 or 0,1,2 for {flag}, got {text!r}") from None
     if any(number < 0 for number in numbers):
-        raise typer.BadParameter(f"expected no negative number for {option}, got {text!r}")
+        raise typer.BadParameter(f"expected no negative number for {flag}, got {text!r}")
     return numbers
 
 
-def two_numbers(text: str | None) -> tuple[float, float] | None:
+def two_numbers(text: str) -> tuple[float, float]:
     """Return the two numbers of `0,5`; raise BadParameter if it is no such text."""
-    if text is None:
-        return None
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
         raise typer.BadParameter(f"expected two numbers such as 0,5 for --score-range, got {text!r}") from None
     return low, high
-
-
-# ---- showing groups to Typer -----------------------------------------------------------------------------
-
-
-RENAMED = {
-    "retrieve": "score",
-    "summarize": "score",
-    "across": "score",
-    "metrics": "readings",
-    "scan": "finetune --scan",
-    "bench-predictors": "lab bench",
-    "lab run": "lab study",
-    **{name: f"lab {name}" for name in ("adapt", "chain", "ensemble", "pretrain", "reproduce", "sweep")},
-}
-"""Commands by their names until 2026-11, which go on working for one release."""
-
-
-class Commands(TyperGroup):
-    """Commands, also by their old names."""
-
-    def resolve_command(self, context: Any, args: list[str]) -> Any:
-        """Return the command that words call, and the words after its name."""
-        group = [] if context.parent is None else [str(context.info_name)]
-        old = " ".join([*group, args[0]])
-        if old in RENAMED:
-            context.meta[OLD_NAME] = old
-            if not {"-q", "--quiet"} & set(args):
-                typer.echo(f"note: 'layerprobe {old}' is now 'layerprobe {RENAMED[old]}'", err=True)
-            args = [*RENAMED[old].split()[len(group) :], *args[1:]]
-        return super().resolve_command(context, args)
-
-
-OLD_NAME = "layerprobe.old_name"
-"""Where a context keeps the old name that a command was called by."""
-
-
-USUAL = {
-    "Data": ("task", "texts", "columns", "file_format", "kind", "corpus"),
-    "Model": ("pooling", "device", "size"),
-    "Comparison": ("reference", "measure"),
-    "Fine-tuning": ("seeds", "epochs", "layers", "fine_tuning", "save_models", "scan"),
-    "Search": ("tolerance", "budget"),
-    "Training": ("steps", "epochs", "max_steps", "learning_rate", "batch_size", "seed"),
-    "Prediction": (),
-    "Retrieval": (),
-    "Machine": (),
-    "Report": ("report",),
-    "Probing": ("groups", "targets_are", "target", "tolerance"),
-}
-"""What --help shows of each panel; of the others it shows all."""
-
-
-HELP_ALL = "help_all"
-
-
-class Command(TyperCommand):
-    """A command whose help has the usual options, and by --help-all every one.
-
-    Names of what is registered are looked up when it is shown: other packages may add to it.
-    """
-
-    def make_context(self, *words: Any, **settings: Any) -> Any:
-        """Return the context of a call, whose options are checked; what they contradict is one line, as elsewhere."""
-        try:
-            return super().make_context(*words, **settings)
-        except typer.BadParameter as error:
-            if found := getattr(error.__cause__, "errors", None):  # of pydantic, which does not say what came
-                given, said = found()[0]["input"], error.message.removeprefix("Value error, ").rstrip(".")
-                said = said.replace("Input should be", "expected")
-                error.message = said if repr(given) in said else f"{said}, got {given}"
-            raise
-        except LayerProbeError as error:
-            fail(str(error))
-            raise typer.Exit(1) from None
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-        from layerprobe.readings.registry import CKA, READINGS
-        from layerprobe.similarity.registry import MEASURES
-
-        readings = [name for name in READINGS if name != CKA]  # compare has that
-        registered = {"{measures}": MEASURES, "{readings}": readings, "{objectives}": OBJECTIVES}
-        n_more = 0
-        for parameter in self.params:
-            if isinstance(parameter, TyperOption) and not parameter.hidden:
-                usual = USUAL.get(parameter.rich_help_panel or "")
-                parameter.hidden = not (ctx.meta.get(HELP_ALL) or usual is None or parameter.name in usual)
-                n_more += parameter.hidden
-                for place, names in registered.items():
-                    parameter.help = (parameter.help or "").replace(place, ", ".join(names))
-        self.epilog = f"{n_more} more options: {ctx.command_path} --help-all" if n_more else None
-        super().format_help(ctx, formatter)
-
-
-def _help_all(context: typer.Context, wanted: bool) -> None:
-    if wanted:
-        context.meta[HELP_ALL] = True
-        typer.echo(context.get_help())
-        raise typer.Exit
-
-
-_HelpAll = Annotated[bool, typer.Option("--help-all", hidden=True, is_eager=True, callback=_help_all)]
-"""Not in the help, which says in its last line where it shows more."""
-
-
-def given_options(context: typer.Context, *groups: type, others: tuple[str, ...] = ()) -> set[str]:
-    """Return which options of groups, and which others, were given on the command line, be it at their defaults."""
-    names = {field.name for group in groups for field in dataclasses.fields(group)} | set(others)
-    sources = {name: context.get_parameter_source(name) for name in names}
-    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
-
-
-def flag(context: typer.Context, name: str) -> str:
-    """Return an option as it is given on the command line, such as --format."""
-    return next(parameter.opts[0] for parameter in context.command.params if parameter.name == name)
-
-
-def finetune_command(context: typer.Context, model: str) -> str:
-    """Return the `layerprobe finetune` that trains as this command does, without layers and seeds."""
-    given = given_options(context, TaskSource, Embedding, Tuning) - {"seeds"}
-    return further_command(context, ["finetune", model], given - _of_first(context, model))
-
-
-def find_command(context: typer.Context, model: str) -> str:
-    """Return the `layerprobe find` of a model on the task of this command."""
-    given = given_options(context, TaskSource, Embedding)
-    return further_command(context, ["find", model], given - _of_first(context, model))
-
-
-def export_layer(context: typer.Context, model: str, layer: int, folder: str) -> list[str]:
-    """Return the `layerprobe export` of a layer of this command's model; none where it would be of another one."""
-    if given_options(context, others=NOT_EXPORTED) or context.params.get("norm") == "raw":
-        return []
-    given = given_options(context, others=EXPORTED)
-    return [further_command(context, ["export", model, folder, "--layer", str(layer)], given)]
-
-
-EXPORTED = "pooling", "max_length", "prompt", "random_init", "end_token", "keep_blocks"
-"""Options that say what a model is, as `layerprobe export` takes them."""
-NOT_EXPORTED = "trust_remote_code", "query_prompt", "document_prompt"
-"""Those that it lacks, without which it would write another model."""
-
-
-def _of_first(context: typer.Context, model: str) -> set[str]:
-    """Return which options are not about a model: those of the first one for a further one."""
-    return set() if model == context.params["model"] else {"name", "keep_blocks"}
-
-
-def further_command(context: typer.Context, words: Sequence[str], given: Collection[str]) -> str:
-    """Return another command that has some of the options that this one was given."""
-    words = ["layerprobe", *words]
-    for parameter in context.command.params:
-        if parameter.name not in given:
-            continue
-        value = context.params[parameter.name]
-        for each in value if isinstance(value, list | tuple) else [value]:
-            named = parameter.secondary_opts if each is False else parameter.opts
-            words += [named[0]] if isinstance(each, bool) else [named[0], str(each)]
-    return shlex.join(words)
-
-
-def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with every argument that is a group replaced by the group's options.
-
-    A dataclass of the library is a group with its options beside it, by field: Annotated[Protocol, {"epochs": ...}].
-    """
-    hints = typing.get_type_hints(command, include_extras=True)
-    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
-    parameters = []
-    for name, parameter in inspect.signature(command).parameters.items():
-        kind, *options = typing.get_args(hints[name]) or (hints[name],)
-        if not dataclasses.is_dataclass(kind):
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        group = _parameters(typing.cast(type, kind), *options)
-        groups[name] = typing.cast(type, kind), [each.name for each in group]
-        parameters += group
-    parameters.sort(key=lambda parameter: parameter.name in ("json", "quiet"))  # the last ones in every help
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters.append(inspect.Parameter(HELP_ALL, keyword, default=False, annotation=_HelpAll))
-
-    @functools.wraps(command)
-    def with_groups(**values: Any) -> None:
-        del values[HELP_ALL]
-        for name, (kind, fields) in groups.items():
-            values[name] = kind(**{field: values.pop(field) for field in fields})
-        command(**values)
-
-    with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_groups.__annotations__ = {p.name: p.annotation for p in parameters}
-    return with_groups
-
-
-def _parameters(group: type, options: Mapping[str, Any] | None = None) -> list[inspect.Parameter]:
-    hints, fields = typing.get_type_hints(group, include_extras=True), dataclasses.fields(group)
-    if options is not None:
-        hints = {name: Annotated[hints[name], option] for name, option in options.items()}
-    empty, defaults = inspect.Parameter.empty, {field.name: field.default for field in fields}
-    defaults = {name: empty if value is dataclasses.MISSING else value for name, value in defaults.items()}
-    return [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hints[name])
-        for name in options or defaults
-    ]

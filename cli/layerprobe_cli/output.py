@@ -3,102 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
+import os
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
 if TYPE_CHECKING:
-    from layerprobe.encoders.loading import Checkpoint
-    from layerprobe.extraction.values import ExtractionPlan
-    from layerprobe.finetuning.plan import TuningPlan
-    from layerprobe.lab.adaptation.values import AdaptationPlan
-    from layerprobe.lab.pretraining.values import PretrainingPlan
     from layerprobe.progress import Progress
     from layerprobe.results.table import Table
-    from layerprobe.shrinking.values import ShrinkingPlan
-    from layerprobe.study.plan import ModelsPlan
-    from layerprobe.tasks.values import Task
-    from layerprobe_cli.options import LoadedTexts
 
 LINE_EVERY = 30
 """Seconds from one line of progress to the next where stderr is no terminal."""
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Output:
-    """What a command prints, a group of options."""
-
-    json: Json = False
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
-    traceback: Annotated[
-        bool,
-        typer.Option(
-            "--traceback", rich_help_panel="Machine", help="Print where an error comes from, before its line."
-        ),
-    ] = False
-
-    def result(self, value: object, *parts: Table | str, as_json: object = None) -> None:
-        """Print a result: as JSON, which can be of another value, or its tables and sentences one below the other."""
-        if self.json:
-            print_json(value if as_json is None else as_json)
-            return
-        for part in parts:
-            typer.echo(part if isinstance(part, str) else part.text())
-
-    def plan(
-        self,
-        plan: TuningPlan | ModelsPlan | AdaptationPlan | PretrainingPlan | ExtractionPlan | ShrinkingPlan,
-        *,
-        dry_run: bool,
-    ) -> None:
-        """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
-        if dry_run:
-            self.result(plan, plan.sentence)
-            raise typer.Exit
-        self.notes((plan.sentence,), ())
-
-    def notes(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
-        """Print notes and warnings on stderr, each once."""
-        if not self.quiet:
-            for note in dict.fromkeys(notes):
-                say(f"note: {note}")
-            for warning in dict.fromkeys(warnings):
-                say(f"warning: {warning}")
-
-    def data(
-        self, model: Checkpoint | list[Checkpoint], data: Task | LoadedTexts, *, of: str = "", **asked: Any
-    ) -> tuple[str, ...]:
-        """Print what is to be known of data before anything is spent on it; return the warnings, for the page.
-
-        With several data sets, `of` is the name of the one that a line is about, which a line may begin with.
-        """
-
-        def named(said: str) -> str:
-            return said if said.partition(":")[0].endswith(of) else f"{of}: {said}"
-
-        from layerprobe.extraction.readability import data_quality
-        from layerprobe.tasks.values import Task
-
-        examples = data if isinstance(data, Task) else data.task or data.texts
-        models = model if isinstance(model, list) else [model]
-        read = (said for each in models for said in data_quality(each, examples, **asked).warnings)
-        warnings = tuple(map(named, dict.fromkeys((*data.warnings, *read))))
-        self.notes([named(note) for note in data.notes], warnings)
-        return warnings
-
-    @contextlib.contextmanager
-    def progress(self, level: float | None = None) -> Iterator[None]:
-        """Show bars on stderr for what is done inside a `with` block, whose intervals are of a level."""
-        from layerprobe.context import settings
-
-        with progress_bar(quiet=self.quiet) as progress, settings(progress=progress, level=level):
-            yield
+NARROWEST = 20
 
 
 def print_json(value: Any) -> None:
@@ -116,39 +37,135 @@ def fail(message: str) -> None:
 def say(line: str) -> None:
     """Print a line on stderr; where that cannot be written, on a full disk for instance, the work goes on."""
     with contextlib.suppress(OSError):
-        typer.echo(line, err=True)
+        typer.echo(wrapped(line, width_of(sys.stderr)), err=True)
+
+
+# ---- as wide as the terminal -----------------------------------------------------------------------------
+
+
+def width_of(stream: TextIO | None) -> int | None:
+    """Return how many characters a line of a terminal has; None for a file or a pipe, whose lines are not cut."""
+    try:
+        return max(NARROWEST, os.get_terminal_size(stream.fileno()).columns) if stream and stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
+def wrapped(text: str, width: int | None) -> str:
+    r"""Return a text whose lines end between words; of a command, with what lets a shell go on reading.
+
+    Examples:
+        >>> print(wrapped("the layer to keep is the ninth", 20))
+        the layer to keep is
+        the ninth
+        >>> print(wrapped("  layerprobe export model out", 24))
+          layerprobe export \
+            model out
+    """
+    if width is None:
+        return text
+    return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+
+
+def _wrapped(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    command = line.lstrip().startswith("layerprobe ")
+    further = f"{indent}  " if command else indent
+    lines = textwrap.wrap(
+        line.strip(),
+        width - 2 * command,
+        initial_indent=indent,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return (" \\\n" if command else "\n").join(lines)
+
+
+def fitted(table: Table, width: int | None) -> str:
+    """Return a table as text; columns for which a line has no room stand below, again beside what tells rows apart.
+
+    Examples:
+        >>> from layerprobe.results.table import Column, Table
+        >>> columns = Column("layer", (0, 1)), Column("score of the test", (5, 6)), Column("parameters", (7, 8))
+        >>> print(fitted(Table(columns=columns), 25))
+        layer  score of the test
+        -----  -----------------
+            0                  5
+            1                  6
+        <BLANKLINE>
+        layer  parameters
+        -----  ----------
+            0           7
+            1           8
+    """
+    from dataclasses import replace
+
+    columns = table.shown
+    if width is None or not columns:
+        return table.text()
+    room = [2 + max(map(len, (column.head, *column.cells))) for column in columns]
+    if sum(room) - 2 <= width:
+        return replace(table, notes=tuple(wrapped(note, width) for note in table.notes)).text()
+    keys = _telling(table, room, width)
+    parts, used = [list(columns[:keys])], sum(room[:keys])
+    for column, wide in zip(columns[keys:], room[keys:], strict=True):
+        if used + wide - 2 > width and len(parts[-1]) > keys:
+            parts.append(list(columns[:keys]))
+            used = sum(room[:keys])
+        parts[-1].append(column)
+        used += wide
+    texts = [_in_lines(replace(table, columns=tuple(part), notes=()), width) for part in parts]
+    return "\n".join(("\n\n".join(texts), *(wrapped(note, width) for note in table.notes)))
+
+
+def _telling(table: Table, room: Sequence[int], width: int) -> int:
+    """Return how many of the first columns tell the rows apart, if they leave half of a line to the others; or one."""
+    for n in range(1, len(table.shown)):
+        if sum(room[:n]) > width / 2:
+            break
+        if len({line[:n] for line in table.lines}) == len(table):
+            return n
+    return 1
+
+
+def _in_lines(table: Table, width: int) -> str:
+    """Return a table as text whose last cells go on in further lines, at words, where they have no room."""
+    text = table.text()
+    if max(map(len, text.splitlines())) <= width:
+        return text
+    before = sum(2 + max(map(len, (column.head, *column.cells))) for column in table.shown[:-1])
+    room = max(NARROWEST, width - before)
+    lines = []
+    for line in text.splitlines():
+        if set(line) <= {"-", " "}:
+            lines.append(line[: before + room])
+            continue
+        first, *others = wrapped(line[before:].strip(), room).split("\n")
+        lines += [f"{line[:before]}{first}".rstrip(), *(" " * before + other for other in others)]
+    return "\n".join(lines)
+
+
+# ---- how far the work is ---------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
-    """Show bars with an estimate on stderr, or where that is no terminal a line now and then."""
+    """Show bars with an estimate on stderr once there is progress, or where that is no terminal a line now and then."""
     from layerprobe.progress import silent
 
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield silent if quiet else _lines()
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskID,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        shown: dict[str, TaskID] = {}
+    with contextlib.ExitStack() as stack:
+        shown: dict[str, Any] = {}
+        bars: Any = None
 
         def report(task: str, done: float, total: float) -> None:
+            nonlocal bars
+            bars = bars or stack.enter_context(_bars())
             # one bar a stage, whose name is the first word: "TMFT layer 3 seed 0" moves on within its bar
             stage = task.split(" ", 1)[0]
             if stage not in shown:
@@ -158,20 +175,37 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
         yield report
 
 
+def _bars() -> Any:
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    return progress.Progress(*columns, console=Console(stderr=True), transient=True)
+
+
 def _lines() -> Progress:
     """Return what says on stderr how far the work is, a line each half minute of it."""
     from layerprobe.progress import duration
 
-    began = said = time.monotonic()
+    began = last = time.monotonic()
 
     def report(task: str, done: float, total: float) -> None:
-        nonlocal said
+        nonlocal last
         now = time.monotonic()
-        if now - said >= LINE_EVERY:
-            said = now
+        if now - last >= LINE_EVERY:
+            last = now
             say(f"{task}: {done / total:.0%} after {duration(now - began)}")
 
     return report
+
+
+# ---- what the library logs -------------------------------------------------------------------------------
 
 
 def log_to_stderr(*, quiet: bool) -> None:
@@ -188,12 +222,12 @@ def log_to_stderr(*, quiet: bool) -> None:
 class _Once(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
-        self._said: set[tuple[int, str]] = set()
+        self._lines: set[tuple[int, str]] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
         line = (record.levelno, record.getMessage())
-        new = line not in self._said
-        self._said.add(line)
+        new = line not in self._lines
+        self._lines.add(line)
         return new
 
 

@@ -1,14 +1,10 @@
-"""What commands print below and above the tables of results, and what builds check."""
+"""What commands print beside the tables of results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import typer
-
-from layerprobe.names import told_apart
 
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome, TuningResult
@@ -17,39 +13,19 @@ if TYPE_CHECKING:
     from layerprobe.study.values import Finding, Study
 
 
-CHECK_FAILED = 3
-"""Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
-
-
-def check_threshold(least: float | None, value: float, said: str, digits: int) -> None:
-    """Leave with exit code 3 and a line on stderr if a value is below the least, for builds that check.
-
-    The value stands in what is said in place of `{}`, with so many digits after the point or more.
-    """
-    if least is not None and value < least:
-        fail_check(f"{said.format(told_apart(value, least, digits))}, below {least:.12g}")
-
-
-def fail_check(said: str) -> None:
-    """Leave with exit code 3 and a line on stderr: what a build checks does not hold."""
-    typer.echo(f"failed: {said}", err=True)
-    raise typer.Exit(CHECK_FAILED)
-
-
-def finding_parts(finding: Finding | FoundModels, commands: Sequence[str]) -> tuple[Table | str, ...]:
-    """Return the answer, what is known of every layer, what the answer rests on, and the commands that come next."""
+def finding_parts(finding: Finding | FoundModels) -> tuple[Table | str, ...]:
+    """Return the answer, what is known of every layer, and what the answer rests on."""
     from layerprobe.study.sentence import grounds, grounds_of_models
     from layerprobe.study.values import Finding
 
     rests_on = grounds(finding) if isinstance(finding, Finding) else grounds_of_models(finding)
-    return f"{finding.kept} {finding.certainty}\n", finding.table, "", *rests_on, next_text(commands)
+    return f"{finding.kept} {finding.certainty}\n", finding.table, "", *rests_on
 
 
-def study_parts(study: Study, report: Path) -> tuple[Table | str, ...]:
-    """Return what a study says of every layer, its sentences, where the report is, and what comes next."""
+def study_parts(study: Study) -> tuple[Table | str, ...]:
+    """Return what a study says of every layer, and its sentences."""
     from layerprobe.finetuning.values import outcomes_table
     from layerprobe.prediction.sentence import trusted
-    from layerprobe.study.commands import next_commands
     from layerprobe.study.sentence import grounds
 
     finding = study.finding
@@ -63,12 +39,7 @@ def study_parts(study: Study, report: Path) -> tuple[Table | str, ...]:
     parts += ["", *(trusted(study.prediction) if finding is None else grounds(finding, study))]
     if finding is None and study.confirmation is not None:
         parts += [study.confirmation.sentence, f"Verdict: {study.confirmation.verdict}"]
-    return *parts, f"Report: {report}", next_text(next_commands(study))
-
-
-def next_text(commands: Sequence[str]) -> str:
-    """Return the commands that come next, a line each."""
-    return "\n  ".join(("\nNext:", *commands))
+    return tuple(parts)
 
 
 def runs_json(result: TuningResult[Any], directories: Sequence[Path]) -> dict[str, Any]:

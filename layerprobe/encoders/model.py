@@ -28,15 +28,16 @@ class ModelSpec:
     revision: str | None = None
     """Branch, tag or commit on the hub; the name's own, or the main branch, by default."""
     random_init: int | None = None
-    """Seed of fresh random weights instead of the trained ones."""
+    """Fresh random weights with this seed instead of the trained ones."""
     display_name: str | None = None
-    """What it is called in tables, plots and sentences; by default its name, with the seed where weights are random."""
+    """What to call the model in tables, plots and sentences. By default its name, with the seed where weights are
+    random."""
     end_token: bool | None = field(default=None, metadata=RARE)
-    """Whether its end token is appended to every text; by default where it reads from left to right, its tokenizer
-    appends none, and no configuration of sentence-transformers lies next to it."""
+    """Whether the end token is appended to every text. By default where the model reads from left to right, its
+    tokenizer appends none, and no configuration of sentence-transformers lies next to it."""
     blocks: tuple[int, ...] | None = field(default=None, metadata=RARE)
-    """The blocks that are kept, ascending, from 1; all by default. The others are taken out: the model is one of fewer
-    blocks, whose layers are counted anew."""
+    """The blocks to keep, ascending, from 1, such as 1,5,6. All by default; the others are taken out first, and layers
+    are counted anew."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", os.fspath(self.name))
@@ -91,20 +92,20 @@ class Options:
     """How models are loaded and texts are embedded."""
 
     pooling: Pooling | None = None
-    """mean, cls, max or last: how token states become one embedding. By default as a configuration of
+    """How token states become one embedding: mean, cls, max or last. By default as a configuration of
     sentence-transformers next to the model says; else last for a model that reads from left to right, and mean."""
     max_length: int | None = None
-    """Tokens a text at most; by default as a configuration of sentence-transformers next to the model says, else the
-    model's own limit, at most 512, and in fine-tuning as the protocol says."""
+    """Tokens a text at most. By default as a configuration of sentence-transformers next to the model says, else the
+    model's own limit, at most 512; in fine-tuning 128, or as the protocol says."""
     prompt: str | None = None
-    """Put before every text; by default that of a configuration of sentence-transformers next to the model, else
+    """Text put before every text. By default that of a configuration of sentence-transformers next to the model, else
     none."""
     dtype: str = "float32"
-    """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it and is faster with it."""
+    """Precision of the forward pass: float32, bfloat16, float16, or auto. That is bfloat16 where it is faster."""
     norm: str = "final"
-    """final or raw: whether pre-norm models get their final norm at every layer."""
+    """Pre-norm models: apply the final norm at every layer, as truncated models do (final), or not (raw)."""
     device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps, or a device of torch."""
+    """auto, cpu, cuda, cuda:1 or mps."""
     attn: str = "auto"
     """auto, or an attention implementation of transformers."""
     backend: str = TORCH
@@ -112,15 +113,15 @@ class Options:
     model. What is in the store is the same entry whatever it was, as it is whatever the device: they differ by
     rounding. Fine-tuning, and what token states are like, are always torch's."""
     batch_tokens: int | None = None
-    """Tokens that go through the model at once, padding included, in extraction and in fine-tuning, where the examples
-    of a step stay the protocol's; by device by default. Results do not depend on it beyond rounding and the draws of
-    dropout, for which runs with it are kept apart from those without."""
+    """Tokens that go through the model at once, padding included. By default 1024 on a CPU, 32768 elsewhere, and there
+    all of a step in fine-tuning, whose examples stay the protocol's. Results do not depend on it beyond rounding and
+    the draws of dropout, for which runs with it are kept apart from those without."""
     trust_remote_code: bool = False
     """Run model code that comes with a checkpoint."""
     cache_dir: Path | None = None
-    """Where the store is; LAYERPROBE_CACHE or the user's cache folder by default."""
+    """Where embeddings and runs are kept. By default LAYERPROBE_CACHE, or the user's cache folder."""
     store_dtype: StoreDtype = "float32"
-    """float32, or float16: in which embeddings are kept, at half the size and with 11 bits of a number."""
+    """What embeddings are kept in: float32, or float16, which takes half the disk and rounds to 3 digits."""
 
     def __post_init__(self) -> None:
         _as_declared(self)

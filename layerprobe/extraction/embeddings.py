@@ -30,13 +30,14 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction.blockwise import batches_of, bytes_meanwhile, embedded_block_by_block
 from layerprobe.extraction.elsewhere import embed_elsewhere
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
-from layerprobe.extraction.values import ExtractionPlan, TokenMetrics
+from layerprobe.extraction.values import TokenMetrics
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.files.spooled import SpooledTexts
 from layerprobe.jobs.plan import HERE, Workers
 from layerprobe.names import short_name
+from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer
@@ -166,7 +167,7 @@ def extract(
     model: ModelLike,
     texts: Sequence[str] | TextFile | Items | Task,
     *,
-    on_plan: Callable[[ExtractionPlan], None] | None = None,
+    on_plan: Callable[[Estimate], None] | None = None,
     ray: str | None = None,
     workers: int | None = None,
     blockwise: bool = False,
@@ -218,7 +219,7 @@ def extract_read(
     read: Read,
     *,
     whole: Sequence[str] = (),
-    on_plan: Callable[[ExtractionPlan], None] | None = None,
+    on_plan: Callable[[Estimate], None] | None = None,
     workers: Workers = HERE,
     blockwise: bool = False,
 ) -> Embeddings:
@@ -479,12 +480,22 @@ def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Settled, f
     )
 
 
-def _plan(store: Store, key: StoreKey, encoder: Encoder, n_texts: int) -> ExtractionPlan:
+def _plan(store: Store, key: StoreKey, encoder: Encoder, n_texts: int) -> Estimate:
     model = encoder.description
     size = {"n_layers": model.n_layers, "width": model.hidden_size}
     needed, free = store.room(key, n_rows=n_texts, **size)
-    return ExtractionPlan(
-        model=model.name, n_texts=n_texts, **size, store_dtype=key.store_dtype, bytes=needed, free=free
+    return Estimate(
+        title=f"Embedding {n_texts:,} texts with {short_name(model.name)}, {model.n_layers} layers of "
+        f"{model.hidden_size} features in {key.store_dtype}, takes {readable_size(needed)} of disk; "
+        f"{readable_size(free)} are free",
+        numbers={
+            "model": model.name,
+            "n_texts": n_texts,
+            **size,
+            "store_dtype": key.store_dtype,
+            "bytes": needed,
+            "free": free,
+        },
     )
 
 
@@ -574,7 +585,7 @@ def _embed_block_by_block(
     blocks: BlockByBlock,
     texts: Sequence[str],
     options: Settled,
-    on_plan: Callable[[ExtractionPlan], None] | None,
+    on_plan: Callable[[Estimate], None] | None,
 ) -> StoredEmbeddings:
     encoder = blocks.encoder
     tokens = _tokenize(encoder, texts, options)
@@ -582,19 +593,23 @@ def _embed_block_by_block(
     parameters = encoder.description.parameters
     sizes = [after - before for before, after in itertools.pairwise(parameters)]
     meanwhile = bytes_meanwhile(encoder, tokens, batches)
+    plan, block, outside = _plan(store, key, encoder, len(texts)), 4 * max(sizes), 4 * parameters[0]
+    numbers = {"weights": blocks.file_bytes, "block": block, "outside": outside, "meanwhile": meanwhile}
     plan = replace(
-        _plan(store, key, encoder, len(texts)),
-        weights=blocks.file_bytes,
-        block=4 * max(sizes),
-        outside=4 * parameters[0],
-        meanwhile=meanwhile,
+        plan,
+        details=(
+            f"Block by block, files of {readable_size(blocks.file_bytes)} are read; {readable_size(outside)} of "
+            f"weights stay in memory, and of one block at a time, three at first, {readable_size(block)}; states and "
+            f"embeddings take {readable_size(meanwhile)} more of disk until all is done.",
+        ),
+        numbers={**plan.numbers, **numbers},
     )
     if on_plan is not None:
         on_plan(plan)
-    if plan.bytes + meanwhile > plan.free:
+    if plan["bytes"] + meanwhile > plan["free"]:
         raise StoreError(
-            f"expected {readable_size(plan.bytes + meanwhile)} of free space in {store.root} to embed block by block, "
-            f"got {readable_size(plan.free)}: free some, or choose another folder with --cache-dir"
+            f"expected {readable_size(plan['bytes'] + meanwhile)} of free space in {store.root} to embed block by "
+            f"block, got {readable_size(plan['free'])}: free some, or choose another folder with --cache-dir"
         )
     with _writer(store, key, encoder, texts, options, None) as writer:
         if not writer.pending:  # another process wrote them meanwhile

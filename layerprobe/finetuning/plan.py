@@ -6,7 +6,6 @@ Runs are counted in block-steps: one at layer l costs l + 1, a scan as much as o
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -24,56 +23,13 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.modes import plain_torch
 from layerprobe.names import counted, short_name
 from layerprobe.progress import duration
+from layerprobe.results.estimate import Estimate
 from layerprobe.rng import seeded
 from layerprobe.tasks.overlaps import checked_task
 from layerprobe.tasks.values import Items, Task
 
 STEPS, TEXTS = 3, 64
 """Of training, after one to warm up, and texts that are embedded for evaluation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningPlan:
-    """What fine-tuning takes, before its first run."""
-
-    model: str
-    """Its name."""
-    n_blocks: int
-    protocol: Protocol
-    n_examples: tuple[int, int, int]
-    """Of training, validation and test."""
-    block_steps: float
-    """Of all runs, at most."""
-    full_sweep: int
-    """Block-steps of a run at every layer with every one of `seeds`."""
-    seeds: int
-    run_seconds: float
-    """Estimated for one run of the whole model, epochs and evaluation."""
-    computed_on: str
-    """Kind of device and precision."""
-
-    @property
-    def seconds(self) -> float:
-        """Estimated for all runs, at most; that they are there already is not known here."""
-        return self.run_seconds * self.block_steps / (self.n_blocks + 1)
-
-    @property
-    def sweep_seconds(self) -> float:
-        """Estimated for a full sweep."""
-        return self.run_seconds * self.full_sweep / (self.n_blocks + 1)
-
-    @property
-    def sentence(self) -> str:
-        """What is about to be done and how long that takes."""
-        train, validation, test = self.n_examples
-        share = self.block_steps / self.full_sweep
-        return (
-            f"Fine-tuning {short_name(self.model)} ({self.n_blocks} blocks) takes at most about "
-            f"{duration(self.seconds)} on {self.computed_on}, {share:.0%} of a full sweep (every layer with "
-            f"{counted(self.seeds, 'seed')}, about {duration(self.sweep_seconds)}). "
-            f"Each run is {counted(self.protocol.epochs, 'epoch')} of {train:,} examples "
-            f"({validation:,} for validation, {test:,} for the test)."
-        )
 
 
 def plan_tuning(
@@ -83,7 +39,7 @@ def plan_tuning(
     block_steps: Callable[[int], float],
     seeds: int = len(PAPER_SEEDS),
     protocol: Protocol | None = None,
-) -> TuningPlan:
+) -> Estimate:
     """Time a few steps of the whole model on the task, and say what runs of so many block-steps take; writes nothing.
 
     Args:
@@ -98,16 +54,30 @@ def plan_tuning(
     options = checkpoint.settled
     encoder = load(checkpoint)
     prompted, n_blocks = with_prompts(task, options), encoder.n_layers - 1
-    return TuningPlan(
-        model=checkpoint.name,
-        n_blocks=n_blocks,
-        protocol=protocol,
-        n_examples=(len(task.train), len(task.validation), len(task.test)),
-        block_steps=block_steps(n_blocks),
-        full_sweep=seeds * (n_blocks + 1) * (n_blocks + 2) // 2,
-        seeds=seeds,
-        run_seconds=seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens),
-        computed_on=computed_on(options),
+    steps, full = block_steps(n_blocks), seeds * (n_blocks + 1) * (n_blocks + 2) // 2
+    run_seconds = seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens)
+    sweep = duration(run_seconds * full / (n_blocks + 1))
+    train, validation, test = sizes = (len(task.train), len(task.validation), len(task.test))
+    return Estimate(
+        title=f"Fine-tuning {short_name(checkpoint.name)} ({n_blocks} blocks)",
+        seconds=run_seconds * steps / (n_blocks + 1),
+        computed_on=f"{computed_on(options)}, {steps / full:.0%} of a full sweep (every layer with "
+        f"{counted(seeds, 'seed')}, about {sweep})",
+        details=(
+            f"Each run is {counted(protocol.epochs, 'epoch')} of {train:,} examples ({validation:,} for validation, "
+            f"{test:,} for the test).",
+        ),
+        numbers={
+            "model": checkpoint.name,
+            "n_blocks": n_blocks,
+            "protocol": protocol,
+            "n_examples": sizes,
+            "block_steps": steps,
+            "full_sweep": full,
+            "seeds": seeds,
+            "run_seconds": run_seconds,
+            "computed_on": computed_on(options),
+        },
     )
 
 

@@ -33,9 +33,9 @@ class Protocol:
     """How a truncated model is fine-tuned; the defaults are those of arXiv 2402.13130."""
 
     learning_rate: float = 2e-5
-    """Peak of AdamW's linear schedule; with `lora`, give `LORA_LEARNING_RATE`, as it stays 2e-5 otherwise."""
+    """Peak of AdamW's linear schedule. In Python, give `LORA_LEARNING_RATE` with `lora`; the command line does."""
     weight_decay: float = 0.01
-    """On matrices alone: on no norm, and no bias that is a vector."""
+    """Weight decay of matrices. Norms, and biases that are vectors, have none."""
     epochs: int = 10
     """Passes over the training examples."""
     batch_size: int = 32
@@ -49,13 +49,13 @@ class Protocol:
     pooling: Pooling = "mean"
     """How token states become one embedding."""
     lora: int = field(default=0, metadata=RARE)
-    """Rank of low-rank adapters, which are trained in the place of the model's weights; 0 trains those."""
+    """Train low-rank adapters of this rank in the place of all weights; 0 trains those."""
     lora_alpha: int | None = field(default=None, metadata=RARE)
-    """Adapters count by this over their rank; twice the rank where it is None."""
+    """Adapters count by this over their rank. By default twice the rank."""
     lora_modules: tuple[str, ...] = field(default=(), metadata=RARE)
-    """Names of linear modules that get adapters, such as query; all of the blocks where there are none."""
+    """Names of the linear modules that get adapters, such as query,value. By default all of the blocks."""
     gradient_checkpointing: bool = field(default=False, metadata=RARE)
-    """Whether what blocks compute inside is computed again in the backward pass: less memory, more time."""
+    """Compute activations again in the backward pass: less memory, more time."""
     dropout: bool = field(default=True, metadata=RARE)
     """Whether what the model's configuration says is dropped out; gradient checkpointing needs it."""
     evaluations: int = field(default=1, metadata=RARE)

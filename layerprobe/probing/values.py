@@ -37,13 +37,13 @@ class ProbeSettings:
     """
 
     folds: int = FOLDS
-    """Parts into which the items are divided; each is predicted by probes that were fitted on the others."""
+    """Parts that probes are fitted across. Each is predicted by probes that were fitted on the others."""
     foldings: int = FOLDINGS
-    """How often they are divided anew."""
+    """How often samples are divided into folds."""
     tolerance: float = TOLERANCE
-    """Points of the metric x 100 that the smallest sufficient layer may be below the best."""
+    """Points of score x 100 that you accept to lose for fewer layers."""
     seed: int = 0
-    """Of the folds."""
+    """Seed of the folds."""
 
     def __post_init__(self) -> None:
         if self.folds < 3:

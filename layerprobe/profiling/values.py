@@ -31,17 +31,17 @@ class ProfileSettings:
     lengths: tuple[int, ...] | None = None
     """Tokens a text; by default `LENGTHS`, and for images as many as the model makes of one."""
     batch_sizes: tuple[int, ...] = (1, 32)
-    """Texts a batch."""
+    """Texts or images a batch; 1 gives the latency of one."""
     rounds: int = 5
-    """Turns of every layer."""
+    """Passes over all layers, alternating direction."""
     repeats: int = 5
-    """Timed passes a turn and shape, at most; of all turns together there are five at least."""
+    """Timed passes a round, length and batch size, at most. Of all rounds together there are five at least."""
     warmup: int = 2
-    """Passes before them that do not count, at most."""
+    """Untimed warm-up passes, at most."""
     max_seconds: float = 1.0
-    """No further pass of a turn and shape begins after this time; one always runs."""
+    """Seconds after which no further pass of a round, length and batch size begins. One always runs."""
     seed: int = 0
-    """Of the random token ids, or pixels."""
+    """Seed of the random token ids, or pixels."""
     training: Protocol | None = None
     """How a step is fine-tuned whose memory is measured too; None measures none."""
 
@@ -65,7 +65,7 @@ class Cost:
     length: int
     """Tokens a text."""
     batch_size: int
-    """Texts a batch."""
+    """Texts or images a batch; 1 gives the latency of one."""
     flops: int
     """A text: matrix products and convolutions, a multiplication with its addition counted as two."""
     seconds: float
@@ -173,11 +173,11 @@ class Profile(Shown):
     repeats: int
     """Timed passes a round, layer and shape, at most."""
     warmup: int
-    """Passes before them that do not count, at most."""
+    """Untimed warm-up passes, at most."""
     max_seconds: float
     """No further pass of a round, layer and shape began after this time; one always ran."""
     seed: int
-    """Of the random token ids, or pixels."""
+    """Seed of the random token ids, or pixels."""
     memory: str
     """How the peak memory was measured, or why not."""
     versions: dict[str, str]

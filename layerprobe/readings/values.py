@@ -21,11 +21,11 @@ class Views:
     """How altered copies of texts are made: words are left out at random, never all of them."""
 
     n_texts: int = 512
-    """Texts that are altered: a random choice where there are more."""
+    """Texts that are altered, at most. They are a random choice where there are more."""
     n_views: int = 4
-    """Copies of each; InfoNCE and DiME read the first two."""
+    """Altered copies of a text, for InfoNCE, LiDAR and DiME. InfoNCE and DiME read the first two."""
     dropped: float = 0.2
-    """Share of the words that is left out, on average."""
+    """Share of the words that a copy lacks, on average, between 0 and 1."""
     seed: int = 0
     """Of the texts and the words."""
 

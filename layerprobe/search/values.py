@@ -151,15 +151,17 @@ class SearchSettings:
     """What is requested, and what it may cost."""
 
     tolerance: float = TOLERANCE
-    """Points of the metric x 100 that do not matter."""
+    """Score loss that you accept for a smaller model, in points of the metric x 100."""
     level: float = LEVEL
     """Confidence that the best layer is within the tolerance, and that the set contains it."""
     budget: float | None = None
-    """Share of the full sweep; None: 15 %, and all of it for models of up to 4 blocks."""
+    """Share of the cost of a full sweep (every layer, every seed) to spend at most, such as 0.15. By default 15 %, and
+    all of it for models of up to 4 blocks."""
     seeds: int = SEEDS
-    """At a layer at most, and of the full sweep."""
+    """Seeds per layer at most, and of the full sweep."""
     scan: bool = False
-    """Whether a scan comes first; models of up to 4 blocks have none."""
+    """Begin with a scan, one run with a loss at every layer, which draws a curve. Models of up to 4 blocks have
+    none."""
 
     def __post_init__(self) -> None:
         check_level(self.level)

@@ -31,9 +31,10 @@ from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
 from layerprobe.jobs.plan import HERE
 from layerprobe.metrics.names import Split
-from layerprobe.names import times_as_fast
+from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.values import ProfileSettings
+from layerprobe.results.estimate import Estimate
 from layerprobe.shrinking.dimensions import fewer, write_dense
 from layerprobe.shrinking.embedding import Vectors, embedder, tokenized
 from layerprobe.shrinking.front import served
@@ -44,7 +45,6 @@ from layerprobe.shrinking.values import (
     TRAINING,
     Removal,
     Served,
-    ShrinkingPlan,
     ShrinkSettings,
     Shrunk,
     Size,
@@ -164,7 +164,7 @@ def plan_shrinking(
     seeds: Seeds = 1,
     protocol: Protocol | None = None,
     settings: ShrinkSettings | None = None,
-) -> ShrinkingPlan:
+) -> Estimate:
     """Time a few steps, and say what `shrink` takes at most; the arguments are the same.
 
     Raises:
@@ -190,14 +190,22 @@ def plan_shrinking(
         tuned, tuning = steps + (1 + more) * (blocks + 1), work.compared.tuning
         whole = work.checkpoint.with_options(max_length=None)
         plans.append(plan_tuning(whole, work.compared.task, block_steps=lambda _: tuned, protocol=tuning))
-    return ShrinkingPlan(
-        model=work.checkpoint.label,
-        n_texts=len(work.texts),
-        sizes=len(sizes),
-        seeds=len(work.seeds),
-        seconds=sum(plan.seconds for plan in plans),
-        computed_on=plans[0].computed_on,
-        front=settings.front,
+    how = plans[0]["computed_on"]
+    further = "; measuring ways to run it (--front) comes on top" if settings.front else ""
+    n_texts, n_sizes, n_seeds = len(work.texts), len(sizes), len(work.seeds)
+    return Estimate(
+        title=f"Making {short_name(work.checkpoint.label)} smaller",
+        seconds=sum(plan.seconds or 0.0 for plan in plans),
+        computed_on=f"{how}: {n_texts:,} texts are embedded once, and {counted(n_sizes, 'size')} trained with "
+        f"{counted(n_seeds, 'seed')}{further}",
+        numbers={
+            "model": work.checkpoint.label,
+            "n_texts": n_texts,
+            "sizes": n_sizes,
+            "seeds": n_seeds,
+            "computed_on": how,
+            "front": settings.front,
+        },
     )
 
 

@@ -15,8 +15,7 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import counted, short_name, times_as_fast
-from layerprobe.progress import duration
+from layerprobe.names import short_name, times_as_fast
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, millions
 from layerprobe.stats.margin import MarginVerdict, items_needed, margin_verdict, upper_end
@@ -73,12 +72,12 @@ class ShrinkSettings:
     """
 
     within: float = WITHIN
-    """Points of the task's primary metric x 100 that it may be worse by."""
+    """Points of the task's metric x 100 that it may be worse by."""
     dimensions: int | None = None
-    """How many features its embeddings keep, by a linear map that is fitted on those of the texts after the training;
-    all by default. What is said of it is then of these."""
+    """How many features its embeddings keep, by a linear map. All by default. The map is fitted on the embeddings of
+    the texts after the training; what is said of the model is then of these."""
     front: bool = False
-    """Whether to measure what it and the whole model cost and lose by every backend, and in 8 bits."""
+    """Also measure both models by every backend, and in 8 bits: speed and loss."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.within, int | float) or not 0 < self.within < math.inf:
@@ -425,29 +424,3 @@ class Shrunk(Shown):
 def dense_name(dimensions: int) -> str:
     """Return what the folder of a map to so many dimensions is called, in that of a run."""
     return f"dense-{dimensions}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShrinkingPlan:
-    """What making a model smaller will take, before it begins."""
-
-    model: str
-    n_texts: int
-    sizes: int
-    """Models that are trained, at most, with one seed; further seeds are of the chosen one alone."""
-    seeds: int
-    seconds: float
-    """Estimated for all of it, at most, but what `front` measures."""
-    computed_on: str
-    front: bool = False
-    """Whether ways to run the models are measured besides."""
-
-    @property
-    def sentence(self) -> str:
-        """What is about to be done and how long that takes."""
-        further = "; measuring ways to run it (--front) comes on top" if self.front else ""
-        return (
-            f"Making {short_name(self.model)} smaller takes at most about {duration(self.seconds)} on "
-            f"{self.computed_on}: {self.n_texts:,} texts are embedded once, and "
-            f"{counted(self.sizes, 'size')} trained with {counted(self.seeds, 'seed')}{further}."
-        )

@@ -1,16 +1,15 @@
 """What a search is about to cost. Knows its settings and the price of one run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_checkpoint
-from layerprobe.finetuning.plan import TuningPlan, plan_tuning
+from layerprobe.finetuning.plan import plan_tuning
 from layerprobe.finetuning.results import RESULT
 from layerprobe.finetuning.tuning import agreed, run_folder
 from layerprobe.finetuning.values import Protocol
-from layerprobe.progress import duration
+from layerprobe.results.estimate import Estimate, together
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.study.find import check_together, search_folds
 from layerprobe.tasks.overlaps import checked_task
@@ -36,37 +35,22 @@ def search_begun(
     return any(run_folder(checkpoint, fold, protocol).path.glob(f"*/{RESULT}"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelsPlan:
-    """What fine-tuning several models takes, before its first run: in one search, or a model and then its reference."""
-
-    plans: tuple[TuningPlan, ...]
-    """What each takes by itself; in one search with the same share of a sweep."""
-    shared: bool = True
-    """Whether it is one search, with one budget."""
-
-    @property
-    def sentence(self) -> str:
-        """What is about to be done and how long that takes."""
-        together = duration(sum(each.seconds for each in self.plans))
-        sum_up = f"They share this budget, about {together}" if self.shared else f"That is about {together}"
-        return f"{' '.join(each.sentence for each in self.plans)} {sum_up} together."
-
-
-def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> ModelsPlan:
+def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> Estimate:
     """Return what `find` of several models takes at most, see `plan_search`, or raise as it would."""
     resolved = resolve_all(models, items=task.readable) if models else []
     check_together(resolved, scan=settings.get("scan", False))
-    return ModelsPlan(plans=tuple(plan_search(model, task, **settings) for model in resolved))
+    plans = (plan_search(model, task, **settings) for model in resolved)
+    return together(plans, "They share this budget, about {} together.")
 
 
 def plan_contrast(
-    plan: TuningPlan, reference: ModelLike, task: Task, layers: Sequence[int], *, protocol: Protocol | None = None
-) -> ModelsPlan:
+    plan: Estimate, reference: ModelLike, task: Task, layers: Sequence[int], *, protocol: Protocol | None = None
+) -> Estimate:
     """Return a plan with what fine-tuning layers of a reference, with as many seeds, takes besides."""
-    runs = plan.seeds * sum(layer + 1 for layer in layers)
-    own = plan_tuning(reference, task, block_steps=lambda _: runs, seeds=plan.seeds, protocol=protocol)
-    return ModelsPlan(plans=(plan, own), shared=False)
+    seeds = plan["seeds"]
+    runs = seeds * sum(layer + 1 for layer in layers)
+    other = plan_tuning(reference, task, block_steps=lambda _: runs, seeds=seeds, protocol=protocol)
+    return together((plan, other), "That is about {} together.")
 
 
 def plan_search(
@@ -81,7 +65,7 @@ def plan_search(
     against_last: int = 0,
     further: int = 0,
     protocol: Protocol | None = None,
-) -> TuningPlan:
+) -> Estimate:
     """Return what `find` with these arguments takes at most, and `further` block-steps besides; nothing is written.
 
     Raises:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from layerprobe.checks import LEVEL
@@ -27,9 +28,11 @@ from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan
+from layerprobe.results.estimate import Estimate
+from layerprobe.results.table import percent
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.store.store import Store
-from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
+from layerprobe.sweeps.values import Sweep, SweepCurve, SweepResult, sweep_names
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.loading import load_settings
 from layerprobe.tasks.values import Task
@@ -82,24 +85,38 @@ def run_sweep(
     return progress.result()
 
 
-def plan_sweep(sweep: Sweep) -> tuple[PlannedRun, ...]:
-    """Return the runs of a sweep in the order in which they are begun, the longest first.
+def plan_sweep(sweep: Sweep) -> Estimate:
+    """Return the runs of a sweep in the order in which they are begun, the longest first, and which are done.
+
+    Costs are shares of that of all runs, estimated from blocks kept, width, length of the texts and epochs.
 
     Raises:
         LayerProbeError: As `run_sweep` does for what is wrong before any training.
     """
     loaded = _LoadedSweep.of(sweep)
-    progress = _SweepProgress(loaded, LEVEL)
-    whole = sum(loaded.costs.values())
-    return tuple(
-        PlannedRun(
-            **loaded.names[job.of],
-            layer=job.layer,
-            seed=job.seed,
-            state="done" if job in progress.runs else "failed" if job in progress.failed else "left",
-            cost=cost / whole,
-        )
-        for job, cost in loaded.costs.items()
+    progress, whole = _SweepProgress(loaded, LEVEL), sum(loaded.costs.values())
+    states = {
+        job: "done" if job in progress.runs else "failed" if job in progress.failed else "left" for job in loaded.costs
+    }
+    names = sweep_names([SimpleNamespace(**loaded.names[job.of]) for job in loaded.costs])
+    counts = ", ".join(
+        f"{sum(each == state for each in states.values())} {state}" for state in ("done", "failed", "left")
+    )
+    left = sum(cost for job, cost in loaded.costs.items() if states[job] == "left") / whole
+    return Estimate(
+        title="Runs",
+        jobs=tuple(
+            {
+                "model": model,
+                "task": task,
+                "layer": job.layer,
+                "seed": job.seed,
+                "cost": cost / whole,
+                "state": states[job],
+            }
+            for (model, task), (job, cost) in zip(names, loaded.costs.items(), strict=True)
+        ),
+        details=(f"\n{len(states)} runs, the longest first: {counts} ({percent(left)} of the cost)",),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.model import ModelSpec, Options
@@ -13,7 +13,7 @@ from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol, best
 from layerprobe.metrics.names import METRICS, metric_title
 from layerprobe.names import distinct_names
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Table, columns_of, interval_title, millions, percent
+from layerprobe.results.table import Table, columns_of, interval_title, millions
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.tasks.kind import KINDS
@@ -164,47 +164,7 @@ class SweepResult(Shown):
         return f"{self.n_done} of {self.n_runs} runs done, {self.n_failed} failed, {len(self.curves)} curves"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRun:
-    """One run of a sweep before it is made."""
-
-    model: str
-    """As it was given, with the seed where its weights are random."""
-    task: str
-    """As it was given."""
-    kind: str
-    """Of the task."""
-    task_number: int
-    """Of the task in the sweep, from 1: two of them can be of one source."""
-    layer: int
-    seed: int
-    state: Literal["done", "failed", "left"]
-    """failed: it is marked as such, and is not tried again."""
-    cost: float
-    """Share of the cost of all runs, 0 .. 1, estimated from blocks kept, width, length of the texts and epochs."""
-
-
-def planned_table(planned: Sequence[PlannedRun]) -> Table:
-    """Return a row a run, and below how many are done."""
-    column, names = columns_of(planned), columns_of(sweep_names(planned))
-    count = {state: sum(run.state == state for run in planned) for state in ("done", "failed", "left")}
-    left = sum(run.cost for run in planned if run.state == "left")
-    states = ", ".join(f"{n} {state}" for state, n in count.items())
-    return Table(
-        columns=(
-            names("model", lambda row: row[0]),
-            names("task", lambda row: row[1]),
-            column("layer"),
-            column("seed"),
-            column("cost", form=lambda share: f"{100 * share:.1f} %"),
-            column("state"),
-        ),
-        title="Runs",
-        notes=(f"\n{len(planned)} runs, the longest first: {states} ({percent(left)} of the cost)",),
-    )
-
-
-def sweep_names(parts: Sequence[SweepCurve] | Sequence[PlannedRun]) -> list[tuple[str, str]]:
+def sweep_names(parts: Sequence[Any]) -> list[tuple[str, str]]:
     """Return short names of the model and the task of every curve or run.
 
     Names are without organisation or folder where that confuses no two. Tasks of one source have their kind with

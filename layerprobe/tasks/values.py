@@ -314,15 +314,16 @@ class TaskSettings:
     columns: tuple[str, ...] | None = None
     """Names, or numbers from 0; detected by default."""
     merge: bool = False
-    """Whether all files of a folder are word pairs, each on its own scale, to be put together."""
+    """Take all files of the folder as scored word pairs, each on its own scale, and split them 70:15:15. Copies of
+    pairs are left out."""
     score_range: tuple[float, float] | None = None
-    """What 0 and 1 are in the source; detected by default."""
+    """Lowest and highest possible score. Detected by default."""
     validation: str | None = None
-    """A file with the validation split."""
+    """File with the validation split."""
     test: str | None = None
-    """A file with the test split."""
+    """File with the test split."""
     split_seed: int = 0
-    """Of the split of data that has no predefined split."""
+    """Seed of the split of data that has no predefined split."""
     delimiter: str | None = None
     """Between the fields of a text file, by name or itself; detected by default."""
     encoding: str | None = None
@@ -334,15 +335,17 @@ class TaskSettings:
     header: bool | None = None
     """Whether the first row names the columns; detected by default."""
     skip_empty: bool = False
-    """Whether rows with an empty cell are left out; they are an error otherwise."""
+    """Skip rows that have an empty cell, or what stands for one. They are an error otherwise."""
     skip_broken: bool = False
-    """Whether images that do not open are left out; they are an error otherwise."""
+    """Skip images that do not open. They are an error otherwise."""
     keep_overlaps: bool = field(default=False, metadata=RARE)
-    """Whether items that stand in two splits stay in both; scores are then spoilt, and nothing is claimed."""
+    """Keep examples that stand in two splits. By default they are left out of the train or validation split; kept ones
+    spoil the scores, and nothing is claimed from these."""
     query_prompt: str | None = field(default=None, metadata=RARE)
-    """Put before every query of a retrieval task; by default what the options or the model say."""
+    """Text put before every query of a retrieval task, such as "query: ". By default what the options or the model
+    say."""
     document_prompt: str | None = field(default=None, metadata=RARE)
-    """Put before every document of one; likewise."""
+    """Text put before every document of one, such as "passage: ". By default likewise."""
 
     @property
     def format(self) -> Format:

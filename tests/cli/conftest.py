@@ -27,6 +27,13 @@ class Outcome:
         return json.loads(self.out)
 
     @property
+    def table(self) -> list[str]:
+        """The lines of stdout from the head of its first table on; the answer stands above it."""
+        lines = self.out.splitlines()
+        rule = next(number for number, line in enumerate(lines) if line and set(line) <= {"-", " "})
+        return lines[rule - 1 :]
+
+    @property
     def error(self) -> str:
         """The one error line; anything beside it on stderr is a failure of the test."""
         lines = [line for line in self.err.splitlines() if not line.startswith(("note: ", "info: ", "warning: "))]

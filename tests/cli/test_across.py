@@ -23,7 +23,7 @@ def test_one_layer_for_several_tasks(
     both = ("-t", two[0], "-t", two[1])
     result = layerprobe("score", pair[0], *both, "--mteb", tmp_path)
     assert result.code == 0, result.err
-    assert result.out.splitlines()[0].split()[:4] == ["layer", "parameters", two[0].name, "fewer.csv"]
+    assert result.table[0].split()[:4] == ["layer", "parameters", two[0].name, "fewer.csv"]
     assert "scores best over 2 tasks" in result.out
     for task in two:
         assert re.search(f"^warning: {task.name}: .*a difference between two layers", result.err, re.MULTILINE)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from layerprobe_cli import main
+from layerprobe_cli import shell
 
 from layerprobe.extraction import embed
 
@@ -172,7 +172,7 @@ def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, P
         (("find", "MODEL", "-t", "DATA", "--report", "INSIDE.html"), "pairs.csv is a file"),
         (("score", "MODEL", "-t", "DATA", "--mteb", "DATA"), "pairs.csv is a file"),
         (("compare", "MODEL", "-t", "DATA", "--parquet", "INSIDE.html"), "pairs.csv is a file"),
-        (("find", "MODEL", "-t", "DATA", "--epochs", "0"), "expected greater than or equal to 1, got 0"),
+        (("find", "MODEL", "-t", "DATA", "--epochs", "0"), "expected at least one epoch, got Protocol(epochs=0)"),
         (("find", "MODEL", "-t", "DATA", "--epochs", "two"), "got two"),
         (("score", "MODEL", "-t", "DATA", "--norm", "none"), "'--norm': 'none' is not one of 'final', 'raw' "),
         (("find", "MODEL", "-t", "DATA", "--format", "delimitr=;"), "KEY=VALUE"),
@@ -327,12 +327,12 @@ def test_kill_9_while_fine_tuning(
 def test_memory_that_runs_out_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As torch says it outside its own allocator; another RuntimeError is a bug, and is shown whole."""
 
-    def command() -> None:
+    def command(call: shell.Call) -> shell.Done:
         raise RuntimeError(message)
 
     known = "out of memory" in message
     with pytest.raises(typer.Exit if known else RuntimeError, match=None if known else message):
-        main._guarded(command)()
+        shell.run(command, None, {"call": shell.Call()})  # type: ignore[arg-type]
     assert capsys.readouterr().err.startswith("error: out of memory: lower --batch-tokens") == known
 
 

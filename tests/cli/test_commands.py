@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from layerprobe_cli.main import app
-from layerprobe_cli.options import RENAMED
+from layerprobe_cli.names import GUESSED, RENAMED
 from typer.testing import CliRunner
 
 from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
@@ -61,8 +61,9 @@ def test_help_of_a_group_names_its_commands(group: str) -> None:
 def test_help_is_short_and_help_all_has_every_option(command: str) -> None:
     short, whole = help_of(*command.split(), "--help"), help_of(*command.split(), "--help-all")
     assert f"layerprobe {command}" in short.split("Example:")[1]
-    assert len(short.splitlines()) <= 100
-    options = [set(re.findall(r"^│ +(?:\* +)?(--[a-z-]+)", text, re.MULTILINE)) for text in (short, whole)]
+    assert len(short.splitlines()) <= 60
+    assert "[required]" in short or not re.search(r"^│ \*", short, re.MULTILINE)
+    options = [set(re.findall(r"^│ +(?:\* +)?--(?:no-)?([a-z-]+)", text, re.MULTILINE)) for text in (short, whole)]
     assert options[0] <= options[1]
     assert (f" more options: layerprobe {command} --help-all" in short) == (options[0] != options[1])
     assert "--help-all" not in whole
@@ -74,6 +75,20 @@ def test_old_names_go_on_working(layerprobe: Layerprobe, old: str, new: str) -> 
     done = layerprobe(*old.split(), "--help")
     assert done.err == f"note: 'layerprobe {old}' is now 'layerprobe {new}'\n"
     assert f"Usage: layerprobe {new.removesuffix(' --scan')} " in done.out
+
+
+@pytest.mark.parametrize(("guessed", "meant"), few([*GUESSED.items()], lambda case: case[0] == "train"))
+def test_a_name_that_people_try_is_answered_by_the_one_that_is_meant(
+    layerprobe: Layerprobe, guessed: str, meant: str
+) -> None:
+    done = layerprobe(guessed, "MODEL")
+    assert done.code == 2
+    assert f"there is no command 'layerprobe {guessed}': it is 'layerprobe {meant}'" in " ".join(done.err.split())
+    assert layerprobe(*meant.split(), "--help").code == 0
+
+
+def test_a_misspelt_command_is_answered_by_the_nearest(layerprobe: Layerprobe) -> None:
+    assert "did you mean 'finetune'?" in " ".join(layerprobe("finetunne").err.split())
 
 
 def test_version(layerprobe: Layerprobe) -> None:
@@ -351,16 +366,19 @@ def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Pat
 def test_compare_prints_curve_and_map(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
-    curve = layerprobe("compare", *pair, "-t", pairs_file).out.splitlines()
+    def printed(*options: str) -> list[str]:
+        return layerprobe("compare", *pair, "-t", pairs_file, *options).out.partition("\nNext:")[0].splitlines()
+
+    curve = printed()
     assert curve[-1].startswith("Similarity: debiased linear CKA, ")
     assert curve[0].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
     assert len(curve) == 2 + 4 + 1
     value, low, _, high, band_low, _, band_high = (float(cell) for cell in curve[-2].replace("to", "0").split()[2:9])
     assert band_low < low < value < high < band_high
-    without = layerprobe("compare", *pair, "-t", pairs_file, "--no-intervals").out.splitlines()
+    without = printed("--no-intervals")
     assert [line.split()[:3] for line in without] == [line.split()[:3] for line in curve]
     assert without[0].split()[-1] == "similarity"
-    whole = layerprobe("compare", *pair, "-t", pairs_file, "--map").out.splitlines()
+    whole = printed("--map")
     assert whole[0].startswith("debiased linear CKA with ")
     assert float(whole[3].split()[1]) == float(curve[2].split()[2])
     assert whole[8] == "Half-widths of the 95 % intervals"

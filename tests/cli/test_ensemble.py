@@ -21,7 +21,7 @@ def test_layers_of_a_scan(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs
     page = tmp_path / "ensemble.html"
     done = layerprobe("lab", "ensemble", *runs, "--layers", "1,3", "--report", page)
     assert done.code == 0, done.err
-    header, _, first, second, average, *_ = done.out.splitlines()
+    header, _, first, second, average, *_ = done.table
     assert header.split()[:2] == ["what", "model"]
     assert [line.split()[0] for line in (first, second, average)] == ["layer", "layer", "average"]
     assert "Alone and averaged" in page.read_text()

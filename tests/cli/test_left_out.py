@@ -182,8 +182,7 @@ def test_scores_and_metrics_leave_cells_blank(
 ) -> None:
     done = layerprobe("score", pair[0], "-t", pairs_file, *CLS)
     assert done.err.count(said(pair[0])) == 1
-    lines = done.out.splitlines()
-    assert len(lines[2].split()) == 3  # layer, parameters
+    assert len(done.table[2].split()) == 3  # layer, parameters
     scores = from_json(
         LayerScores, json.dumps(layerprobe("score", pair[0], "-t", pairs_file, *CLS, "--json").json["scores"])
     )

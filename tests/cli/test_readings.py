@@ -61,7 +61,7 @@ def test_labels_need_a_task(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp
 def test_bad_input_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a b c\n")
     wrong = layerprobe("readings", pair[0], "--texts", tmp_path / "one.txt", "--dropped", "1")
-    assert "a share of dropped words between 0 and 1, got 4 views of 512 texts and 1" in wrong.error
+    assert "a share of dropped words between 0 and 1, got 4 views of 512 texts and 1" in " ".join(wrong.err.split())
     assert (
         "expected at least two texts to tell their views apart"
         in layerprobe("readings", pair[0], "--texts", tmp_path / "one.txt").error

@@ -30,7 +30,7 @@ def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
     done = layerprobe("score", pair[0], "-t", beir)
     assert done.code == 0, done.err
-    lines = done.out.splitlines()
+    lines = done.table
     assert lines[0].split()[:4] == ["layer", "parameters", "nDCG@10", "95"]
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
     assert sum(line.endswith("  best") for line in lines) == 1, "others may be best"

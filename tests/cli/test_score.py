@@ -86,8 +86,8 @@ def test_retrieval_needs_no_weights_once_texts_are_embedded(
 def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
     done = layerprobe("score", pair[0], "-t", write(toy_task_of(kind), tmp_path / "task"), "--kind", kind)
     assert done.code == 0, done.err
-    header, _, *rows = done.out.splitlines()[:6]
-    note, *_, sentence = done.out.splitlines()[6:]
+    header, _, *rows = done.table[:6]
+    note, sentence = done.table[6], done.out.splitlines()[0]
     assert all(metric_title(metric) in header for metric in KINDS[kind].metrics)
     assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
     assert sum(row.split("  ")[-1].strip().startswith("best") for row in rows) == (

@@ -61,7 +61,7 @@ def test_the_texts_of_the_task_serve_where_there_are_no_others(
     done = layerprobe("shrink", pair[1], "-t", pairs_file, "--size", "1,3", "--epochs", "1", "--batch-size", "8")
     assert done.code == 0, done.err
     assert "2 of 3 blocks (1, 3)" in done.out
-    assert "To write it as a folder: layerprobe export" in done.out
+    assert "Next:\n  layerprobe export " in done.out
 
 
 def test_a_dry_run_trains_nothing(layerprobe: Layerprobe, pair: tuple[Path, Path], texts: Path, tmp_path: Path) -> None:

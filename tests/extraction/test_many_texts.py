@@ -18,9 +18,9 @@ from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
-from layerprobe.extraction.values import ExtractionPlan
 from layerprobe.files import spooled
 from layerprobe.files.spooled import SpooledTexts
+from layerprobe.results.estimate import Estimate
 from layerprobe.store import store as module
 from layerprobe.store.key import texts_digest
 from layerprobe.store.store import Store
@@ -143,9 +143,9 @@ def test_an_interrupted_extraction_goes_on_with_the_shards_that_are_missing(
 
 
 def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options: Options) -> None:
-    said: list[ExtractionPlan] = []
+    said: list[Estimate] = []
 
-    def stop(plan: ExtractionPlan) -> None:
+    def stop(plan: Estimate) -> None:
         said.append(plan)
         raise KeyboardInterrupt
 
@@ -155,7 +155,7 @@ def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options:
     extracted = extract(given(model, options), words(30), on_plan=said.append)
     extract(given(model, options), words(30), on_plan=said.append)
     assert len(said) == 2
-    assert said[0].bytes == said[1].bytes == extracted.stored.manifest.bytes
+    assert said[0]["bytes"] == said[1]["bytes"] == extracted.stored.manifest.bytes
     assert said[0].sentence.startswith(f"Embedding 30 texts with {model.name}, 4 layers of ")
 
 

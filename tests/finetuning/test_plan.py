@@ -13,7 +13,7 @@ import torch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.model import Options
 from layerprobe.finetuning import plan
-from layerprobe.finetuning.plan import TuningPlan, plan_tuning, seconds_of_run
+from layerprobe.finetuning.plan import plan_tuning, seconds_of_run
 from layerprobe.finetuning.values import Protocol
 from layerprobe.study.plan import plan_search
 from tests.models import given
@@ -56,9 +56,9 @@ def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_pat
     options = Options(cache_dir=tmp_path)
     found = plan_search(given(str(folder), options), toy_task(), budget=0.25, seeds=4, against_last=3, further=7)
     # 3 blocks: layers cost 1 + 2 + 3 + 4, with 4 seeds; the last one and the one to keep with 3
-    assert (found.full_sweep, found.block_steps) == (40, 0.25 * 40 + 3 * 2 * 4 + 7)
+    assert (found["full_sweep"], found["block_steps"]) == (40, 0.25 * 40 + 3 * 2 * 4 + 7)
     # three quarters of 64 training and 32 validation examples
-    assert found.n_examples == (72, 24, 32)
+    assert found["n_examples"] == (72, 24, 32)
     assert not list(tmp_path.rglob("layer-*"))
 
 
@@ -66,7 +66,7 @@ def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_p
     model = given(str(folder), Options(cache_dir=tmp_path))
 
     def planned(**settings: Any) -> float:
-        return plan_search(model, toy_task(), budget=1.0, seeds=2, **settings).block_steps
+        return float(plan_search(model, toy_task(), budget=1.0, seeds=2, **settings)["block_steps"])
 
     # 3 blocks with 2 seeds: 2 * (1 + 2 + 3 + 4)
     assert planned(against_last=2) == 20
@@ -75,10 +75,10 @@ def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_p
     assert planned(against_last=2, scan=True) == 20 + 2 * 4, "two scans, too"
 
 
-def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 90.0)
     timed = plan_tuning(given(str(folder), Options(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
-    fixed: TuningPlan = replace(timed, run_seconds=90.0)
-    assert fixed.sentence == (
+    assert timed.sentence == (
         "Fine-tuning bert (3 blocks) takes at most about 3 min on cpu float32, 16% of a full sweep (every layer with 5 "
         "seeds, about 19 min). Each run is 10 epochs of 64 examples (32 for validation, 32 for the test)."
     )

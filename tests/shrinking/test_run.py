@@ -400,7 +400,7 @@ def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path, mon
     assert plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
     monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 80.0)
     planned = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
-    assert (planned.n_texts, planned.sizes, planned.seeds) == (len(TEXTS), 2, 3)
+    assert (planned["n_texts"], planned["sizes"], planned["seeds"]) == (len(TEXTS), 2, 3)
     assert planned.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds
     assert "210 texts are embedded once" in planned.sentence
     assert not list(tmp_path.glob("runs/*"))

@@ -222,7 +222,7 @@ def test_a_plan_is_that_of_all(two: list[Path], cache: Path) -> None:
     models = [given(str(model), options) for model in two]
     plan = plan_models(models, TASK, budget=0.2, protocol=QUICK)
     alone = [plan_search(model, TASK, budget=0.2, protocol=QUICK) for model in models]
-    assert [each.block_steps for each in plan.plans] == [each.block_steps for each in alone]
+    assert [each["block_steps"] for each in plan["plans"]] == [each["block_steps"] for each in alone]
     assert plan.sentence.count("takes at most about") == 2
     assert plan.sentence.endswith(" together.")
     with pytest.raises(DataError, match="expected different models"):

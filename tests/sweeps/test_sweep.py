@@ -111,23 +111,25 @@ def test_finished_runs_are_read(
 
 
 def test_the_longest_run_is_planned_first(inputs: Path, cache: Path, tmp_path: Path) -> None:
-    planned = plan_sweep(plan_of(inputs, tmp_path / "new"))
-    assert [run.layer for run in planned] == [3] * 4 + [1] * 4 + [0] * 4
-    assert [Path(run.model).name for run in planned[:4]] == ["bert", "bert", "electra", "electra"]
-    assert sum(run.cost for run in planned) == pytest.approx(1.0)
-    assert planned[0].cost == pytest.approx(4 * planned[-1].cost)
-    assert {run.state for run in planned} == {"left"}
+    planned = plan_sweep(plan_of(inputs, tmp_path / "new")).jobs
+    assert [run["layer"] for run in planned] == [3] * 4 + [1] * 4 + [0] * 4
+    assert [Path(run["model"]).name for run in planned[:4]] == ["bert", "bert", "electra", "electra"]
+    assert sum(run["cost"] for run in planned) == pytest.approx(1.0)
+    assert planned[0]["cost"] == pytest.approx(4 * planned[-1]["cost"])
+    assert {run["state"] for run in planned} == {"left"}
     results_in(cache)[0].unlink()
-    assert sorted(run.state for run in plan_sweep(plan_of(inputs, cache))) == ["done"] * 11 + ["left"]
+    assert sorted(run["state"] for run in plan_sweep(plan_of(inputs, cache)).jobs) == ["done"] * 11 + ["left"]
 
 
 def test_layers_of_a_model_go_before_those_of_the_sweep(inputs: Path, tmp_path: Path) -> None:
     plan = plan_of(inputs, tmp_path)
     random = dataclasses.replace(plan.models[1].model, random_init=5)
     models = (dataclasses.replace(plan.models[0], layers=(2,)), SweepModel(model=random))
-    planned = plan_sweep(dataclasses.replace(plan, models=models, layers=None, seeds=(0,)))
-    layers = {name: [run.layer for run in planned if run.model == name] for name in {run.model for run in planned}}
-    assert layers == {models[0].model.name: [2], f"{random.name} (random init 5)": [3, 2, 1, 0]}
+    planned = plan_sweep(dataclasses.replace(plan, models=models, layers=None, seeds=(0,))).jobs
+    layers: dict[str, list[int]] = {}
+    for run in planned:
+        layers.setdefault(run["model"], []).append(run["layer"])
+    assert layers == {Path(models[0].model.name).name: [2], f"{Path(random.name).name} (random init 5)": [3, 2, 1, 0]}
 
 
 @pytest.mark.slow
@@ -277,7 +279,7 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(
     assert found.curves[1].outcomes[-1].seeds == (0,)
     assert found.curves[0] == undisturbed.curves[0]
     assert (found.n_done, found.n_failed, found.n_left) == (N_RUNS - 1, 1, 0)
-    assert {run.state for run in plan_sweep(plan_of(inputs, cache))} == {"done", "failed"}
+    assert {run["state"] for run in plan_sweep(plan_of(inputs, cache)).jobs} == {"done", "failed"}
     assert run_sweep(plan_of(inputs, cache), retry_failed=True) == undisturbed
     assert where.load_failure(3, 1) is None
 

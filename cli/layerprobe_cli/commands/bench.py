@@ -10,8 +10,8 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.names import in_percent
-from layerprobe_cli.options import Device, Precision, Report
-from layerprobe_cli.output import Output
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
     from layerprobe.lab.dropbench.values import Bench
@@ -22,68 +22,37 @@ MOST = 12
 
 
 def bench(
-    output: Output,
-    report: Report,
-    zoo: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[ZOO.json]...|CONTEST.toml",
-            help="Models whose drops are known from fine-tuning; several files are put together. A TOML file names "
-            "encoders of the Hub, which are fine-tuned at every layer first.",
-            show_default="the zoos that come with layerprobe",
-        ),
-    ] = None,
-    tuned: Annotated[
-        bool,
-        typer.Option(
-            "--tuned",
-            help="Score the rules as predict has them, tuned on the zoos that come with layerprobe: on the models of "
-            "ZOO.json, or on some that come with layerprobe and were kept out of the tuning.",
-        ),
-    ] = False,
-    searched: Annotated[
-        bool,
-        typer.Option(
-            "--searched",
-            help="Play searches, too, on scanned models of 6 to 12 blocks that come with layerprobe, whose runs kept "
-            "their outputs. Rules are as with --tuned.",
-        ),
-    ] = False,
-    unseen: Annotated[
-        bool,
-        typer.Option(
-            "--unseen",
-            help="With --searched: leave out encoders (20 of 40) that the rules were tuned on, there on other pairs.",
-        ),
-    ] = False,
+    call: PageCall,
+    zoo: Annotated[list[Path] | None, {"argument": True, "metavar": "[ZOO.json]...|CONTEST.toml"}] = None,
+    tuned: bool = False,
+    searched: bool = False,
+    unseen: bool = False,
     budget: Annotated[
         list[str] | None,
-        typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
+        {
+            "flags": (
+                "--budget",
+                "-b",
+            )
+        },
     ] = None,
     entry: Annotated[
         list[str] | None,
-        typer.Option(
-            "--entry",
-            "-e",
-            metavar="PACKAGE:STRATEGY",
-            help="Also play a strategy of another package, a function of a Trial; can be given again. The rules of "
-            "entry are in docs/results/dropbench-rules.md.",
-        ),
+        {
+            "flags": (
+                "--entry",
+                "-e",
+            ),
+            "metavar": "PACKAGE:STRATEGY",
+        },
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The folder of a contest.", show_default="the file's name in this folder"),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the encoders of a contest and their hours; no model, no network.")
-    ] = False,
-    device: Device = "auto",
-    dtype: Precision = "float32",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Print all rules and curves, and how each rule calls drops.")
-    ] = False,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = LEVEL,
-) -> None:
+    out: Path | None = None,
+    dry_run: bool = False,
+    device: o.Device = "auto",
+    dtype: o.Precision = "float32",
+    everything: Annotated[bool, {"flags": ("--all",)}] = False,
+    level: float = LEVEL,
+) -> Done:
     """Score ways to find the best layer where it is known.
 
     Strategies that train are played on recorded runs and pay for what they look at. Regret is the test score of the
@@ -92,6 +61,22 @@ def bench(
     families is chosen anew for each, so that its scores are not those of the luckiest of many rules.
 
     Example:  [bold]layerprobe lab bench --budget converged --report dropbench.html[/bold]
+
+    Args:
+        level: Confidence level of the intervals.
+        zoo: Models whose drops are known from fine-tuning; several files are put together. A TOML file names encoders
+            of the Hub, which are fine-tuned at every layer first. By default the zoos that come with layerprobe.
+        tuned: Score the rules as predict has them, tuned on the zoos that come with layerprobe: on the models of
+            ZOO.json, or on some that come with layerprobe and were kept out of the tuning.
+        searched: Play searches, too, on scanned models of 6 to 12 blocks that come with layerprobe, whose runs kept
+            their outputs. Rules are as with --tuned.
+        unseen: With --searched: leave out encoders (20 of 40) that the rules were tuned on, there on other pairs.
+        budget: Budget of fine-tuning; can be given again. By default all.
+        entry: Also play a strategy of another package, a function of a Trial; can be given again. The rules of entry
+            are in docs/results/dropbench-rules.md.
+        out: The folder of a contest. By default the file's name in this folder.
+        dry_run: Print the encoders of a contest and their hours; no model, no network.
+        everything: Print all rules and curves, and how each rule calls drops.
     """
     from layerprobe.encoders.model import Options
     from layerprobe.lab.dropbench.bench import bench_predictors
@@ -115,22 +100,18 @@ def bench(
 
         contest = load_contest(tomls[0])
         if dry_run:
-            plan = plan_contest(contest)
-            output.result(plan, plan.table.titled)
-            return
+            call.stop_at(plan_contest(contest))
     tuned = bool(tuned or searched or tomls)
-    with output.progress(level):
-        if tomls:
-            models = run_contest(contest, out or contest.name, options=Options(device=device, dtype=dtype))
-        elif tuned and not zoo:
-            models = read_searched(unseen=unseen) if searched else read_kept_out()
-        else:
-            models = read_zoo(*(zoo or ()))
-        rules = [*tuned_rules(), *unfitted_rules(models.entries)] if tuned else None
-        result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
+    if tomls:
+        models = run_contest(contest, out or contest.name, options=Options(device=device, dtype=dtype))
+    elif tuned and not zoo:
+        models = read_searched(unseen=unseen) if searched else read_kept_out()
+    else:
+        models = read_zoo(*(zoo or ()))
+    rules = [*tuned_rules(), *unfitted_rules(models.entries)] if tuned else None
+    result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
     known = len(models.entries) - len(read_searched(unseen=True).entries) if searched else 0
-    output.result(result, *_parts(result, tuned=tuned, known=known, everything=everything))
-    report.write(output, result)
+    return Done(result=result, parts=[*_parts(result, tuned=tuned, known=known, everything=everything)])
 
 
 def _parts(result: Bench, *, tuned: bool, known: int, everything: bool) -> Iterator[Table | str]:

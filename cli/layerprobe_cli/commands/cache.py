@@ -12,16 +12,18 @@ import typer
 from layerprobe.errors import StoreError
 from layerprobe.files.atomic import readable_size
 from layerprobe.results.table import Column, Table, named_values
-from layerprobe_cli.options import CacheDir
-from layerprobe_cli.output import Json, fail, print_json
+from layerprobe_cli import options as o
+from layerprobe_cli.output import fail
+from layerprobe_cli.shell import Call, Done
 
 if TYPE_CHECKING:
     from layerprobe.store.entries import Entry
 
+OF = "layerprobe.store.store:Store.prune"
 Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.")]
 
 
-def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
+def _list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     """List what is kept: one extraction a line, the latest first.
 
     Example:  [bold]layerprobe cache list[/bold]
@@ -30,10 +32,8 @@ def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
 
     store = Store(cache_dir)
     entries = [_summary(entry) for entry in store.entries()]
-    if json:
-        print_json(entries)
-        return
-    typer.echo(f"{store.root}: {len(entries)} extractions, {readable_size(sum(entry['bytes'] for entry in entries))}")
+    size = readable_size(sum(entry["bytes"] for entry in entries))
+    parts: list[Table | str] = [f"{store.root}: {len(entries)} extractions, {size}"]
     if entries:
         names = ("state", "layers", "texts", "features", "dtype")
         columns = (
@@ -42,10 +42,11 @@ def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
             Column("size", [entry["bytes"] for entry in entries], form=readable_size),
             Column("model", [entry["model"] for entry in entries]),
         )
-        typer.echo(Table(columns=columns, title="Extractions").text())
+        parts.append(Table(columns=columns, title="Extractions"))
+    return Done(result=entries, parts=parts)
 
 
-def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = False) -> None:
+def _info(call: Call, fingerprint: Fingerprint, cache_dir: o.CacheDir = None) -> Done:
     """Show everything that an extraction depends on.
 
     Example:  [bold]layerprobe cache info 3f2a[/bold]
@@ -53,33 +54,21 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
     from layerprobe.files.serialisation import to_dict
     from layerprobe.store.store import Store
 
-    store = Store(cache_dir)
-    entry = _entry(store.entries(), fingerprint)
+    entry = _entry(Store(cache_dir).entries(), fingerprint)
     summary = _summary(entry)
     if entry.manifest is not None:
         summary |= {"folder": str(entry.directory), "created": entry.manifest.created}
         summary |= {"bytes_when_complete": entry.manifest.bytes}
         fields = {"store_dtype": summary.pop("dtype"), **to_dict(entry.manifest.key)}
         summary |= {name: value for name, value in fields.items() if name != "model"}
-    if json:
-        print_json(summary)
-    else:
-        typer.echo(named_values(summary, "Extraction").text())
+    return Done(result=summary, parts=[named_values(summary, "Extraction")])
 
 
 def _verify(
-    what: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[FINGERPRINT|PATH]",
-            help="The beginning of a fingerprint; or any folder or file that layerprobe wrote: a run, a model, a lab, "
-            "a study.json.",
-            show_default="all that is kept",
-        ),
-    ] = None,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-) -> None:
+    call: Call,
+    what: Annotated[str | None, {"argument": True, "metavar": "[FINGERPRINT|PATH]"}] = None,
+    cache_dir: o.CacheDir = None,
+) -> Done:
     """Read every file and compare checksums. Exits with 1 if something is damaged.
 
     What is damaged is made again by the command that made it, when that runs again.
@@ -87,42 +76,45 @@ def _verify(
     Example:  [bold]layerprobe cache verify[/bold]
 
     Example:  [bold]layerprobe cache verify layerprobe-report[/bold]
+
+    Args:
+        what: The beginning of a fingerprint; or any folder or file that layerprobe wrote: a run, a model, a lab, a
+            study.json. By default all that is kept.
     """
     from layerprobe.store.store import Store
     from layerprobe.store.verification import verify
 
     store = Store(cache_dir)
     if what is not None and Path(what).exists():
-        found = verify(Path(what))
+        verified = verify(Path(what))
     else:
-        found = store.verify(None if what is None else _entry(store.entries(), what).fingerprint)
-    if json:
-        print_json(found)
-    else:
-        for problem in found.problems:
-            fail(problem)
-        for path in found.unchecked:
-            typer.echo(f"{path} has no checksum: it cannot be verified")
-        if not found.problems:
-            typer.echo(f"everything is as it was written: {found.checked} extractions, results, runs and models")
-    if found.problems:
-        raise typer.Exit(1)
+        verified = store.verify(None if what is None else _entry(store.entries(), what).fingerprint)
+    for problem in () if call.json else verified.problems:
+        fail(problem)
+    parts = [f"{path} has no checksum: it cannot be verified" for path in verified.unchecked]
+    if not verified.problems:
+        parts.append(f"everything is as it was written: {verified.checked} extractions, results, runs and models")
+    return Done(result=verified, parts=parts, code=int(bool(verified.problems)))
 
 
 def _prune(
-    fingerprint: Annotated[str | None, typer.Argument(help="One extraction.")] = None,
-    older_than: Annotated[
-        float | None, typer.Option(metavar="DAYS", min=0, help="Unchanged for this many days.")
-    ] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Only unfinished ones.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All of them, and cached results.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-) -> None:
+    call: Call,
+    fingerprint: Annotated[str | None, {"argument": True}] = None,
+    older_than: Annotated[float | None, {"metavar": "DAYS", "min": 0}] = None,
+    partial: bool = False,
+    everything: Annotated[bool, {"flags": ("--all",)}] = False,
+    dry_run: bool = False,
+    cache_dir: o.CacheDir = None,
+) -> Done:
     """Remove extractions: one, old ones, unfinished ones, or all. Fine-tuning runs stay.
 
     Example:  [bold]layerprobe cache prune --older-than 30 --dry-run[/bold]
+
+    Args:
+        fingerprint: One extraction.
+        older_than: Unchanged for this many days.
+        partial: Only unfinished ones.
+        everything: All of them, and cached results.
     """
     from layerprobe.store.store import Store
 
@@ -136,16 +128,18 @@ def _prune(
         everything=everything,
         dry_run=dry_run,
     )
-    if json:
-        print_json(
-            {"removed": [entry.fingerprint for entry in removed.entries], "bytes": removed.bytes, "dry_run": dry_run}
-        )
-    else:
-        verb = "would remove" if dry_run else "removed"
-        typer.echo(f"{verb} {len(removed.entries)} extractions, {readable_size(removed.bytes)}")
+    line = f"{len(removed.entries)} extractions, {readable_size(removed.bytes)}"
+    return Done(
+        result={
+            "removed": [entry.fingerprint for entry in removed.entries],
+            "bytes": removed.bytes,
+            "dry_run": dry_run,
+        },
+        parts=[f"{'would remove' if dry_run else 'removed'} {line}"],
+    )
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"list": _list, "info": _info, "verify": _verify, "prune": _prune}
+COMMANDS: dict[str, Callable[..., Done]] = {"list": _list, "info": _info, "verify": _verify, "prune": _prune}
 
 
 def _summary(entry: Entry) -> dict[str, Any]:

@@ -1,30 +1,25 @@
 """layerprobe lab chain."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision, Report
-from layerprobe_cli.output import Output, print_json
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Done, PageCall
 
 
 def chain(
-    file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.")],
-    output: Output,
-    report: Report,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
-    level: IntervalLevel = LEVEL,
-    device: Device = "auto",
-    dtype: Precision = "float32",
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run model code that comes with a checkpoint.")
-    ] = False,
-    cache_dir: CacheDir = None,
-) -> None:
+    call: PageCall,
+    file: Annotated[Path, {"argument": True, "metavar": "CHAIN.toml"}],
+    dry_run: bool = False,
+    level: o.Level = LEVEL,
+    device: o.Device = "auto",
+    dtype: o.Precision = "float32",
+    trust_remote_code: Annotated[bool, "Model"] = False,
+    cache_dir: o.CacheDir = None,
+) -> Done:
     r"""Train in steps, and say what the first ones add.
 
     Trainings are done one after the other, at each layer; finished steps are not repeated. The file names a model
@@ -33,6 +28,11 @@ def chain(
     model there are layers, seeds, reference, control, baseline and cka.
 
     Example:  [bold]layerprobe lab chain words-then-stsb.toml --report chain.html[/bold]
+
+    Args:
+        file: What to do, see below.
+        dry_run: Print the steps and what is stored of them.
+        trust_remote_code: Run model code that comes with a checkpoint.
     """
     # only now: --help needs no torch
     from layerprobe.encoders.model import Options
@@ -42,14 +42,14 @@ def chain(
     wanted = load_chain(file)
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
     plan = plan_chain(wanted, options=options)
-    if not output.json:
-        typer.echo(plan.table.titled)
-    elif dry_run:
-        print_json(plan)
     if dry_run:
-        return
-    with output.progress(level):
-        done = run_chain(wanted, options=options)
-    output.notes(done.notes, done.warnings)
-    output.result(done, f"\n{done.table.text()}", *(f"\n{sentence}" for sentence in done.sentences))
-    report.write(output, done)
+        call.stop_at(plan)
+    if not call.json:
+        typer.echo(plan.table.titled)
+    done = run_chain(wanted, options=options)
+    return Done(
+        result=done,
+        parts=("", *done.sentences, "", done.table),
+        notes=done.notes,
+        warnings=done.warnings,
+    )

@@ -5,134 +5,115 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.encoders.model import Model
 from layerprobe.names import distinct_names, plural
 from layerprobe.results.table import FILES, Table, stacked
-from layerprobe_cli.options import (
-    AnySimilarity,
-    Extraction,
-    IntervalLevel,
-    ReferenceRandomInit,
-    Report,
-    Similarity,
-    TextSource,
-    file_to_write,
-    finite,
-    further_command,
-    given_options,
-    option,
-)
-from layerprobe_cli.output import Output
-from layerprobe_cli.tables import check_threshold
+from layerprobe_cli import options as o
+from layerprobe_cli.completion import names_of
+from layerprobe_cli.places import file_to_write
+from layerprobe_cli.shell import Done, PageCall, below
 
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparisons
 
+Compared = Annotated[
+    Model,
+    o.model_group(
+        o.EXTRACTION, callback=None, help="A model. Alone it is compared with itself: each layer with the one before."
+    ),
+]
+
 
 def compare(
-    context: typer.Context,
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL [OTHER]...",
-            help="A model, and those to compare it with. A model alone is compared with itself: each layer with the "
-            "one before.",
-        ),
-    ],
-    source: TextSource,
-    similarity: AnySimilarity,
-    extraction: Extraction,
-    report: Report,
-    output: Output,
-    reference_random_init: ReferenceRandomInit = None,
-    level: IntervalLevel = LEVEL,
-    intervals: Annotated[
-        bool,
-        option(
-            "Comparison",
-            "--intervals/--no-intervals",
-            help="Intervals and tests, or values alone in less time and memory.",
-        ),
-    ] = True,
-    permutations: Annotated[
-        int, option("Comparison", min=0, help="Shuffles of the texts for p-values and calibrated scores.")
-    ] = 0,
-    show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
-    parquet: Annotated[
-        Path | None, typer.Option(callback=file_to_write, help="Also write every pair of layers to this Parquet file.")
+    call: PageCall,
+    model: Compared,
+    source: o.TextSource,
+    similarity: o.Similarity,
+    others: Annotated[list[str] | None, {"argument": True, "metavar": "[OTHER]..."}] = None,
+    measure: Annotated[
+        list[str] | None,
+        "Comparison",
+        {"metavar": "NAME", "autocompletion": names_of("layerprobe.similarity.registry:MEASURES")},
     ] = None,
-    fail_below: Annotated[
-        float | None, typer.Option(help="Exit with code 3 if a layer is less similar than this.", callback=finite)
-    ] = None,
-) -> None:
+    neighbours: Annotated[int | None, "Comparison", {"min": 1}] = None,
+    reference_random_init: Annotated[int | None, "Comparison", {"metavar": "SEED", "min": 0}] = None,
+    level: o.Level = LEVEL,
+    intervals: Annotated[bool, "Comparison", {"flags": ("--intervals/--no-intervals",)}] = True,
+    permutations: Annotated[int, "Comparison", {"min": 0}] = 0,
+    show_map: Annotated[bool, {"flags": ("--map",)}] = False,
+    parquet: Annotated[Path | None, {"callback": file_to_write}] = None,
+    fail_below: Annotated[float | None, {"callback": o.finite}] = None,
+) -> Done:
     """Compare models layer by layer, by CKA or another measure.
 
     All are compared on the same texts. Prints one value a layer with its interval; where there are several others,
     also how their values differ. The page of --report shows all models and measures side by side, with their maps.
 
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
+
+    Args:
+        others: Models to compare it with.
+        measure: Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given again:
+            further measures. By default cka.
+        neighbours: Nearest neighbours that count, of measures by these. By default 10.
+        reference_random_init: Fresh random weights for the reference.
+        intervals: Intervals and tests, or values alone in less time and memory.
+        permutations: Shuffles of the texts for p-values and calibrated scores.
+        show_map: Print every layer against every layer.
+        parquet: Also write every pair of layers to this Parquet file.
+        fail_below: Exit with code 3 if a layer is less similar than this.
     """
-    settings = similarity.all_settings()
-    if show_map and output.json:
+    settings = similarity.all_settings(list(dict.fromkeys(measure or ["cka"])), neighbours=neighbours)
+    if show_map and call.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
     if permutations:
         from layerprobe.similarity.permutation import check_permutations
 
         for each in settings:
-            check_permutations(permutations, each["measure"], level=level, documents=source.documents is not None)
+            by_document = source.values["documents"] is not None
+            check_permutations(permutations, each["measure"], level=level, documents=by_document)
     if parquet is not None and not (parquet.suffix.lower() in FILES and parquet.absolute().parent.is_dir()):
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
-    data = source.load_texts()
+    data, against = source.load(), list(others or ())
 
     # only now: an error in the data needs no torch
     from layerprobe.comparison.compare import compare_all
     from layerprobe.extraction.embeddings import extract
 
-    model, *others = models
-    if not others and reference_random_init is not None:
-        others = [model]
-    elif not others:
+    if not against and reference_random_init is not None:
+        against = [model.name]
+    elif not against:
         settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
-    checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
-    with output.progress(level):
-        checkpoint = extraction.resolve(model)
-        told = output.data(checkpoint, dataclasses.replace(data, task=None))  # nothing is scored
-        tested = extract(checkpoint, data.items or data.texts)
-        bases = [extract(each, data.items or data.texts) for each in checkpoints]
-        measured = [
-            compare_all(
-                tested,
-                bases or [tested],
-                intervals=intervals,
-                documents=data.documents,
-                permutations=permutations,
-                device=extraction.device,
-                **each,
-            )
-            for each in settings
-        ]
+    checkpoints, (checkpoint,) = o.references_of(model, against, random_init=reference_random_init), o.resolved(model)
+    call.data(checkpoint, dataclasses.replace(data, task=None))  # nothing is scored
+    tested, *bases = (extract(each, data.items or data.texts) for each in (checkpoint, *checkpoints))
+    how: dict[str, Any] = {"intervals": intervals, "documents": data.documents, "permutations": permutations}
+    measured = [compare_all(tested, bases or [tested], device=model.device, **how, **each) for each in settings]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
-    output.notes((), [said for said in warnings if said not in told])
-    given = given_options(context, TextSource, Extraction, Similarity, others=("reference_random_init",))
-    references = [word for other in others for word in ("-r", other)]
-    after = further_command(context, ["predict", model, *references], given)
+    references = [word for other in against for word in ("-r", other)]
+    given = call.given(o.TEXTS, o.EXTRACTION, o.SIMILARITY, "reference_random_init")
     if parquet is not None:
         stacked([each.pairs for each in measured]).save(parquet)
-    output.result(
-        measured,
-        *(_maps(measured) if show_map else [stacked([each.table for each in measured], by=("measure", "reference"))]),
-        as_json=measured[0] if len(measured) == 1 else measured,
-    )
-    report.write(output, *measured, warnings=(*told, *warnings), commands=[after])
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)
-    check_threshold(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4)
+    table = stacked([each.table for each in measured], by=("measure", "reference"))
+    return Done(
+        result=measured,
+        parts=[*_maps(measured)] if show_map else [table],
+        as_json=measured[0] if len(measured) == 1 else measured,
+        warnings=warnings,
+        page={"of": measured},
+        page_warnings=(*call.told, *warnings),
+        next=[call.further(["predict", model.name, *references], given)],
+        failed=below(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4),
+    )
 
 
 def _maps(measured: Sequence[Comparisons]) -> Iterator[Table | str]:
@@ -140,8 +121,8 @@ def _maps(measured: Sequence[Comparisons]) -> Iterator[Table | str]:
     comparisons = [comparison for each in measured for comparison in each.comparisons]
     names = distinct_names([comparison.reference.name for comparison in comparisons])
     for number, (name, comparison) in enumerate(zip(names, comparisons, strict=True)):
-        shown, before = comparison.map, "\n" if number else ""
-        yield f"{before}{shown.measure.title} with {name} (columns), {shown.n_samples} {plural(comparison.unit)}"
-        yield shown.table
-        if (halves := shown.half_widths) is not None:
+        drawn, before = comparison.map, "\n" if number else ""
+        yield f"{before}{drawn.measure.title} with {name} (columns), {drawn.n_samples} {plural(comparison.unit)}"
+        yield drawn.table
+        if (halves := drawn.half_widths) is not None:
             yield from (f"\n{halves.title}", halves)

@@ -1,40 +1,27 @@
 """layerprobe confirm."""
 
+from typing import Annotated
+
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import (
-    AllSeeds,
-    DryRun,
-    Extraction,
-    Layers,
-    Level,
-    Model,
-    Reference,
-    Report,
-    RuleName,
-    Similarity,
-    TaskSource,
-    Tuning,
-    parse_layers,
-)
-from layerprobe_cli.output import Output
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Done, PageCall
 from layerprobe_cli.tables import outcomes_with_best
 
 
 def confirm(
-    model: Model,
-    reference: Reference,
-    similarity: Similarity,
-    source: TaskSource,
-    extraction: Extraction,
-    tuning: Tuning,
-    report: Report,
-    output: Output,
-    layers: Layers = "",
-    rule: RuleName = None,
-    level: Level = LEVEL,
-    all_seeds: AllSeeds = False,
-    dry_run: DryRun = False,
-) -> None:
+    call: PageCall,
+    model: o.Extraction,
+    reference: o.Reference,
+    similarity: o.Similarity,
+    source: o.Source,
+    tuning: o.Tuning,
+    seeds: o.Seeds = "5",
+    layers: o.Layers = "",
+    rule: o.RuleName = None,
+    level: o.Level = LEVEL,
+    all_seeds: Annotated[bool, "Fine-tuning"] = False,
+    dry_run: o.DryRun = False,
+) -> Done:
     """Predict, fine-tune, and say whether the prediction holds.
 
     Fine-tunes at the recommended and the last layer: confirmed, refuted or undecided. The verdict uses no other
@@ -42,9 +29,11 @@ def confirm(
     third seed on, no more are added once the verdict is settled at the level; intervals allow for the looks.
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
+
+    Args:
+        all_seeds: Run all seeds, also where fewer settle the verdict; its interval is then the ordinary one.
     """
-    seeds, measure = tuning.seed_list(), similarity.settings()
-    task = source.load()
+    listed, measure, task = o.seed_list(seeds), similarity.settings(), o.load(source)
 
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.plan import plan_tuning
@@ -53,28 +42,27 @@ def confirm(
     from layerprobe.study.plan import search_begun
     from layerprobe.study.predict import predict
 
-    checkpoint = extraction.resolve(model, task.readable)
-    references = reference.resolve(extraction, task.readable)
-    protocol, further = tuning.protocol(extraction), parse_layers(layers, checkpoint)
-    told = output.data(checkpoint, task, max_length=protocol.max_length)
-    if dry_run or not search_begun(checkpoint, task, seeds=len(seeds), cross_validation=False, protocol=protocol):
+    (checkpoint,) = o.resolved(model, items=task.readable)
+    references = reference.resolve(model, task.readable)
+    protocol, further = o.protocol_of(model, tuning), o.parse_layers(layers, checkpoint)
+    call.data(checkpoint, task, max_length=protocol.max_length)
+    if dry_run or not search_begun(checkpoint, task, seeds=len(listed), cross_validation=False, protocol=protocol):
         # which layer is compared with the last one is not known before the prediction
-        cost = len(seeds) * sum(layer + 1 for layer in further)
-        plan = plan_tuning(checkpoint, task, block_steps=lambda n: 2 * len(seeds) * (n + 1) + cost, protocol=protocol)
-        output.plan(plan, dry_run=dry_run)
-    with output.progress(level):
-        prediction = predict(checkpoint, task, reference=references, rule=rule, **measure)
-        confirmation = confirm_prediction(
-            checkpoint, task, prediction.drop, layers=further, seeds=seeds, protocol=protocol, all_seeds=all_seeds
-        )
-    output.notes((), [said for said in prediction.warnings if said not in told])
-    layer_outcomes = outcomes_with_best(confirmation.outcomes)
-    output.result(
-        confirmation,
-        confirmation.table,
-        "",
-        *trusted(prediction.drop),
-        confirmation.sentence,
-        as_json={"prediction": prediction.drop, "confirmation": confirmation, "layers": layer_outcomes},
+        cost = len(listed) * sum(layer + 1 for layer in further)
+        plan = plan_tuning(checkpoint, task, block_steps=lambda n: 2 * len(listed) * (n + 1) + cost, protocol=protocol)
+        call.estimate(plan, dry_run=dry_run)
+    prediction = predict(checkpoint, task, reference=references, rule=rule, **measure)
+    confirmation = confirm_prediction(
+        checkpoint, task, prediction.drop, layers=further, seeds=listed, protocol=protocol, all_seeds=all_seeds
     )
-    report.write(output, confirmation, warnings=(*told, *prediction.warnings))
+    return Done(
+        result=confirmation,
+        parts=(confirmation.sentence, "", confirmation.table, "", *trusted(prediction.drop)),
+        as_json={
+            "prediction": prediction.drop,
+            "confirmation": confirmation,
+            "layers": outcomes_with_best(confirmation.outcomes),
+        },
+        warnings=prediction.warnings,
+        page_warnings=(*call.told, *prediction.warnings),
+    )

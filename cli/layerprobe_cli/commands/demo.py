@@ -1,36 +1,26 @@
 """layerprobe demo."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from layerprobe.encoders.model import Model
 from layerprobe.results.table import named_values
-from layerprobe_cli.options import CacheDir, PlotlyFrom, StudyFolder
-from layerprobe_cli.output import Output
-from layerprobe_cli.tables import study_parts
+from layerprobe_cli import options as o
+from layerprobe_cli.commands.run import make_output_folder, study_done
+from layerprobe_cli.places import errors_of_output
+from layerprobe_cli.shell import Call, Done, PlotlyFrom
 
 FULL_SEEDS = 3
 FILES = "rtd", "mlm", "pairs.csv", "texts.txt"
 
 
 def demo(
-    output: Output,
-    out: StudyFolder = Path("demo"),
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="Fine-tune both models at every layer, with three seeds; takes six minutes on two cores."
-        ),
-    ] = False,
-    files: Annotated[
-        Path | None,
-        typer.Option(help="Only write the two encoders, sentence pairs and texts there, to try the other commands on."),
-    ] = None,
-    cache_dir: CacheDir = None,
+    call: Call,
+    out: o.StudyFolder = Path("demo"),
+    full: bool = False,
+    files: Path | None = None,
+    cache_dir: o.CacheDir = None,
     plotly: PlotlyFrom = "embedded",
-) -> None:
+) -> Done:
     """Run the pipeline offline, on two small encoders.
 
     The encoders come with layerprobe. Both were pretrained on the same synthetic sentences: one by masked language
@@ -38,6 +28,10 @@ def demo(
     the second one to keep, and writes the report.
 
     Example:  [bold]layerprobe demo --out demo[/bold]
+
+    Args:
+        full: Fine-tune both models at every layer, with three seeds; takes six minutes on two cores.
+        files: Only write the two encoders, sentence pairs and texts there, to try the other commands on.
     """
     from layerprobe.embedded.pair import (
         DEMO_PROTOCOL,
@@ -48,31 +42,27 @@ def demo(
         write_embedded,
     )
     from layerprobe.search.values import SEEDS
+    from layerprobe.study.commands import next_commands
     from layerprobe.study.run import run
-    from layerprobe_cli.commands.run import errors_of_output, make_output_folder, save_study
 
     if files is not None:
-        with errors_of_output(files, option="--files"):
+        with errors_of_output(files, flag="--files"):
             write_embedded(files)
         written = {name: str(files / name) for name in FILES}
-        output.result(written, named_values(written, "Files"))
-        return
+        return Done(result=written, parts=[named_values(written, "Files")])
     make_output_folder(out)
     model, reference = embedded_model("rtd"), embedded_model("mlm")
     every_layer = tuple(range(N_BLOCKS + 1))
-    with output.progress():
-        study = run(
-            Model(model, cache_dir=cache_dir),
-            reference=str(reference),
-            task=embedded_task(**DEMO_SIZES),
-            layers=every_layer if full else (),
-            reference_layers=every_layer if full else (),
-            seeds=FULL_SEEDS if full else SEEDS,
-            jobs=None,
-            protocol=DEMO_PROTOCOL,
-            save_models=True,
-            command=f"layerprobe demo{' --full' if full else ''}",
-        )
-    path = save_study(study, out, plotly)
-    output.notes((), study.provenance.warnings)
-    output.result(study, *study_parts(study, path))
+    study = run(
+        Model(model, cache_dir=cache_dir),
+        reference=str(reference),
+        task=embedded_task(**DEMO_SIZES),
+        layers=every_layer if full else (),
+        reference_layers=every_layer if full else (),
+        seeds=FULL_SEEDS if full else SEEDS,
+        jobs=None,
+        protocol=DEMO_PROTOCOL,
+        save_models=True,
+        command=f"layerprobe demo{' --full' if full else ''}",
+    )
+    return study_done(study, out, plotly, next_commands(study))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from layerprobe.encoders.model import Model
 from layerprobe.results.table import Table, millions
-from layerprobe_cli.options import Loading, Model, Norm, TextSource
-from layerprobe_cli.output import Output
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Call, Done
 
 if TYPE_CHECKING:
     from layerprobe.extraction.doctor import Diagnosis
 
 
-def doctor(model: Model, source: TextSource, loading: Loading, output: Output, norm: Norm = "final") -> None:
+def doctor(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm")], source: o.TextSource) -> Done:
     """Check that layerprobe can trust a model.
 
     Looked at are layers, norm, padding, truncation and finite numbers; of a task or texts, where some are given, what
@@ -26,23 +25,21 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
 
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
-    data = source.load_texts() if source.task or source.texts else None
+    data = source.load() if source else None
     from layerprobe.encoders.loading import resolve_checkpoint
     from layerprobe.extraction.doctor import doctor as examine
     from layerprobe.extraction.readability import data_quality
     from layerprobe.files.images import readable_as
 
-    checkpoint = loading.resolve(model).with_options(norm=norm)
+    (checkpoint,) = o.resolved(model)
     if data is not None and checkpoint.towers:
         checkpoint = resolve_checkpoint(checkpoint, items=readable_as(data.texts))
     diagnosis = examine(checkpoint) if data is None else examine(checkpoint, data.texts)
     if data is not None:
         quality = data_quality(checkpoint, data.task or data.texts, split=source.split)
         diagnosis = dataclasses.replace(diagnosis, data=quality)
-        output.notes(data.notes, (*data.warnings, *quality.warnings))
-    output.result(diagnosis, *_parts(diagnosis))
-    if not diagnosis.healthy:
-        raise typer.Exit(1)
+        call.notes(data.notes, (*data.warnings, *quality.warnings))
+    return Done(result=diagnosis, parts=[*_parts(diagnosis)], code=int(not diagnosis.healthy))
 
 
 def _parts(diagnosis: Diagnosis) -> Iterator[Table | str]:

@@ -3,56 +3,47 @@
 import functools
 from typing import Annotated
 
-import typer
-
 from layerprobe.results.table import named_values
-from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers, check_workers, option
-from layerprobe_cli.output import Output
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Call, Done
+
+OF = "layerprobe.extraction.embeddings:extract"
 
 
 def extract(
-    model: Model,
-    source: TextSource,
-    extraction: Extraction,
-    output: Output,
-    ray: Ray = None,
-    workers: Workers = None,
-    blockwise: Annotated[
-        bool,
-        option(
-            "Machine",
-            "--blockwise",
-            help="For a model that does not fit into memory: send all texts through one block before the next is read.",
-        ),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how much disk it takes and how much is free, and stop.")
-    ] = False,
-) -> None:
+    call: Call,
+    model: o.Extraction,
+    source: o.TextSource,
+    ray: o.Ray = None,
+    workers: o.Workers = None,
+    blockwise: Annotated[bool, "Machine"] = False,
+    dry_run: bool = False,
+) -> Done:
     """Embed texts at every layer and keep the result on disk.
 
     One forward pass does for all layers. What it takes on disk is said before it begins; memory does not grow with the
     texts.
 
     Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
+
+    Args:
+        dry_run: Say how much disk it takes and how much is free, and stop.
     """
-    check_workers(workers, ray)
-    data = source.load_texts()
+    o.check_workers(workers, ray)
+    data = source.load()
 
     # only now: an error in the data needs no torch
     from layerprobe.extraction.embeddings import extract as extract_layers
 
-    with output.progress():
-        embeddings = extract_layers(
-            extraction.resolve(model),
-            data.items or data.texts,
-            ray=ray,
-            workers=workers,
-            blockwise=blockwise,
-            on_plan=functools.partial(output.plan, dry_run=dry_run),
-        )
+    embeddings = extract_layers(
+        o.resolved(model)[0],
+        data.items or data.texts,
+        ray=ray,
+        workers=workers,
+        blockwise=blockwise,
+        on_plan=functools.partial(call.estimate, dry_run=dry_run),
+    )
     warnings = (*data.warnings, *embeddings.warnings)
-    output.notes(data.notes, warnings)
     summary = {
         "model": embeddings.model.name,
         "revision": embeddings.model.revision,
@@ -66,6 +57,9 @@ def extract(
         "dtype": embeddings.model.dtype,
         "store_dtype": embeddings.stored.manifest.key.store_dtype,
     }
-    output.result(
-        summary, named_values(summary, "Extraction"), as_json={**summary, "notes": data.notes, "warnings": warnings}
+    return Done(
+        result={**summary, "notes": data.notes, "warnings": warnings},
+        parts=[named_values(summary, "Extraction")],
+        notes=data.notes,
+        warnings=warnings,
     )

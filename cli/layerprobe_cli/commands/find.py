@@ -6,21 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import (
-    AgainstLast,
-    DryRun,
-    Embedding,
-    Level,
-    Model,
-    Others,
-    Report,
-    Search,
-    SearchTuning,
-    TaskSource,
-    finetune_command,
-)
-from layerprobe_cli.output import Output
-from layerprobe_cli.plans import say_cost
+from layerprobe_cli import options as o
+from layerprobe_cli.estimates import search_estimate
+from layerprobe_cli.following import finetune_command
+from layerprobe_cli.shell import Done, PageCall
 from layerprobe_cli.tables import finding_parts
 
 FOUND = "found"
@@ -28,29 +17,18 @@ FOUND = "found"
 
 
 def find(
-    context: typer.Context,
-    model: Model,
-    source: TaskSource,
-    embedding: Embedding,
-    tuning: SearchTuning,
-    search: Search,
-    report: Report,
-    output: Output,
-    others: Others = None,
-    level: Level = LEVEL,
-    against_last: AgainstLast = 0,
-    dry_run: DryRun = False,
-    save_models: Annotated[
-        bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
-    ] = False,
-    other_blocks: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[found|3|1,3,5]",
-            help="Also fine-tune other blocks than the first: as many as the layer found keeps, or so many, or these.",
-        ),
-    ] = None,
-) -> None:
+    call: PageCall,
+    model: o.Embedding,
+    source: o.Source,
+    tuning: o.Tuning,
+    search: o.Search,
+    others: o.Others = None,
+    level: o.Level = LEVEL,
+    against_last: o.AgainstLast = 0,
+    dry_run: o.DryRun = False,
+    save_models: o.SaveModels = False,
+    other_blocks: Annotated[str | None, {"metavar": "[found|3|1,3,5]"}] = None,
+) -> Done:
     """Find the layer to keep of one model or several, at a small cost.
 
     InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
@@ -61,22 +39,23 @@ def find(
     Example:  [bold]layerprobe find google/electra-base-discriminator -t stsb --tolerance 0.5 --budget 15%[/bold]
 
     Example:  [bold]layerprobe find all-MiniLM-L6-v2 all-mpnet-base-v2 -t stsb --budget 15%[/bold]
+
+    Args:
+        other_blocks: Also fine-tune other blocks than the first: as many as the layer found keeps, or so many, or
+            these.
     """
-    seeds = tuning.n_seeds()
-    settings = search.settings()
-    task = source.load()
+    task = o.load(source)
 
     # only now: an error in the data needs no torch
     from layerprobe.study.commands import export_commands
     from layerprobe.study.find import find as find_layer
 
-    models = [model, *(others or ())]
     if others and other_blocks is not None:
         raise typer.BadParameter("expected one model with --other-blocks, got several")
     if not re.fullmatch(rf"{FOUND}|\d+(,\s*\d+)*", FOUND if other_blocks is None else other_blocks):
         raise typer.BadParameter(f"expected --other-blocks {FOUND}, 3 or 1,3,5, got {other_blocks!r}")
-    checkpoints, further = embedding.resolve_each(models, task.readable), 0
-    checkpoint = checkpoints[0]
+    checkpoints, further = o.resolved(model, others, task.readable), 0
+    checkpoint, seeds = checkpoints[0], search["seeds"]
     if other_blocks is not None:
         from layerprobe.encoders.architecture import count_blocks
         from layerprobe.shrinking.equal import candidates, equal_size
@@ -84,28 +63,26 @@ def find(
         size: Any = 1 if other_blocks == FOUND else other_blocks
         n_others = len(candidates(checkpoint, task, size)) - 1  # errors, too, before anything is trained
         further = seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
-    searching: dict[str, Any] = {
-        **settings,
-        "seeds": seeds,
-        "against_last": against_last,
-        "protocol": tuning.protocol(embedding),
-    }
-    warnings = output.data(checkpoints, task, max_length=searching["protocol"].max_length)
-    say_cost(output, checkpoints, task, searching, dry_run=dry_run, further=further)
-    with output.progress(level):
-        found: Any = find_layer(checkpoints if others else checkpoint, task, **searching, save_models=save_models)
-    output.notes((), found.failures)
+    settings: dict[str, Any] = {**search, "against_last": against_last, "protocol": o.protocol_of(model, tuning)}
+    call.data(checkpoints, task, max_length=settings["protocol"].max_length)
+    search_estimate(call, checkpoints, task, settings, dry_run=dry_run, further=further)
+    found: Any = find_layer(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
     label = found.models[found.best_model] if others else checkpoint.label
-    model = models[[each.label for each in checkpoints].index(label)]
-    commands = export_commands(found.best if others else found, label, finetune_command(context, model))
-    parts, beside = finding_parts(found, commands), list[Any]()
+    chosen = [model.name, *(others or ())][[each.label for each in checkpoints].index(label)]
+    parts, beside = [*finding_parts(found)], list[Any]()
+    notes = list[str]()
     if other_blocks == FOUND and found.best_layer in (0, count_blocks(checkpoint.config)):
-        output.notes((f"the best layer keeps {found.best_layer} blocks, and there are no others of that number",), ())
+        notes.append(f"the best layer keeps {found.best_layer} blocks, and there are no others of that number")
     elif other_blocks is not None:
         size = found.best_layer if other_blocks == FOUND else other_blocks
-        with output.progress(level):
-            beside += [equal_size(checkpoint, task, size, seeds=seeds, protocol=searching["protocol"])]
-        parts = *parts[:-1], "", beside[0].table, beside[0].summary, parts[-1]
-    output.result(found, *parts, as_json={"finding": found, "other_blocks": beside[0]} if beside else None)
-    about: dict[str, Any] = {} if others else {"model": label, "task": task.name}
-    report.write(output, found, *beside, warnings=warnings, commands=commands, **about)
+        beside.append(equal_size(checkpoint, task, size, seeds=seeds, protocol=settings["protocol"]))
+        parts += ["", beside[0].table, beside[0].summary]
+    return Done(
+        result=found,
+        parts=parts,
+        as_json={"finding": found, "other_blocks": beside[0]} if beside else None,
+        warnings=found.failures,
+        notes=notes,
+        page={"of": (found, *beside)} | ({} if others else {"model": label, "task": task.name}),
+        next=export_commands(found.best if others else found, label, finetune_command(call, chosen)),
+    )

@@ -1,72 +1,32 @@
 """layerprobe finetune."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.stats.values import TOLERANCE
-from layerprobe_cli.options import (
-    DryRun,
-    Embedding,
-    Layers,
-    Level,
-    Model,
-    Ray,
-    Report,
-    TaskSource,
-    Tuning,
-    Workers,
-    check_workers,
-    given_options,
-    option,
-    parse_layers,
-)
-from layerprobe_cli.output import Output
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Done, PageCall
 from layerprobe_cli.tables import runs_json, weights_lines
-
-ONLY_SCAN = ("weighting", "ray", "workers")
 
 
 def finetune(
-    context: typer.Context,
-    model: Model,
-    source: TaskSource,
-    embedding: Embedding,
-    tuning: Tuning,
-    report: Report,
-    output: Output,
-    layers: Layers = "all",
-    scan: Annotated[
-        bool,
-        option(
-            "Fine-tuning",
-            "--scan",
-            help="One run per seed of the whole model with a loss at every layer, by default one seed. The scores rank "
-            "the layers; truncated alone, layers can differ. The model can be truncated anywhere afterwards.",
-        ),
-    ] = False,
-    weighting: Annotated[
-        Literal["falling", "equal", "random", "sandwich"],
-        option(
-            "Fine-tuning",
-            help="With --scan, how much the loss at each layer counts: falling with depth, equal, one random layer a "
-            "step, or the first, the last and a random one.",
-        ),
-    ] = "falling",
-    level: Level = LEVEL,
-    tolerance: Annotated[float, option("Fine-tuning", help="Points that you accept to lose for a smaller model.")] = (
-        TOLERANCE
-    ),
-    save_models: Annotated[
-        bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
-    ] = False,
-    ray: Ray = None,
-    workers: Workers = None,
-    dry_run: DryRun = False,
-) -> None:
+    call: PageCall,
+    model: o.Embedding,
+    source: o.Source,
+    tuning: o.Tuning,
+    seeds: o.Seeds = "5",
+    layers: o.Layers = "all",
+    scan: Annotated[bool, "Fine-tuning"] = False,
+    weighting: Annotated[Literal["falling", "equal", "random", "sandwich"], "Fine-tuning"] = "falling",
+    level: o.Level = LEVEL,
+    tolerance: Annotated[float, "Fine-tuning"] = TOLERANCE,
+    save_models: o.SaveModels = False,
+    ray: o.Ray = None,
+    workers: o.Workers = None,
+    dry_run: o.DryRun = False,
+) -> Done:
     """Fine-tune the model truncated at each layer (TMFT).
 
     One run per layer and seed; finished runs are not repeated. With --scan, one run has a loss at every layer.
@@ -74,15 +34,21 @@ def finetune(
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --scan[/bold]
+
+    Args:
+        tolerance: Points that you accept to lose for a smaller model.
+        scan: One run per seed of the whole model with a loss at every layer, by default one seed. The scores rank the
+            layers; truncated alone, layers can differ. The model can be truncated anywhere afterwards.
+        weighting: With --scan, how much the loss at each layer counts: falling with depth, equal, one random layer a
+            step, or the first, the last and a random one.
     """
-    given = given_options(context, others=("seeds", "layers", *ONLY_SCAN))
-    if scan and "layers" in given:
+    if scan and call.given("layers"):
         raise typer.BadParameter("expected no --layers with --scan, which has a loss at every layer")
-    if not scan and (refused := sorted(given & set(ONLY_SCAN))):
+    if not scan and (refused := sorted(call.given("weighting ray workers"))):
         raise typer.BadParameter(f"expected --scan with --{refused[0]}")
-    check_workers(workers, ray)
-    seeds = tuning.seed_list() if not scan or "seeds" in given else (0,)
-    task = source.load()
+    o.check_workers(workers, ray)
+    listed = o.seed_list(seeds) if not scan or call.given("seeds") else (0,)
+    task = o.load(source)
 
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.plan import plan_tuning
@@ -90,30 +56,31 @@ def finetune(
     from layerprobe.finetuning.tuning import saved_models
     from layerprobe.finetuning.tuning import scan as scan_layers
 
-    checkpoint = embedding.resolve(model, task.readable)
-    chosen = parse_layers(layers, checkpoint)
-    protocol = tuning.protocol(embedding)
-    output.data(checkpoint, task, max_length=protocol.max_length)
+    (checkpoint,) = o.resolved(model, items=task.readable)
+    chosen, protocol = o.parse_layers(layers, checkpoint), o.protocol_of(model, tuning)
+    call.data(checkpoint, task, max_length=protocol.max_length)
     if dry_run:
-        cost = len(seeds) * sum(layer + 1 for layer in chosen)
-        steps = (lambda n: len(seeds) * (n + 1)) if scan else (lambda _: cost)
-        output.plan(plan_tuning(checkpoint, task, block_steps=steps, protocol=protocol), dry_run=True)
-    how: dict[str, Any] = {"seeds": seeds, "protocol": protocol, "save_models": save_models, "tolerance": tolerance}
-    with output.progress(level):
-        if scan:
-            result: Any = scan_layers(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
-        else:
-            result = finetune_layers(checkpoint, task, chosen, **how)
+        cost = len(listed) * sum(layer + 1 for layer in chosen)
+        steps = (lambda n: len(listed) * (n + 1)) if scan else (lambda _: cost)
+        call.stop_at(plan_tuning(checkpoint, task, block_steps=steps, protocol=protocol))
+    how: dict[str, Any] = {"seeds": listed, "protocol": protocol, "save_models": save_models, "tolerance": tolerance}
+    if scan:
+        result: Any = scan_layers(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
+    else:
+        result = finetune_layers(checkpoint, task, chosen, **how)
     made = saved_models(checkpoint, result, task)
-    output.notes((f"the runs are in {made[0].parent}",), result.warnings)
     best = f"By validation, layer {result.best_layer} is best in this one model; truncated alone, layers can differ."
     kept = made if save_models else []
-    output.result(
-        result,
-        result.table,
-        f"\n{result.sentence}",
-        *([best] if scan else ()),
-        *weights_lines(kept, " --layer L" if scan else ""),
+    return Done(
+        result=result,
+        parts=(
+            result.sentence,
+            *([best] if scan else ()),
+            "",
+            result.table,
+            *weights_lines(kept, " --layer L" if scan else ""),
+        ),
         as_json=runs_json(result, kept),
+        notes=[f"the runs are in {made[0].parent}"],
+        warnings=result.warnings,
     )
-    report.write(output, result)

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import (
-    Extraction,
-    IntervalLevel,
-    Model,
-    NumberOfTexts,
-    Reference,
-    Report,
-    RuleName,
-    Similarity,
-    TextSource,
-)
-from layerprobe_cli.output import Output
-from layerprobe_cli.tables import fail_check
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
     from layerprobe.results.table import Table
@@ -28,62 +15,63 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Model,
-    reference: Reference,
-    similarity: Similarity,
-    source: TextSource,
-    extraction: Extraction,
-    report: Report,
-    output: Output,
-    rule: RuleName = None,
-    n_texts: NumberOfTexts = None,
-    level: IntervalLevel = LEVEL,
-    fail_on_drop: Annotated[
-        bool, typer.Option("--fail-on-drop", help="Exit with code 3 if a layer is flagged.")
-    ] = False,
-) -> None:
+    call: PageCall,
+    model: o.Extraction,
+    reference: o.Reference,
+    similarity: o.Similarity,
+    source: o.TextSource,
+    rule: o.RuleName = None,
+    n_texts: o.NumberOfTexts = None,
+    level: o.Level = LEVEL,
+    fail_on_drop: bool = False,
+) -> Done:
     """Say where to look first for the layer to keep.
 
     It flags layers that may drop after fine-tuning, and needs no labels and no training: 128 texts, or more where these
     do not settle it.
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
+
+    Args:
+        fail_on_drop: Exit with code 3 if a layer is flagged.
     """
-    settings = similarity.settings()
-    data = source.load_texts()
+    settings, data = similarity.settings(), source.load()
 
     # only now: an error in the data needs no torch
     from layerprobe.study.predict import predict as predict_drop
     from layerprobe.study.predict import unreadable
 
-    checkpoint = extraction.resolve(model)
-    told = output.data(checkpoint, data, split=source.split)
-    with output.progress(level):
-        prediction = predict_drop(
-            checkpoint,
-            data.task or data.texts,
-            reference=reference.resolve(extraction),
-            rule=rule,
-            documents=data.documents,
-            split=source.split,
-            n_texts=n_texts,
-            **settings,
-        )
-    output.notes((), [said for said in prediction.warnings if said not in told])
-    listed = [
-        {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
-        for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
-    ]
-    output.result(prediction, *_parts(prediction), as_json=listed)
-    report.write(output, prediction, warnings=told)
+    (checkpoint,) = o.resolved(model)
+    call.data(checkpoint, data, split=source.split)
+    prediction = predict_drop(
+        checkpoint,
+        data.task or data.texts,
+        reference=reference.resolve(model),
+        rule=rule,
+        documents=data.documents,
+        split=source.split,
+        n_texts=n_texts,
+        **settings,
+    )
+    failed = ""
     if fail_on_drop and unreadable(prediction):
-        fail_check("nothing can be predicted of a model that cannot read the texts")
-    if fail_on_drop and prediction.drop.drops:
-        fail_check(f"layers are flagged from layer {prediction.drop.onset} on")
+        failed = "nothing can be predicted of a model that cannot read the texts"
+    elif fail_on_drop and prediction.drop.drops:
+        failed = f"layers are flagged from layer {prediction.drop.onset} on"
+    return Done(
+        result=prediction,
+        parts=[*_parts(prediction)],
+        as_json=[
+            {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
+            for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
+        ],
+        warnings=prediction.warnings,
+        failed=failed,
+    )
 
 
 def _parts(prediction: Prediction) -> Iterator[Table | str]:
-    """Yield the table of each reference, what is predicted, and what one would do without it."""
+    """Yield what is predicted from each reference, its table, and what one would do without it."""
     from layerprobe.prediction.sentence import trusted
 
     several = len(prediction.drops) > 1
@@ -93,5 +81,7 @@ def _parts(prediction: Prediction) -> Iterator[Table | str]:
             by = f", by the {drop.rule}, as the other rule reads the model alone" if other else ""
             yield f"{'' if drop is prediction.drop else chr(10)}Against {comparison.reference.name}{by}:"
         others = ", ".join(f"{name} {layer}" for name, layer in drop.baselines.items())
+        answer, *grounds = trusted(drop)
+        yield f"{answer}\n"
         yield table
-        yield from ("", *trusted(drop), f"Other ways to choose a layer: {others}.")
+        yield from ("", *grounds, f"Other ways to choose a layer: {others}.")

@@ -10,64 +10,59 @@ import typer
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import LENGTHS, ProfileSettings
-from layerprobe_cli.options import Loading, Model, Report, export_layer, integers, layers_of_model, parse_layers
-from layerprobe_cli.output import Output
+from layerprobe_cli import options as o
+from layerprobe_cli.derive import group
+from layerprobe_cli.following import export_layer
+from layerprobe_cli.shell import Done, PageCall
 
-DEFAULTS = ProfileSettings()
-SETTINGS = {
-    "rounds": typer.Option(help="Turns of every layer, forwards and backwards in alternation."),
-    "repeats": typer.Option(help="Timed passes a turn, length and batch size."),
-    "warmup": typer.Option(help="Passes before them that do not count."),
-    "max_seconds": typer.Option(help="No further pass of a turn, length and batch size begins after this time."),
-    "seed": typer.Option(help="Of the random token ids."),
-}
+Settings = Annotated[
+    ProfileSettings,
+    group(
+        ProfileSettings,
+        "Options",
+        "lengths batch_sizes rounds repeats warmup max_seconds seed",
+        lengths={
+            "read": lambda text: o.integers(text, "--lengths"),
+            "help": "Tokens a text.",
+            "show_default": f"{','.join(map(str, LENGTHS))}; images have one length",
+        },
+        batch_sizes={
+            "read": lambda text: o.integers(text, "--batch-sizes"),
+            "default": ",".join(map(str, ProfileSettings().batch_sizes)),
+        },
+    ),
+]
 
 
 def profile(
-    context: typer.Context,
-    model: Model,
-    loading: Loading,
-    output: Output,
-    report: Report,
-    *,
-    other: Annotated[str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.")] = None,
-    layers: Annotated[
-        str, typer.Option(callback=layers_of_model, help="Layers to truncate at, such as 3,6,9-12 or all.")
-    ] = "all",
-    lengths: Annotated[
-        str | None,
-        typer.Option(help="Tokens a text.", show_default=f"{','.join(map(str, LENGTHS))}; images have one length"),
-    ] = None,
-    batch_sizes: Annotated[str, typer.Option(help="Texts or images a batch; 1 gives the latency of one.")] = ",".join(
-        map(str, DEFAULTS.batch_sizes)
-    ),
-    settings: Annotated[ProfileSettings, SETTINGS],
-    train: Annotated[
-        bool, typer.Option("--train", help="Also measure the memory of a step of fine-tuning each batch.")
-    ] = False,
-    lora: Annotated[int, typer.Option(metavar="RANK", min=0, help="With --train: by adapters of this rank.")] = 0,
-    gradient_checkpointing: Annotated[
-        bool, typer.Option("--gradient-checkpointing", help="With --train: activations are computed again.")
-    ] = False,
-    study: Annotated[
-        list[Path] | None,
-        typer.Option(help="The study.json of `layerprobe run` on this model: its scores are set against the cost."),
-    ] = None,
-) -> None:
+    call: PageCall,
+    model: o.Loading,
+    settings: Settings,
+    other: Annotated[str | None, {"argument": True, "metavar": "[MODEL2]"}] = None,
+    layers: Annotated[str, {"callback": o.layers_of_model}] = "all",
+    train: bool = False,
+    lora: Annotated[int, {"metavar": "RANK", "min": 0}] = 0,
+    gradient_checkpointing: bool = False,
+    study: list[Path] | None = None,
+) -> Done:
     """Measure what each truncated model costs to serve.
 
     FLOPs, latency, throughput and memory at each layer.
 
     Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
+
+    Args:
+        other: Another model, side by side.
+        layers: Layers to truncate at, such as 3,6,9-12 or all.
+        train: Also measure the memory of a step of fine-tuning each batch.
+        lora: With --train: by adapters of this rank.
+        gradient_checkpointing: With --train: activations are computed again.
+        study: The study.json of `layerprobe run` on this model: its scores are set against the cost.
     """
     if (lora or gradient_checkpointing) and not train:
         raise typer.BadParameter("expected --train with --lora and --gradient-checkpointing")
-    settings = dataclasses.replace(
-        settings,
-        lengths=None if lengths is None else integers(lengths, "--lengths"),
-        batch_sizes=integers(batch_sizes, "--batch-sizes"),
-        training=Protocol(lora=lora, gradient_checkpointing=gradient_checkpointing) if train else None,
-    )
+    training = Protocol(lora=lora, gradient_checkpointing=gradient_checkpointing) if train else None
+    settings = dataclasses.replace(settings, training=training)
     from layerprobe.study.files import read_study
 
     studies = [read_study(path) for path in study or ()]
@@ -77,19 +72,20 @@ def profile(
     from layerprobe.profiling.run import profile as measure
     from layerprobe.profiling.scores import check_studies, side_by_side
 
-    names = [model] if other is None else [model, other]
-    checkpoints = [loading.resolve(model), *(loading.without_name().resolve(name) for name in names[1:])]
-    chosen = [parse_layers(layers, checkpoint) for checkpoint in checkpoints]
+    checkpoints = o.resolved(model, [other] if other else [])
+    chosen = [o.parse_layers(layers, checkpoint) for checkpoint in checkpoints]
     check_studies(studies, checkpoints)
-    with output.progress():
-        profiles = []
-        for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
-            with part(start=index, share=1, whole=len(names)):
-                profiles.append(measure(checkpoint, layers=wanted, settings=settings))
-    output.notes((), [warning for each in profiles for warning in each.warnings])
-    shown = side_by_side(profiles, studies)
-    output.result(shown, shown.table, as_json={"profiles": profiles})
+    profiles = []
+    for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
+        with part(start=index, share=1, whole=len(checkpoints)):
+            profiles.append(measure(checkpoint, layers=wanted, settings=settings))
+    compared = side_by_side(profiles, studies)
     last = profiles[0].layers[-1].layer
     cut = last < profiles[0].model.n_blocks
-    follow = export_layer(context, model, last, f"truncated-{last}") if cut else []
-    report.write(output, shown, commands=follow)
+    return Done(
+        result=compared,
+        parts=[compared.table],
+        as_json={"profiles": profiles},
+        warnings=[warning for each in profiles for warning in each.warnings],
+        next=export_layer(call, model.name, last, f"truncated-{last}") if cut else [],
+    )

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe.errors import LayerProbeError
-from layerprobe_cli.options import (
-    AgainstLast,
-    DryRun,
-    Extraction,
-    Layers,
-    Level,
-    Model,
-    NumberOfTexts,
-    PlotlyFrom,
-    Reference,
-    RuleName,
-    Search,
-    SearchTuning,
-    Similarity,
-    StudyFolder,
-    TaskSource,
-    TextsOf,
-    command,
-    finetune_command,
-    given_layers,
-    given_options,
-    option,
-    parse_layers,
-)
-from layerprobe_cli.output import Output
-from layerprobe_cli.plans import say_cost
+from layerprobe_cli import options as o
+from layerprobe_cli.estimates import search_estimate
+from layerprobe_cli.following import finetune_command
+from layerprobe_cli.places import errors_of_output
+from layerprobe_cli.shell import Call, Done, PlotlyFrom, command
 from layerprobe_cli.tables import study_parts
 
 if TYPE_CHECKING:
@@ -45,43 +21,28 @@ if TYPE_CHECKING:
 
 
 def run(
-    context: typer.Context,
-    model: Model,
-    reference: Reference,
-    similarity: Similarity,
-    source: TaskSource,
-    extraction: Extraction,
-    tuning: SearchTuning,
-    search: Search,
-    output: Output,
-    layers: Layers = "",
-    reference_layers: Annotated[
-        str, option("Fine-tuning", callback=given_layers, help="Layers of the reference to fine-tune for the contrast.")
-    ] = "",
-    rule: RuleName = None,
-    n_texts: NumberOfTexts = None,
-    split: TextsOf = "all",
-    level: Level = LEVEL,
-    against_last: AgainstLast = 3,
+    call: Call,
+    model: o.Extraction,
+    reference: o.Reference,
+    similarity: o.Similarity,
+    source: o.Source,
+    tuning: o.Tuning,
+    search: o.Search,
+    layers: o.Layers = "",
+    reference_layers: Annotated[str, "Fine-tuning", {"callback": o.given_layers}] = "",
+    rule: o.RuleName = None,
+    n_texts: o.NumberOfTexts = None,
+    split: o.TextsOf = "all",
+    level: o.Level = LEVEL,
+    against_last: o.AgainstLast = 3,
     fine_tuning: Annotated[
-        bool,
-        option(
-            "Fine-tuning",
-            "--fine-tuning/--no-fine-tuning",
-            help="Find the layer, or stop at the prediction.",
-            show_default=False,
-        ),
+        bool, "Fine-tuning", {"show_default": False, "flags": ("--fine-tuning/--no-fine-tuning",)}
     ] = True,
-    save_models: Annotated[
-        bool,
-        option(
-            "Fine-tuning", "--save-models", help="Keep the weights of every run of the search, for `layerprobe export`."
-        ),
-    ] = False,
-    out: StudyFolder = Path("layerprobe-report"),
+    save_models: o.SaveModels = False,
+    out: o.StudyFolder = Path("layerprobe-report"),
     plotly: PlotlyFrom = "embedded",
-    dry_run: DryRun = False,
-) -> None:
+    dry_run: o.DryRun = False,
+) -> Done:
     """Predict, find the layer to keep, and report, in one go.
 
     What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the layer
@@ -89,55 +50,55 @@ def run(
     on the test split. --layers fine-tunes others beside.
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
+
+    Args:
+        reference_layers: Layers of the reference to fine-tune for the contrast.
+        fine_tuning: Find the layer, or stop at the prediction.
     """
-    tuned = "layers", "reference_layers", "against_last", "save_models"
-    if not fine_tuning and given_options(context, SearchTuning, Search, others=tuned):
+    if not fine_tuning and call.given(o.TUNING, o.SEARCH, "seeds layers reference_layers against_last save_models"):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     if not fine_tuning and dry_run:
         raise typer.BadParameter("expected no --dry-run with --no-fine-tuning: nothing is fine-tuned")
-    seeds, measure, searching = tuning.n_seeds(), similarity.settings(), search.settings()
-    task = source.load()
+    measure, task, seeds = similarity.settings(), o.load(source), search["seeds"]
 
     # only now: an error in the data needs no torch
+    from layerprobe.study.commands import next_commands
     from layerprobe.study.run import run as run_study
 
-    checkpoint, references = extraction.resolve(model, task.readable), reference.resolve(extraction, task.readable)
+    (checkpoint,), references = o.resolved(model, items=task.readable), reference.resolve(model, task.readable)
     if reference_layers and not references:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")
-    tuned_layers = parse_layers(layers, checkpoint)
-    reference_tuned = parse_layers(reference_layers, references[0]) if references else ()
-    tuned_by: dict[str, Any] = {
-        **searching,
-        "seeds": seeds,
-        "against_last": against_last if given_options(context, others=("against_last",)) else min(against_last, seeds),
-        "protocol": tuning.protocol(extraction),
+    tuned_layers = o.parse_layers(layers, checkpoint)
+    reference_tuned = o.parse_layers(reference_layers, references[0]) if references else ()
+    settings: dict[str, Any] = {
+        **search,
+        "against_last": against_last if call.given("against_last") else min(against_last, seeds),
+        "protocol": o.protocol_of(model, tuning),
     }
-    told = output.data(checkpoint, task, split=split)
+    call.data(checkpoint, task, split=split)
     if not dry_run:
         make_output_folder(out)
     if fine_tuning:
         beside = seeds * sum(layer + 1 for layer in tuned_layers)
         contrast = (references[0], reference_tuned) if reference_tuned else None
-        say_cost(output, [checkpoint], task, tuned_by, dry_run=dry_run, further=beside, contrast=contrast)
-    with output.progress(level):
-        study = run_study(
-            checkpoint,
-            task,
-            reference=references,
-            fine_tuning=fine_tuning,
-            layers=tuned_layers,
-            reference_layers=reference_tuned,
-            **tuned_by,
-            rule=rule,
-            n_texts=n_texts,
-            split=split,
-            save_models=save_models,
-            command=command(*sys.argv[1:]),
-            finetune_command=finetune_command(context, model),
-            **measure,
-        )
-    output.notes((), [said for said in study.provenance.warnings if said not in told])
-    output.result(study, *study_parts(study, save_study(study, out, plotly)))
+        search_estimate(call, [checkpoint], task, settings, dry_run=dry_run, further=beside, contrast=contrast)
+    study = run_study(
+        checkpoint,
+        task,
+        reference=references,
+        fine_tuning=fine_tuning,
+        layers=tuned_layers,
+        reference_layers=reference_tuned,
+        **settings,
+        rule=rule,
+        n_texts=n_texts,
+        split=split,
+        save_models=save_models,
+        command=command(*sys.argv[1:]),
+        finetune_command=finetune_command(call, model.name),
+        **measure,
+    )
+    return study_done(study, out, plotly, next_commands(study))
 
 
 def make_output_folder(folder: Path) -> None:
@@ -146,23 +107,18 @@ def make_output_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def save_study(study: Study, folder: Path, plotly: PlotlyFrom = "embedded") -> Path:
-    """Write study.json and report.html into `folder`; return the report's path."""
+def study_done(study: Study, folder: Path, plotly: PlotlyFrom, commands: tuple[str, ...]) -> Done:
+    """Write study.json and report.html into a folder; return what is printed of the study."""
     from layerprobe.files.atomic import replace_file
     from layerprobe.files.serialisation import sealed
     from layerprobe.results.shown import write_report
 
     with errors_of_output(folder):
         replace_file(folder / "study.json", sealed(study))
-    return write_report(study, folder / "report.html", plotly=plotly)
-
-
-@contextlib.contextmanager
-def errors_of_output(folder: Path, *, option: str = "--out") -> Iterator[None]:
-    """Turn what the disk says about a folder into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise LayerProbeError(
-            f"cannot write to the folder {folder}: {error.strerror or error}; choose another {option}"
-        ) from error
+    page = write_report(study, folder / "report.html", plotly=plotly)
+    return Done(
+        result=study,
+        parts=(*study_parts(study), f"Report: {page}"),
+        warnings=study.provenance.warnings,
+        next=commands,
+    )

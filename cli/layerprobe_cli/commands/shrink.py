@@ -2,107 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from layerprobe.errors import DataError
-from layerprobe.shrinking.values import TRAINING, WITHIN, ShrinkSettings, read_size
-from layerprobe_cli.options import (
-    FORMAT_KEYS,
-    DryRun,
-    Embedding,
-    Model,
-    Ray,
-    Report,
-    TaskSource,
-    command,
-    flag,
-    given_options,
-    integers,
-    new_folder,
-    option,
-)
-from layerprobe_cli.output import Output
+from layerprobe.finetuning.values import Protocol
+from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size
+from layerprobe.tasks.formats import Format
+from layerprobe_cli import options as o
+from layerprobe_cli.derive import group
+from layerprobe_cli.places import new_folder
+from layerprobe_cli.shell import Done, PageCall, command
 
-READ_OF_TEXTS = {"columns", "file_format", "skip_empty", *FORMAT_KEYS}
+READ_OF_TEXTS = {"columns", "file_format", "skip_empty", *o.FORMAT_KEYS}
 """Options that say how --texts are read where there is no task; empty ones are always skipped."""
 
 
-def _size(text: str | None) -> str | None:
-    try:
-        read_size(text)
-    except DataError as error:
-        raise typer.BadParameter(str(error)) from None
-    return text
-
-
-def _folder(out: Path | None) -> Path | None:
-    return None if out is None else new_folder(out)
-
-
-def _of_task(task: Any) -> Any:
-    """Return the texts to train on of a task."""
-    from layerprobe.tasks.values import TextFile
-
-    return TextFile(name=f"the training split of {task.name}", texts=task.texts("train"))
-
-
 def shrink(
-    context: typer.Context,
-    model: Model,
-    source: TaskSource,
-    embedding: Embedding,
-    report: Report,
-    output: Output,
-    texts: Annotated[
-        list[Path] | None,
-        option(
-            "Data",
-            help="Texts to train on, labels are not needed: one per line in a .txt or .txt.gz file, or a table. Given "
-            "again: further files.",
-            show_default="the task's training texts",
+    call: PageCall,
+    model: o.Embedding,
+    source: o.Source,
+    settings: Annotated[
+        ShrinkSettings, group(ShrinkSettings, "Size", "within dimensions front", front={"panel": "Report"})
+    ],
+    protocol: Annotated[
+        dict[str, Any],
+        group(
+            Protocol,
+            "Training",
+            "epochs learning_rate batch_size",
+            make=dict,
+            epochs={"default": TRAINING.epochs, "help": "Passes over the texts."},
+            learning_rate={"default": TRAINING.learning_rate},
+            batch_size={"default": TRAINING.batch_size, "min": 2, "help": "Texts a step."},
         ),
-    ] = None,
-    within: Annotated[
-        float, option("Size", min=1e-6, help="Points of the task's metric x 100 that it may be worse by.")
-    ] = WITHIN,
-    size: Annotated[
-        str | None,
-        option(
-            "Size",
-            callback=_size,
-            help="How many blocks are kept, such as 3, or which, such as 1,5,6; or 50% of the parameters at most; or "
-            "2x as fast at least.",
-            show_default="the fewest blocks that are --within; without a task, half",
-        ),
-    ] = None,
-    tune: Annotated[
-        bool, option("Training", "--tune", help="Also fine-tune both on the task; the loss after that is what counts.")
-    ] = False,
-    dimensions: Annotated[
-        int | None,
-        option("Size", min=1, help="How many features its embeddings keep.", show_default="all"),
-    ] = None,
-    front: Annotated[
-        bool,
-        option("Report", "--front", help="Also measure both models by every backend, and in 8 bits: speed and loss."),
-    ] = False,
-    seeds: Annotated[str, option("Training", help="How many seeds of the training, or a list such as 3,5,8.")] = "1",
-    epochs: Annotated[int, option("Training", min=1, help="Passes over the texts.")] = TRAINING.epochs,
-    learning_rate: Annotated[
-        float, option("Training", min=1e-12, help="Peak of the linear schedule.")
-    ] = TRAINING.learning_rate,
-    batch_size: Annotated[int, option("Training", min=2, help="Texts a step.")] = TRAINING.batch_size,
+    ],
+    texts: Annotated[list[Path] | None, "Data"] = None,
+    size: Annotated[str | None, "Size", {"callback": o.checked(read_size)}] = None,
+    tune: Annotated[bool, "Training"] = False,
+    seeds: Annotated[str, "Training"] = "1",
     out: Annotated[
-        Path | None, option("Report", "--out", "-o", callback=_folder, help="Also export the model to this folder.")
+        Path | None,
+        "Report",
+        {
+            "flags": (
+                "--out",
+                "-o",
+            ),
+            "callback": new_folder,
+        },
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at --out.")] = False,
-    ray: Ray = None,
-    dry_run: DryRun = False,
-) -> None:
+    overwrite: bool = False,
+    ray: o.Ray = None,
+    dry_run: o.DryRun = False,
+) -> Done:
     """Take blocks out of a model that is good as a whole.
 
     Which blocks go is seen by forward passes. The rest is trained on the whole model's embeddings of texts, without
@@ -110,54 +65,71 @@ def shrink(
     allow.
 
     Example:  [bold]layerprobe shrink sentence-transformers/all-MiniLM-L6-v2 --texts corpus.txt -t stsb -o small[/bold]
+
+    Args:
+        texts: Texts to train on, labels are not needed: one per line in a .txt or .txt.gz file, or a table. Given
+            again: further files. By default the task's training texts.
+        size: How many blocks are kept, such as 3, or which, such as 1,5,6; or 50% of the parameters at most; or 2x as
+            fast at least. By default the fewest blocks that are --within; without a task, half.
+        tune: Also fine-tune both on the task; the loss after that is what counts.
+        seeds: How many seeds of the training, or a list such as 3,5,8.
+        out: Also export the model to this folder.
+        overwrite: Replace an earlier export at --out.
     """
-    listed = integers(seeds, "--seeds")
-    task = source.load() if source.task else None
-    if task is None and not texts:
+    listed = o.integers(seeds, "--seeds")
+    if source is None and not texts:
         raise typer.BadParameter("expected texts to train on: give --texts FILE, or a task with --task")
-    if task is None and tune:
+    if source is None and tune:
         raise typer.BadParameter("expected a task with --tune: give --task FILE")
-    if task is None and (unread := sorted(given_options(context, TaskSource) - READ_OF_TEXTS)):
-        raise typer.BadParameter(f"expected no {flag(context, unread[0])} without --task")
+    if source is None:
+        call.refuse(call.given(o.TASK) - READ_OF_TEXTS, "without --task")
+    task = o.load(source) if source else None
 
     # only now: an error in the data needs no torch
     from layerprobe.export.checkpoint import check_target
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.shrinking.run import shrink as make_smaller
     from layerprobe.tasks.loading import load_corpus
+    from layerprobe.tasks.values import TextFile
 
     if out is not None:
         check_target(out, overwrite=overwrite)  # before anything is trained
-    # with a task, columns and format are those of the task
-    read: dict[str, Any] = {} if task else {"columns": source.columns, "format": source.format}
-    corpus = load_corpus(texts, **read) if texts else _of_task(task)
-    checkpoint = embedding.resolve(model)
+    if texts:
+        corpus = load_corpus(texts, **({} if task else _reading(call)))
+    else:
+        assert task is not None
+        corpus = TextFile(name=f"the training split of {task.name}", texts=task.texts("train"))
+    (checkpoint,) = o.resolved(model)
     how: dict[str, Any] = {
         "size": size,
         "tune": tune,
         "seeds": listed if "," in seeds else listed[0],
-        "protocol": replace(TRAINING, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size),
-        "settings": ShrinkSettings(within=within, dimensions=dimensions, front=front),
+        "protocol": dataclasses.replace(TRAINING, **protocol),
+        "settings": settings,
     }
-    output.notes(corpus.notes, corpus.warnings)
-    warnings = () if task is None else output.data(checkpoint, task)
-    plan = plan_shrinking(checkpoint, corpus, task, **how)
-    output.plan(plan, dry_run=dry_run)
-    with output.progress():
-        result = make_smaller(checkpoint, corpus, task, ray=ray, **how)
-    output.notes((), result.warnings)
-    tables = [*([result.order] if result.removals else []), result.table, *([result.ways] if front else [])]
-    parts: list[Any] = [*tables, result.sentence]
+    call.notes(corpus.notes, corpus.warnings)
+    if task is not None:
+        call.data(checkpoint, task)
+    call.estimate(plan_shrinking(checkpoint, corpus, task, **how), dry_run=dry_run)
+    result = make_smaller(checkpoint, corpus, task, ray=ray, **how)
+    parts: list[Any] = [result.sentence, "", *([result.order, ""] if result.removals else []), result.table]
+    parts += ["", result.ways] if settings.front else []
     further = [] if result.fastest_int8 is None else ["--int8", result.fastest_int8]
-    commands = [] if dimensions else [command("export", result.folder, "smaller", *further)]
+    follow = [] if settings.dimensions else [command("export", result.folder, "smaller", *further)]
+    warnings, files = list(result.warnings), {}
     if out is not None:
         from layerprobe.export.run import export_model
 
         exported = export_model(result.folder, out, made=result.account, dense=result.dense, overwrite=overwrite)
-        output.notes((), exported.warnings)
-        parts.append(f"Folder: {out}")
-        commands = []
-    else:
-        parts.append(f"To write it as a folder: {commands[0] if commands else 'the same command with --out FOLDER'}")
-    output.result(result, *parts)
-    report.write(output, result, warnings=warnings, commands=commands)
+        warnings += exported.warnings
+        follow, files = [], {"Folder": out}
+    elif not follow:
+        parts.append("To write it as a folder: the same command with --out FOLDER")
+    return Done(result=result, parts=parts, warnings=warnings, files=files, next=follow)
+
+
+def _reading(call: PageCall) -> dict[str, Any]:
+    """Return how texts are read where there is no task, whose columns and format they would have."""
+    given = call.context.params
+    format = {name: given[name] for name in o.FORMAT_KEYS} | o.parse_format(given["file_format"] or ())
+    return {"columns": given["columns"], "format": Format(**format)}

@@ -1,37 +1,26 @@
 """layerprobe lab study."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, Precision, Ray
-from layerprobe_cli.output import Output
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Call, Done, PlotlyFrom
 
 
 def study(
-    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to do, see below.")],
-    output: Output,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder of the study.", show_default="the file's name in this folder")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the models and what is stored of them.")] = False,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Processes that share the work.", show_default="1; with --ray one per GPU, else one per node"
-        ),
-    ] = None,
-    ray: Ray = None,
-    level: IntervalLevel = LEVEL,
-    device: Device = "auto",
-    dtype: Precision = "float32",
-    cache_dir: CacheDir = None,
+    call: Call,
+    file: Annotated[Path, {"argument": True, "metavar": "STUDY.toml"}],
+    out: Path | None = None,
+    dry_run: bool = False,
+    workers: Annotated[int | None, {"min": 1}] = None,
+    ray: o.Ray = None,
+    level: o.Level = LEVEL,
+    device: o.Device = "auto",
+    dtype: o.Precision = "float32",
+    cache_dir: o.CacheDir = None,
     plotly: PlotlyFrom = "embedded",
-) -> None:
+) -> Done:
     r"""Find out what a pretraining objective does to each layer.
 
     It pretrains encoders that differ in their objective alone. The file names objectives, seeds and \[sizes];
@@ -41,6 +30,12 @@ def study(
     zoo.json, which `layerprobe lab bench` reads, lab.json and lab.html. What is done is not done again.
 
     Example:  [bold]layerprobe lab study objectives.toml --workers 2[/bold]
+
+    Args:
+        file: What to do, see below.
+        out: The folder of the study. By default the file's name in this folder.
+        dry_run: Print the models and what is stored of them.
+        workers: Processes that share the work. By default 1; with --ray one per GPU, else one per node.
     """
     # only now: --help needs no torch
     from layerprobe.encoders.model import Options
@@ -51,14 +46,11 @@ def study(
     folder = out or Path(wanted.name)
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
-        plan = plan_lab(wanted, folder, options=options)
-        output.result(plan, plan.table.titled)
-        return
-    with output.progress(level):
-        done = run_lab(wanted, folder, workers=workers, ray=ray, options=options)
+        call.stop_at(plan_lab(wanted, folder, options=options))
+    done = run_lab(wanted, folder, workers=workers, ray=ray, options=options)
 
     from layerprobe.lab.studies.page import lab_page
     from layerprobe.results.page import write_page
 
-    report = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
-    output.result(done, done.table, "", *done.sentences, f"\nFolder: {folder}\nReport: {report}")
+    page = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
+    return Done(result=done, parts=(*done.sentences, "", done.table, ""), files={"Folder": folder, "Report": page})

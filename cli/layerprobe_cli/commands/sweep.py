@@ -5,157 +5,135 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe.encoders.model import Model, ModelSpec
 from layerprobe.stats.values import TOLERANCE
-from layerprobe_cli.options import (
-    Embedding,
-    Layers,
-    Level,
-    Ray,
-    Report,
-    TaskSources,
-    Tuning,
-    given_options,
-    listed_layers,
-)
-from layerprobe_cli.output import Output
+from layerprobe.tasks.values import TaskSettings
+from layerprobe_cli import options as o
+from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
+    from layerprobe.finetuning.values import Protocol
     from layerprobe.sweeps.values import Sweep, SweepResult
 
-MACHINE = ("device", "batch_tokens")
+MACHINE = "device batch_tokens"
 """Options that may be given beside a TOML file, and go before what it says."""
 REWRITE = 5.0
 """Seconds from one writing of the report to the next, at least."""
+Models = Annotated[
+    dict[str, Any],
+    o.model_group(
+        o.EMBEDDING,
+        make=dict,
+        type=list[str],
+        callback=None,
+        metavar="SWEEP.toml|MODEL",
+        help="A TOML file, or hub ids and local folders.",
+        show_default=False,
+    ),
+]
 
 
 def sweep(
-    context: typer.Context,
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SWEEP.toml|MODEL", help="A TOML file, or hub ids and local folders.", show_default=False
-        ),
-    ],
-    source: TaskSources,
-    embedding: Embedding,
-    tuning: Tuning,
-    output: Output,
-    report: Report,
-    layers: Layers = "all",
-    level: Level = LEVEL,
-    tolerance: Annotated[float, typer.Option(help="Points that you accept to lose for a smaller model.")] = TOLERANCE,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Runs at a time.", show_default="one per GPU, else one")
-    ] = None,
-    ray: Ray = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Make runs again that are marked as failed.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, which are done, and stop.")] = False,
-    print_toml: Annotated[bool, typer.Option("--print-toml", help="Print the TOML that says the same, and stop.")] = (
-        False
-    ),
-) -> None:
+    call: PageCall,
+    models: Models,
+    source: o.Sources,
+    tuning: o.Tuning,
+    seeds: o.Seeds = "5",
+    layers: o.Layers = "all",
+    level: o.Level = LEVEL,
+    tolerance: float = TOLERANCE,
+    workers: Annotated[int | None, {"min": 1}] = None,
+    ray: o.Ray = None,
+    retry_failed: bool = False,
+    dry_run: bool = False,
+    print_toml: bool = (False),
+) -> Done | None:
     """Fine-tune over layers, seeds, tasks and models.
 
     Some runs go at a time; finished runs are not repeated, and the page of --report is written anew as they finish.
     A killed sweep goes on with the same command; two on one folder share the work; a run that fails is marked, and
     the others go on. SWEEP.toml has layers and seeds, a table `models` for each model (id, layers, random_init, name,
     end_token), a table `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and
-    `options`; --print-toml writes one. Beside it, --device and --batch-tokens go before what it says.
+    `options`; --print-toml writes one. Beside it, --device and --batch-tokens override the file.
 
     Example:  [bold]layerprobe lab sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
+
+    Args:
+        tolerance: Points that you accept to lose for a smaller model.
+        workers: Runs at a time. By default one per GPU, else one.
+        retry_failed: Make runs again that are marked as failed.
+        dry_run: List the runs, which are done, and stop.
+        print_toml: Print the TOML that says the same, and stop.
     """
-    if any(model.lower().endswith(".toml") for model in models):
-        plan = _plan_of_toml(context, models, embedding)
+    if any(model.lower().endswith(".toml") for model in models["name"]):
+        plan = _plan_of_toml(call, models)
     else:
-        plan = _plan(models, source, embedding, tuning, layers)
+        plan = _plan(models, source, tuning, seeds, layers)
     if print_toml:
         from layerprobe.sweeps.toml import sweep_toml
 
         typer.echo(sweep_toml(plan), nl=False)
-        return
-    if dry_run:
-        from layerprobe.sweeps.run import plan_sweep
-        from layerprobe.sweeps.values import planned_table
-
-        planned = plan_sweep(plan)
-        output.result(planned, planned_table(planned))
-        return
-
+        return None
     from layerprobe.context import report as report_progress
-    from layerprobe.sweeps.run import run_sweep
+    from layerprobe.sweeps.run import plan_sweep, run_sweep
 
-    page = _Rewritten(report)
+    if dry_run:
+        call.stop_at(plan_sweep(plan))
+    written = 0.0
 
     def watch(so_far: SweepResult) -> None:
+        nonlocal written
         report_progress(f"runs, {so_far.n_failed} failed", so_far.n_done + so_far.n_failed, so_far.n_runs)
-        page.update(so_far)
+        if not so_far.n_left or time.monotonic() - written >= REWRITE:
+            call.save_page(Done(result=so_far))
+            written = time.monotonic()
 
-    with output.progress(level):
-        result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch, tolerance=tolerance)
-    output.result(result, result.table, *_counts(result))
-    report.name(output)
-    if result.n_failed:
-        raise typer.Exit(1)
+    result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch, tolerance=tolerance)
+    return Done(result=result, parts=(result.table, *_counts(result)), code=int(bool(result.n_failed)))
 
 
-def _plan_of_toml(context: typer.Context, models: Sequence[str], embedding: Embedding) -> Sweep:
+def _plan_of_toml(call: PageCall, models: dict[str, Any]) -> Sweep:
     from layerprobe.sweeps.toml import load_sweep
 
-    given = given_options(context, TaskSources, Embedding, Tuning, others=("layers",)) - {"cache_dir"}
-    if len(models) > 1 or given - set(MACHINE):
+    given = call.given(o.TASK, o.EMBEDDING, o.TUNING, "seeds layers") - {"cache_dir"}
+    if len(models["name"]) > 1 or given - set(MACHINE.split()):
         raise typer.BadParameter(
             "expected models, tasks, layers, seeds and how to train in the TOML file alone, got some of them beside it"
         )
-    plan = load_sweep(models[0])
-    machine = {name: getattr(embedding, name) for name in MACHINE if name in given}
-    options = dataclasses.replace(plan.options, **machine, cache_dir=embedding.cache_dir)
-    return dataclasses.replace(plan, options=options)
+    plan = load_sweep(models["name"][0])
+    machine = {name: models[name] for name in (*(given & set(MACHINE.split())), "cache_dir")}
+    return dataclasses.replace(plan, options=dataclasses.replace(plan.options, **machine))
 
 
-def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuning: Tuning, layers: str) -> Sweep:
-    from layerprobe.encoders.model import ModelSpec
+def _plan(models: dict[str, Any], tasks: Sequence[TaskSettings], tuning: Protocol, seeds: str, layers: str) -> Sweep:
     from layerprobe.sweeps.values import Sweep, SweepModel
 
-    seeds, tasks = tuning.seed_list(), source.all_settings()
-    if embedding.name is not None and len(models) > 1:
-        raise typer.BadParameter(f"expected one model for --name, got {len(models)}: name them in a TOML file")
-    blocks = embedding.kept_blocks()
-    if blocks is not None and len(models) > 1:
-        raise typer.BadParameter(f"expected one model for --keep-blocks, got {len(models)}: say it in a TOML file")
-    random_init, name, end_token = embedding.random_init, embedding.name, embedding.end_token
-    specs = (
-        ModelSpec(model, random_init=random_init, display_name=name, end_token=end_token, blocks=blocks)
-        for model in models
-    )
+    if not tasks:
+        raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
+    names = models["name"]
+    for name, flag, otherwise in (
+        ("display_name", "--name", "name them in a TOML file"),
+        ("blocks", "--keep-blocks", "say it in a TOML file"),
+    ):
+        if models[name] is not None and len(names) > 1:
+            raise typer.BadParameter(f"expected one model for {flag}, got {len(names)}: {otherwise}")
+    listed = [Model(**models | {"name": name}) for name in names]
+    names_of_spec = [field.name for field in dataclasses.fields(ModelSpec)]
+    specs = (ModelSpec(**{name: getattr(each, name) for name in names_of_spec}) for each in listed)
     return Sweep(
         models=tuple(SweepModel(model=spec) for spec in specs),
-        tasks=tasks,
-        layers=listed_layers(layers),
-        seeds=seeds,
-        protocol=tuning.protocol(embedding),
-        options=embedding.options(),
+        tasks=tuple(tasks),
+        layers=o.listed_layers(layers),
+        seeds=o.seed_list(seeds),
+        protocol=o.protocol_of(listed[0], tuning),
+        options=listed[0].options,
     )
-
-
-class _Rewritten:
-    """The page, written anew now and then."""
-
-    def __init__(self, report: Report) -> None:
-        self.report, self.written = report, 0.0
-
-    def update(self, result: SweepResult) -> None:
-        if result.n_left and time.monotonic() - self.written < REWRITE:
-            return
-        self.report.save(result)
-        self.written = time.monotonic()
 
 
 def _counts(result: SweepResult) -> Iterator[str]:

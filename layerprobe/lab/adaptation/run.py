@@ -18,7 +18,9 @@ from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.serialisation import digest
 from layerprobe.lab.adaptation.folder import FOLDER, save_encoder
-from layerprobe.lab.adaptation.values import Adaptation, AdaptationMetrics, AdaptationPlan, AdaptationProtocol
+from layerprobe.lab.adaptation.values import Adaptation, AdaptationMetrics, AdaptationProtocol
+from layerprobe.names import short_name
+from layerprobe.results.estimate import Estimate
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
@@ -109,7 +111,7 @@ def adapt(
 
 def plan_adaptation(
     model: ModelLike, texts: TextFile | Sequence[str], *, protocol: AdaptationProtocol | None = None, seed: int = 0
-) -> AdaptationPlan:
+) -> Estimate:
     """Estimate the steps and the time of `adapt` with these arguments; nothing is written."""
     protocol = protocol or AdaptationProtocol()
     _, distinct, checkpoint = _checked(model, texts, seed)
@@ -117,14 +119,19 @@ def plan_adaptation(
     head = with_masked_lm_head(checkpoint, encoder, seed=seed)
     corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
     run = trainer(encoder, head, corpus, protocol, seed=seed)
-    return AdaptationPlan(
-        model=checkpoint.name,
-        protocol=protocol,
-        n_texts=len(run.rows),
-        n_held_out=len(run.held_out),
-        steps=run.total_steps,
-        seconds=run.total_steps * seconds_a_step(run),
+    steps, n_texts, n_held_out = run.total_steps, len(run.rows), len(run.held_out)
+    return Estimate(
+        title=f"Adapting {short_name(checkpoint.name)} by {steps:,} steps on {n_texts:,} texts, {n_held_out:,} more "
+        "held out,",
+        seconds=steps * seconds_a_step(run),
         computed_on=computed_on(checkpoint.options),
+        numbers={
+            "model": checkpoint.name,
+            "protocol": protocol,
+            "n_texts": n_texts,
+            "n_held_out": n_held_out,
+            "steps": steps,
+        },
     )
 
 

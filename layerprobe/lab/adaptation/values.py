@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.names import short_name
-from layerprobe.progress import duration
 from layerprobe.results.table import Table, columns_of
 from layerprobe.training.values import check_protocol, masking_in_range
 
@@ -18,11 +16,11 @@ class AdaptationProtocol:
     learning_rate: float = 2e-5
     """Peak of AdamW's linear schedule."""
     weight_decay: float = 0.01
-    """On matrices alone: on no norm, and no bias that is a vector."""
+    """Weight decay of matrices. Norms, and biases that are vectors, have none."""
     epochs: int = 10
     """Passes over the texts."""
     max_steps: int | None = None
-    """Steps at most, where that is less than all epochs; the schedule ends there."""
+    """Steps at most. By default all epochs; the schedule ends there."""
     batch_size: int = 32
     """Texts a forward pass."""
     accumulation: int = 8
@@ -34,13 +32,13 @@ class AdaptationProtocol:
     max_length: int = 128
     """Tokens a text at most."""
     masking_rate: float = 0.15
-    """Probability of a token to be one that the model must fill in."""
+    """Share of the tokens to mask."""
     random_share: float = 0.1
-    """Share of those that are shown as a random token."""
+    """Share of the masked tokens that are shown as a random one."""
     kept_share: float = 0.1
-    """Share of those that are shown as they are; the rest is shown as the mask."""
+    """Share of the masked tokens that are shown as they are. The rest is shown as the mask."""
     validation_share: float = 0.02
-    """Share of the texts that is held out."""
+    """Share of the texts to hold out."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -65,31 +63,6 @@ class AdaptationMetrics:
     """Mean cross entropy, in nats, of the masked tokens of the held-out texts, always the same ones."""
     held_out_accuracy: float
     """Share of them, 0 .. 1, whose most likely word is the original."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptationPlan:
-    """The estimated steps and time of an adaptation."""
-
-    model: str
-    """Its name."""
-    protocol: AdaptationProtocol
-    n_texts: int
-    """To train on."""
-    n_held_out: int
-    steps: int
-    seconds: float
-    """Estimated from a few steps; without evaluation."""
-    computed_on: str
-    """Kind of device and precision."""
-
-    @property
-    def sentence(self) -> str:
-        """What would run and how long it takes, as a sentence."""
-        return (
-            f"Adapting {short_name(self.model)} takes {self.steps:,} steps on {self.n_texts:,} texts, "
-            f"{self.n_held_out:,} more held out: about {duration(self.seconds)} on {self.computed_on}."
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

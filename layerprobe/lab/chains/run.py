@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
@@ -40,14 +40,14 @@ from layerprobe.lab.chains.values import (
     Chain,
     ChainCurve,
     ChainEffect,
-    ChainPlan,
     ChainResult,
     ChainSimilarities,
     ChainSimilarity,
     ChainTrail,
     FinetuneStep,
-    PlannedStep,
 )
+from layerprobe.names import counted, short_name
+from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Matrix
 from layerprobe.tasks.loading import load_corpus, load_settings
@@ -122,15 +122,20 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
     )
 
 
-def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainPlan:
+def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> Estimate:
     """Return the steps of a chain from each start, and how many of their trainings are stored."""
     loaded = _LoadedChain.of(chain, data, options)
     steps = [planned for start in (loaded.start, *loaded.controls) for planned in _planned(loaded, start)]
     if chain.compares:
         alone = dict.fromkeys(loaded.pairs, loaded.start)
         stored = len(_finished(loaded, alone, len(loaded.tasks) - 1, keeps=False))
-        steps.append(replace(steps[-1], start=loaded.start.label, stored=stored, after=False))
-    return ChainPlan(chain=chain, layers=loaded.layers, steps=tuple(steps))
+        what = steps[-1]["what"] + ("" if len(chain.steps) == 1 else ", without the steps before it")
+        steps.append({**steps[-1], "what": what, "from": short_name(loaded.start.label), "stored": stored})
+    return Estimate(
+        title=f"{chain.name}: layers {', '.join(map(str, loaded.layers))}, {counted(len(chain.seeds), 'seed')}",
+        jobs=tuple(steps),
+        numbers={"chain": chain, "layers": loaded.layers},
+    )
 
 
 # ---- what is loaded --------------------------------------------------------------------------------------
@@ -333,12 +338,13 @@ def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, .
 # ---- what is stored --------------------------------------------------------------------------------------
 
 
-def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
+def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[dict[str, Any]]:
     """Yield the planned steps from a start; steps after one that is not stored are not stored either."""
     checkpoint: Checkpoint | None = start
 
-    def planned(label: str, *, total: int, stored: int) -> PlannedStep:
-        return PlannedStep(start=start.label, number=next(numbers), label=label, total=total, stored=stored, after=True)
+    def planned(label: str, *, total: int, stored: int) -> dict[str, Any]:
+        what = {"step": next(numbers), "what": label, "from": short_name(start.label)}
+        return {**what, "trainings": total, "stored": stored}
 
     numbers = itertools.count(1)
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):

@@ -16,7 +16,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome, Protocol, best_by_validation
 from layerprobe.lab.adaptation.values import Adaptation, AdaptationProtocol
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent, short_name
+from layerprobe.names import in_percent
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
 from layerprobe.similarity.values import Measure
@@ -154,55 +154,6 @@ def _check_seeds(seeds: tuple[int, ...], what: str) -> None:
 
 def _repeats(numbers: tuple[int, ...]) -> bool:
     return len(set(numbers)) < len(numbers)
-
-
-# ---- what is to be done ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStep:
-    """A step from one start, and how much of it is stored."""
-
-    start: str
-    """Name of the model that the chain begins with."""
-    number: int
-    """Of the step in the chain, from 1."""
-    label: str
-    """What it does, in a few words."""
-    total: int
-    """Trainings that it takes."""
-    stored: int
-    """How many of them need not be done again."""
-    after: bool
-    """Whether it comes after the steps before it; False for the last one straight from the start."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainPlan:
-    """The steps of a chain and how many are already stored."""
-
-    chain: Chain
-    layers: tuple[int, ...]
-    steps: tuple[PlannedStep, ...]
-
-    @property
-    def table(self) -> Table:
-        """One row per step and start: its trainings, and how many are stored."""
-        column, alone = columns_of(self.steps), len(self.chain.steps) == 1
-        seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
-        return Table(
-            columns=(
-                column("step", lambda step: step.number),
-                column(
-                    "what",
-                    lambda step: f"{step.label}{'' if step.after or alone else ', without the steps before it'}",
-                ),
-                column("start", title="from", form=short_name),
-                column("trainings", lambda step: step.total),
-                column("stored"),
-            ),
-            title=f"{self.chain.name}: layers {', '.join(map(str, self.layers))}, {seeds}",
-        )
 
 
 # ---- what came of it -------------------------------------------------------------------------------------

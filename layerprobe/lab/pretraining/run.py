@@ -19,7 +19,9 @@ from layerprobe.lab.pretraining.folder import FOLDER
 from layerprobe.lab.pretraining.models import count, save_models
 from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.lab.pretraining.training import Run, prepare
-from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingPlan, PretrainingProtocol
+from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingProtocol
+from layerprobe.progress import duration
+from layerprobe.results.estimate import Estimate
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.folder import check_intervals
 from layerprobe.training.loop import seconds_a_step, train
@@ -122,7 +124,7 @@ def plan_pretraining(
     seed: int = 0,
     device: str = "auto",
     dtype: str = "auto",
-) -> PretrainingPlan:
+) -> Estimate:
     """Return parameters, tokens and estimated time of `pretrain` with these arguments; nothing is written."""
     check_seeds([seed])
     protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
@@ -131,11 +133,20 @@ def plan_pretraining(
     run = _prepared(file, texts, protocol, seed=seed, hardware=hardware)
     steps = 0 if run.trainer is None else protocol.steps
     epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
-    return PretrainingPlan(
-        **_described(run, protocol, hardware),
-        epochs=epochs,
-        n_tokens=round(epochs * run.n_tokens),
-        seconds=0.0 if run.trainer is None else steps * seconds_a_step(run.trainer),
+    about, size = _described(run, protocol, hardware), protocol.size
+    warnings, n_tokens = about.pop("warnings"), round(epochs * run.n_tokens)
+    seconds = 0.0 if run.trainer is None else steps * seconds_a_step(run.trainer)
+    details = (
+        f"{about['encoder_parameters']:,} parameters, {about['trained_parameters']:,} with heads and generator;",
+        f"{about['vocab_size']:,} words; {run.n_texts:,} sequences to train on, {run.n_held_out:,} held out",
+        f"{protocol.steps:,} steps: {n_tokens:,} tokens in {epochs:.2f} epochs, about {duration(seconds)} on "
+        f"{hardware.name}",
+    )
+    return Estimate(
+        title=f"{protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features",
+        details=tuple(f"{line.rstrip(';')}." for line in (details if n_tokens else details[:2])),
+        numbers={**about, "epochs": epochs, "n_tokens": n_tokens, "seconds": seconds},
+        warnings=warnings,
     )
 
 

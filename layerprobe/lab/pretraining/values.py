@@ -67,11 +67,11 @@ class PretrainingProtocol:
     """One of `OBJECTIVES`."""
     size: EncoderSize = SIZES["mini"]
     generator_size: float = 0.25
-    """Width of the generator as a share of the encoder's; without effect where an objective has none."""
+    """Width of the generator as a share of the encoder's, such as 0.25. Without effect where an objective has none."""
     discriminator_weight: float = 50.0
-    """Of the discriminator's loss; without effect where an objective has none."""
+    """Weight of the discriminator's loss. Without effect where an objective has none."""
     steps: int = 6000
-    """Optimiser steps; without effect where the objective trains nothing."""
+    """Optimiser steps. Without effect where the objective trains nothing."""
     batch_size: int = 64
     """Sequences a forward pass."""
     accumulation: int = 1
@@ -81,23 +81,24 @@ class PretrainingProtocol:
     warmup: float = 0.1
     """Share of the steps with a rising learning rate."""
     weight_decay: float = 0.01
-    """On matrices alone: on no norm, and no bias that is a vector."""
+    """Weight decay of matrices. Norms, and biases that are vectors, have none."""
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
     dropout: float = 0.0
-    """The papers have 0.1; small models that see a text once or twice underfit."""
+    """Dropout of all layers and attention weights. The papers have 0.1; small models that see a text once or twice
+    underfit."""
     masking_rate: float = 0.15
-    """Probability of a token to be selected."""
+    """Probability of a token to be masked."""
     random_share: float = 0.1
     """Share of those that are shown as a random token; without effect with a generator."""
     kept_share: float = 0.1
     """Share of those that are shown as they are; the rest is shown as the mask. Without effect with a generator."""
     vocab_size: int = 8000
-    """Words at most of the tokenizer that is trained on the texts."""
+    """Words at most of the tokenizer that is trained on the texts. The language has its own."""
     max_length: int = 128
-    """Tokens a sequence at most, and positions of the encoder."""
+    """Tokens a sequence at most. The encoder has as many positions."""
     packed: bool = False
-    """Whether texts are joined to sequences of about `max_length` tokens."""
+    """Join texts to sequences of about max-length tokens."""
     held_out: int = 1000
     """Sequences to hold out; of texts a tenth of all where that is less."""
 
@@ -124,45 +125,6 @@ class PretrainingProtocol:
     def generator(self) -> EncoderSize | None:
         """The generator's size, None where the objective has none."""
         return self.size.scaled(self.generator_size) if self.has_generator else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PretrainingPlan:
-    """The estimated size and time of a pretraining run."""
-
-    protocol: PretrainingProtocol
-    vocab_size: int
-    """Words of the tokenizer."""
-    n_texts: int
-    """Sequences to train on."""
-    n_held_out: int
-    """Sequences held out."""
-    epochs: float
-    """How often each is seen."""
-    n_tokens: int
-    """Tokens trained on in all steps, padding left out."""
-    encoder_parameters: int
-    """Of the encoder alone."""
-    trained_parameters: int
-    """Of all models with their heads, shared ones counted once."""
-    computed_on: str
-    """Kind of device and precision."""
-    seconds: float
-    """Estimated from a few steps of an untrained model; without evaluation."""
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """What would run and how long it takes, as a sentence."""
-        size, protocol = self.protocol.size, self.protocol
-        lines = [
-            f"{protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features, "
-            f"{self.encoder_parameters:,} parameters, {self.trained_parameters:,} with heads and generator",
-            f"{self.vocab_size:,} words; {self.n_texts:,} sequences to train on, {self.n_held_out:,} held out",
-            f"{protocol.steps:,} steps: {self.n_tokens:,} tokens in {self.epochs:.2f} epochs, about "
-            f"{duration(self.seconds)} on {self.computed_on}",
-        ]
-        return "\n".join(lines if self.n_tokens else lines[:2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

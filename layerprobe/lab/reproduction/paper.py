@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
-from layerprobe.results.table import Table, columns_of
+from layerprobe.results.estimate import Estimate
 
 Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
@@ -211,72 +211,8 @@ def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
 # ---- what it costs ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedLayer:
-    """The cost of fine-tuning at one layer with all seeds, or of embedding with a model."""
-
-    model: str
-    """Hub id of the paper."""
-    runs_model: str
-    """What is run in its place."""
-    layer: int
-    before: Before | None
-    """Its runs, steps and hours are counted in, but of domain adaptation only the hours."""
-    random_init: int | None
-    parameters: float | None
-    """Millions, of the paper's model; None where the paper has none."""
-    runs: int
-    """0 where there are no data for the step before TMFT, and of an embedding."""
-    steps: int
-    gpu_hours: float | None
-    """Of the paper's model: 6 FLOPs a parameter and token of a training step (Kaplan et al. 2020, arXiv 2001.08361), 2
-    of an embedding, at `FLOPS_A_SECOND`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExperimentPlan:
-    """The runs and the estimated cost of an experiment."""
-
-    experiment: str
-    title: str
-    source: str
-    data: str
-    """Data set of the paper."""
-    train: int
-    """Training pairs that steps are counted from."""
-    seeds: tuple[int, ...]
-    protocol: Protocol
-    layers: tuple[PlannedLayer, ...]
-    runs: int
-    steps: int
-    gpu_hours: float
-    """Estimated, of the layers whose parameters are known."""
-    notes: tuple[str, ...]
-
-    @property
-    def table(self) -> Table:
-        """A row a model and layer: what is run there, and below what all of it costs."""
-        how, column = self.protocol, columns_of(self.layers)
-        return Table(
-            columns=(
-                column("model", lambda layer: run_name(layer.model, layer.runs_model, layer.random_init)),
-                column("layer"),
-                column("how", lambda layer: trained(layer.before) if self.runs else "embed"),
-                column("parameters", form="{:.2f} M".format),
-                column("runs"),
-                column("steps"),
-                column("gpu_hours", title="GPU hours", form=".3f"),
-            ),
-            title=f"{self.experiment}: {self.title} ({self.source} of arXiv 2402.13130)",
-            notes=(
-                f"\n{self.data}: {self.train} training pairs, {how.epochs} epochs in batches of {how.batch_size}, "
-                f"learning rate {how.learning_rate:g}, {how.pooling} pooling; seeds {', '.join(map(str, self.seeds))}",
-                f"{self.runs} runs, {self.steps} steps; with the paper's models about {self.gpu_hours:.2f} GPU hours "
-                "at 10 TFLOP/s (estimated)",
-                *not_run(layer.before for layer in self.layers if not layer.runs),
-                *(f"note: {note}" for note in self.notes),
-            ),
-        )
+NOTHING = {"runs": 0, "steps": 0, "gpu_hours": 0.0}
+"""What is done of a layer whose step before TMFT has no data."""
 
 
 def not_run(steps: Iterable[Before | None]) -> Iterator[str]:
@@ -305,7 +241,7 @@ def plan_experiment(
     train: int | None = None,
     words: int | None = None,
     corpus: bool = False,
-) -> ExperimentPlan:
+) -> Estimate:
     """Count runs and steps, and estimate GPU hours, without a model or the network.
 
     Training pairs of the task are the paper's where none are given. What has no data for the step before TMFT is not
@@ -318,44 +254,58 @@ def plan_experiment(
     word_steps = first["epochs"] * math.ceil((words or 0) / first["batch_size"])
     available: dict[Before | None, bool] = {None: True, "word similarity": bool(words), "domain adaptation": corpus}
 
-    def planned(score: PaperScores) -> PlannedLayer:
+    def planned(score: PaperScores) -> dict[str, Any]:
         before = word_steps if score.before == "word similarity" else 0
         millions, hours = paper.model(score.model).millions(score.layer), None
         if millions is not None:
             tokens = 2 * data.tokens * (n * steps * protocol.batch_size or data.test)
             tokens += 2 * first["tokens"] * n * before * first["batch_size"]
+            # 6 FLOPs a parameter and token of a training step (Kaplan et al. 2020, arXiv 2001.08361), 2 of an embedding
             hours = (6 if steps else 2) * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600
             if score.before == "domain adaptation":
                 hours += paper.domain_adaptation.get(score.model, paper.domain_adaptation["others"])
-        layer = PlannedLayer(
-            model=score.model,
-            runs_model=models[score.model],
-            layer=score.layer,
-            before=score.before,
-            random_init=score.random_init,
-            parameters=millions,
-            runs=n * (bool(steps) + bool(before)),
-            steps=n * (steps + before),
-            gpu_hours=hours,
-        )
-        return layer if available[score.before] else replace(layer, runs=0, steps=0, gpu_hours=0.0)
+        runs = n * (bool(steps) + bool(before))
+        return {
+            "model": run_name(score.model, models[score.model], score.random_init),
+            "layer": score.layer,
+            "how": trained(score.before) if steps else "embed",
+            "parameters": millions,
+            **(
+                {"runs": runs, "steps": n * (steps + before), "gpu_hours": hours}
+                if available[score.before]
+                else NOTHING
+            ),
+        }
 
     scores = chosen.scores or tuple(
         PaperScores(model=name, layer=paper.model(name).parameters[-1].layer, validation={}, test={})
         for name in chosen.models
     )
-    layers = tuple(planned(score) for score in scores if score.model in models)
-    return ExperimentPlan(
-        experiment=chosen.name,
-        title=chosen.title,
-        source=chosen.source,
-        data=chosen.data,
-        train=train,
-        seeds=seeds,
-        protocol=protocol,
-        layers=layers,
-        runs=sum(layer.runs for layer in layers),
-        steps=sum(layer.steps for layer in layers),
-        gpu_hours=sum(layer.gpu_hours or 0.0 for layer in layers),
-        notes=notes_on(chosen, models),
+    scores = tuple(score for score in scores if score.model in models)
+    jobs = tuple(map(planned, scores))
+    runs, n_steps = (sum(job[name] for job in jobs) for name in ("runs", "steps"))
+    hours = sum(job["gpu_hours"] or 0.0 for job in jobs)
+    notes = notes_on(chosen, models)
+    return Estimate(
+        title=f"{chosen.name}: {chosen.title} ({chosen.source} of arXiv 2402.13130)",
+        jobs=jobs,
+        details=(
+            f"\n{chosen.data}: {train} training pairs, {protocol.epochs} epochs in batches of {protocol.batch_size}, "
+            f"learning rate {protocol.learning_rate:g}, {protocol.pooling} pooling; seeds {', '.join(map(str, seeds))}",
+            f"{runs} runs, {n_steps} steps; with the paper's models about {hours:.2f} GPU hours at 10 TFLOP/s "
+            "(estimated)",
+            *not_run(score.before for score, job in zip(scores, jobs, strict=True) if not job["runs"]),
+            *(f"note: {note}" for note in notes),
+        ),
+        numbers={
+            "experiment": chosen.name,
+            "data": chosen.data,
+            "train": train,
+            "seeds": seeds,
+            "protocol": protocol,
+            "runs": runs,
+            "steps": n_steps,
+            "gpu_hours": hours,
+            "notes": notes,
+        },
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import GenericAlias
+from typing import Any
 
 from layerprobe.context import labelled
 from layerprobe.encoders.architecture import count_blocks
@@ -29,7 +30,7 @@ from layerprobe.lab.studies.toml import taken_lab_task
 from layerprobe.lab.studies.values import LabTask
 from layerprobe.names import counted, short_name
 from layerprobe.readings.registry import RIVALS
-from layerprobe.results.table import Table, columns_of
+from layerprobe.results.estimate import Estimate
 from layerprobe.tasks.toml import model_reader
 from layerprobe.tasks.values import Task
 from layerprobe.versions import __version__, versions
@@ -91,64 +92,6 @@ class Contest:
             raise DataError("expected at least one budget and one seed of fine-tuning")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedEncoder:
-    """The cost of one encoder of a contest."""
-
-    model: str
-    family: str
-    blocks: int
-    parameters: float
-    """Millions."""
-    runs: int
-    """Fine-tunings of a layer, and scans."""
-    steps: int
-    gpu_hours: float
-    """Of the runs alone: 6 FLOPs a parameter and token of a training step, 2 of an evaluation, at `FLOPS_A_SECOND`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContestPlan:
-    """The runs and the estimated hours of a contest."""
-
-    contest: Contest
-    encoders: tuple[PlannedEncoder, ...]
-
-    @property
-    def gpu_hours(self) -> float:
-        """Of all encoders."""
-        return sum(encoder.gpu_hours for encoder in self.encoders)
-
-    @property
-    def table(self) -> Table:
-        """One row per encoder; below, the cost of all."""
-        column, contest = columns_of(self.encoders), self.contest
-        budgets = (
-            f"{name}: epochs {how.epochs}, learning rate {how.learning_rate:g}, batches of {how.batch_size}"
-            for name, how in contest.budgets.items()
-        )
-        seeds, scans = len(contest.finetuning_seeds), sum(map(len, contest.scans.values()))
-        train, validation, test = contest.task.examples or (0, 0, 0)
-        return Table(
-            columns=(
-                column("model"),
-                column("family"),
-                column("blocks"),
-                column("parameters", form="{:.1f} M".format),
-                column("runs"),
-                column("steps", form=","),
-                column("gpu_hours", title="GPU hours", form=".2f"),
-            ),
-            title=f"{contest.name}: {counted(len(self.encoders), 'encoder')}, {contest.task.settings.source}",
-            notes=(
-                f"\n{train} training, {validation} validation and {test} test examples, {contest.tokens} tokens a text",
-                f"every layer with {counted(seeds, 'seed')}, and {counted(scans, 'scan')}, under each budget; "
-                + "; ".join(budgets),
-                f"about {self.gpu_hours:.1f} GPU hours at {FLOPS_A_SECOND / 1e12:.0f} TFLOP/s (estimated)",
-            ),
-        )
-
-
 def load_contest(path: str | Path) -> Contest:
     """Read a contest from a TOML file such as the one that comes with layerprobe; paths are relative to the file."""
     keys = read_toml(path, "the contest", absolute=True)
@@ -169,12 +112,34 @@ def load_contest(path: str | Path) -> Contest:
     return keys.whole(Contest, values, readers={"finetuning_seeds": SEEDS})
 
 
-def plan_contest(contest: Contest) -> ContestPlan:
-    """Count the runs of a contest and estimate their hours, without a model or the network."""
-    return ContestPlan(contest=contest, encoders=tuple(_planned(contest, model) for model in contest.models))
+def plan_contest(contest: Contest) -> Estimate:
+    """Count the runs of a contest and estimate their GPU hours, without a model or the network.
+
+    Hours are of the runs alone: 6 FLOPs a parameter and token of a training step, 2 of an evaluation, at
+    `FLOPS_A_SECOND`.
+    """
+    jobs = tuple(_planned(contest, model) for model in contest.models)
+    budgets = (
+        f"{name}: epochs {how.epochs}, learning rate {how.learning_rate:g}, batches of {how.batch_size}"
+        for name, how in contest.budgets.items()
+    )
+    seeds, scans = len(contest.finetuning_seeds), sum(map(len, contest.scans.values()))
+    train, validation, test = contest.task.examples or (0, 0, 0)
+    hours = sum(job["gpu_hours"] for job in jobs)
+    return Estimate(
+        title=f"{contest.name}: {counted(len(jobs), 'encoder')}, {contest.task.settings.source}",
+        jobs=jobs,
+        details=(
+            f"\n{train} training, {validation} validation and {test} test examples, {contest.tokens} tokens a text",
+            f"every layer with {counted(seeds, 'seed')}, and {counted(scans, 'scan')}, under each budget; "
+            + "; ".join(budgets),
+            f"about {hours:.1f} GPU hours at {FLOPS_A_SECOND / 1e12:.0f} TFLOP/s (estimated)",
+        ),
+        numbers={"contest": contest, "gpu_hours": hours},
+    )
 
 
-def _planned(contest: Contest, model: ContestModel) -> PlannedEncoder:
+def _planned(contest: Contest, model: ContestModel) -> dict[str, Any]:
     train, validation, test = contest.task.examples or (0, 0, 0)
     n_seeds, n_scans = len(contest.finetuning_seeds), sum(map(len, contest.scans.values()))
     millions = n_seeds * sum(map(model.millions, range(model.blocks + 1))) + n_scans * model.millions(model.blocks)
@@ -183,15 +148,15 @@ def _planned(contest: Contest, model: ContestModel) -> PlannedEncoder:
         steps += n_runs * how.epochs * math.ceil(train / how.batch_size)
         texts = 6 * train * how.epochs + 2 * (validation * how.epochs * how.evaluations + (test or 0))
         flops += millions * 1e6 * 2 * contest.tokens * texts
-    return PlannedEncoder(
-        model=model.id,
-        family=model.family,
-        blocks=model.blocks,
-        parameters=model.parameters[1],
-        runs=n_runs * len(contest.budgets),
-        steps=steps,
-        gpu_hours=flops / FLOPS_A_SECOND / 3600,
-    )
+    return {
+        "model": model.id,
+        "family": model.family,
+        "blocks": model.blocks,
+        "parameters": model.parameters[1],
+        "runs": n_runs * len(contest.budgets),
+        "steps": steps,
+        "gpu_hours": flops / FLOPS_A_SECOND / 3600,
+    }
 
 
 def run_contest(contest: Contest, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> Zoo:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -45,7 +46,8 @@ from layerprobe.lab.pretraining.folder import RECORD
 from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
 from layerprobe.lab.studies.effects import objective_effects
-from layerprobe.lab.studies.values import LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
+from layerprobe.lab.studies.values import LabFailure, LabModel, LabResult, LabStudy, LabTask
+from layerprobe.results.estimate import Estimate
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
@@ -111,10 +113,13 @@ def run_lab(
     return result
 
 
-def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> LabPlan:
+def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> Estimate:
     """Return the encoders of a study and how much of each is finished; nothing is written."""
     run = _LabRun.of(study, Path(out), options)
-    return LabPlan(study=study, models=tuple(map(run.planned, study.models)))
+    return Estimate(
+        title=f"{study.name}: {len(study.models)} models on {', '.join(study.corpus)}",
+        jobs=tuple(map(run.planned, study.models)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -352,7 +357,7 @@ class _LabRun:
             failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
         )
 
-    def planned(self, model: LabModel) -> PlannedModel:
+    def planned(self, model: LabModel) -> dict[str, Any]:
         pretrained = (self.folder(model) / RECORD).is_file()
         study, stored, n_runs = self.study, 0, 0
         pairs = list(itertools.product(range(model.protocol.size.n_blocks + 1), study.finetuning_seeds))
@@ -362,8 +367,15 @@ class _LabRun:
             if pretrained:
                 runs = run_folder(resolve_checkpoint(str(self.folder(model)), like=self.options), task, protocol)
                 stored += sum(runs.load(layer, seed) is not None for layer, seed in pairs)
-                stored += sum(load_finished(JointRun, runs.joint_path(*scan)) is not None for scan in scans)
-        return PlannedModel(model=model, pretrained=pretrained, runs=n_runs, stored=stored)
+                stored += sum(load_finished(JointRun, runs.joint_path(*each)) is not None for each in scans)
+        size = model.protocol.size
+        return {
+            "model": model.name,
+            "size": f"{size.n_blocks} x {size.hidden_size}",
+            "pretraining": "stored" if pretrained else f"{study.pretraining.steps} steps",
+            "trainings": n_runs,
+            "stored": stored,
+        }
 
 
 def loaded_task(task: LabTask) -> Task:

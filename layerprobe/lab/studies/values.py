@@ -156,43 +156,6 @@ class LabStudy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedModel:
-    """An encoder of a study and how much of it is finished."""
-
-    model: LabModel
-    pretrained: bool
-    runs: int
-    """Fine-tuning runs that it takes."""
-    stored: int
-    """How many of them need not be done again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabPlan:
-    """The models of a study and how much is already finished."""
-
-    study: LabStudy
-    models: tuple[PlannedModel, ...]
-
-    @property
-    def table(self) -> Table:
-        """A row a model: its fine-tunings, and how many are stored."""
-        column, steps = columns_of(self.models), f"{self.study.pretraining.steps} steps"
-        return Table(
-            columns=(
-                column("model", lambda planned: planned.model.name),
-                column(
-                    "size", lambda planned: planned.model.protocol.size, form="{0.n_blocks} x {0.hidden_size}".format
-                ),
-                column("pretraining", lambda planned: "stored" if planned.pretrained else steps),
-                column("trainings", lambda planned: planned.runs),
-                column("stored"),
-            ),
-            title=f"{self.study.name}: {len(self.models)} models on {', '.join(self.study.corpus)}",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveEffect:
     """How an objective differs from masked language modelling with the same seed, paired."""
 

@@ -23,7 +23,8 @@ from layerprobe.finetuning.tuning import finetune, items_of, saved_models
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.lab.adaptation.run import adapt
 from layerprobe.lab.chains.run import plan_chain, run_chain
-from layerprobe.lab.chains.values import Chain, ChainPlan, ChainResult, FinetuneStep
+from layerprobe.lab.chains.values import Chain, ChainResult, FinetuneStep
+from layerprobe.results.estimate import Estimate
 from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.loading import load_corpus, load_settings
 from tests.lab.chains.jobs import ADAPTATION, FAST, adaptation, numbers, pairs, run_here, whole_chain, words
@@ -35,12 +36,12 @@ def short(model: Path, steps: tuple[Any, ...], **changes: Any) -> Chain:
     return Chain(model=str(model), steps=steps, **settings)
 
 
-def plan(chain: Chain, cache: Path) -> ChainPlan:
+def plan(chain: Chain, cache: Path) -> Estimate:
     return plan_chain(chain, options=Options(device="cpu", cache_dir=cache))
 
 
 def stored(chain: Chain, cache: Path) -> list[tuple[int, int]]:
-    return [(step.stored, step.total) for step in plan(chain, cache).steps]
+    return [(step["stored"], step["trainings"]) for step in plan(chain, cache).jobs]
 
 
 def scores(outcomes: tuple[LayerOutcome, ...]) -> dict[int, tuple[float, ...]]:

@@ -310,12 +310,13 @@ def test_few_texts_give_few_words(tmp_path: Path) -> None:
 def test_a_plan_writes_nothing(made: Made) -> None:
     plan = plan_pretraining(TEXTS, protocol=protocol_of("rtd"), device="cpu")
     found = made["rtd"][0]
-    assert (plan.encoder_parameters, plan.trained_parameters) == (found.encoder_parameters, found.trained_parameters)
-    assert (plan.n_texts, plan.n_held_out, plan.vocab_size) == (54, 6, found.vocab_size)
-    assert plan.epochs == pytest.approx(STEPS * 8 / 54)
-    assert plan.n_tokens == pytest.approx(found.n_tokens, rel=0.2)
-    assert plan.seconds > 0
-    assert plan_pretraining(TEXTS, protocol=protocol_of("random"), device="cpu").seconds == 0
+    assert plan["encoder_parameters"] == found.encoder_parameters
+    assert plan["trained_parameters"] == found.trained_parameters
+    assert (plan["n_texts"], plan["n_held_out"], plan["vocab_size"]) == (54, 6, found.vocab_size)
+    assert plan["epochs"] == pytest.approx(STEPS * 8 / 54)
+    assert plan["n_tokens"] == pytest.approx(found.n_tokens, rel=0.2)
+    assert plan["seconds"] > 0
+    assert plan_pretraining(TEXTS, protocol=protocol_of("random"), device="cpu")["seconds"] == 0
 
 
 # ---- interrupted --------------------------------------------------------------------------------------

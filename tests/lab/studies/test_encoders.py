@@ -78,13 +78,13 @@ def test_the_hours_are_those_of_all_runs() -> None:
     """By hand: 6 FLOPs a parameter and token of a training step, 2 of an evaluation, at 10 TFLOP/s."""
     contest = load_contest(SHIPPED)
     electra = dataclasses.replace(contest, models=contest.models[:1], scans={"falling": (0, 1)})
-    (planned,) = plan_contest(electra).encoders
+    (planned,) = plan_contest(electra).jobs
     layers = [23.84 + (108.89 - 23.84) * layer / 12 for layer in range(13)]
     millions_of_all = 3 * sum(layers) + 2 * 108.89
     tokens = [2 * 38 * (6 * 5749 * epochs + 2 * (1500 * epochs + 1379)) for epochs in (1, 10)]
-    assert planned.gpu_hours == pytest.approx(millions_of_all * 1e6 * sum(tokens) / 1e13 / 3600)
-    assert planned.runs == 2 * (39 + 2)
-    assert planned.steps == 41 * 180 * 11
+    assert planned["gpu_hours"] == pytest.approx(millions_of_all * 1e6 * sum(tokens) / 1e13 / 3600)
+    assert planned["runs"] == 2 * (39 + 2)
+    assert planned["steps"] == 41 * 180 * 11
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_dry_run_needs_no_model(layerprobe: Layerprobe, tmp_path: Path, monkey
     printed = layerprobe("lab", "bench", SHIPPED, "--dry-run")
     assert printed.code == 0, printed.err
     assert "google/electra-base-discriminator" in printed.out
-    hours = plan_contest(load_contest(SHIPPED)).gpu_hours
+    hours = plan_contest(load_contest(SHIPPED))["gpu_hours"]
     assert f"about {hours:.1f} GPU hours at 10 TFLOP/s (estimated)" in printed.out
     assert not list(tmp_path.iterdir())
 

@@ -27,6 +27,7 @@ from layerprobe.lab.studies import run as module
 from layerprobe.lab.studies.page import lab_page
 from layerprobe.lab.studies.run import plan_lab, run_lab
 from layerprobe.lab.studies.values import LabResult, LabStudy, LabTask
+from layerprobe.results.estimate import Estimate
 from layerprobe.results.page import render
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.studies.studies import OPTIONS, SMALL, changed
@@ -90,14 +91,21 @@ def test_a_second_time_nothing_is_made(result: LabResult, folder: Path, monkeypa
     assert (again.zoo.entries, again.effects) == (result.zoo.entries, result.effects)
 
 
+def planned(estimate: Estimate, *names: str) -> list[tuple[object, ...]]:
+    return [tuple(job[name] for name in names) for job in estimate.jobs]
+
+
 def test_a_plan_says_what_is_there(result: LabResult, folder: Path, tmp_path: Path) -> None:
     done = plan_lab(SMALL, folder, options=OPTIONS)
     # three layers, two seeds, two budgets
-    assert [(each.pretrained, each.runs, each.stored) for each in done.models] == [(True, 12, 12)] * 6
+    assert planned(done, "pretraining", "trainings", "stored") == [("stored", 12, 12)] * 6
     more = changed(finetuning_seeds=(0, 1, 2))
-    assert [(each.runs, each.stored) for each in plan_lab(more, folder, options=OPTIONS).models] == [(18, 12)] * 6
+    assert [(each["trainings"], each["stored"]) for each in plan_lab(more, folder, options=OPTIONS).jobs] == [
+        (18, 12)
+    ] * 6
     nothing = plan_lab(SMALL, tmp_path / "none", options=OPTIONS)
-    assert [(each.pretrained, each.stored) for each in nothing.models] == [(False, 0)] * 6
+    steps = f"{SMALL.pretraining.steps} steps"
+    assert planned(nothing, "pretraining", "stored") == [(steps, 0)] * 6
     assert not (tmp_path / "none").exists()
 
 
@@ -315,7 +323,9 @@ def test_tasks_are_told_apart(both: tuple[LabStudy, Path, LabResult]) -> None:
 def test_a_plan_counts_scans_and_tasks(both: tuple[LabStudy, Path, LabResult]) -> None:
     study, out, _ = both
     # two tasks, of three layers and two seeds and three scans each
-    assert [(each.runs, each.stored) for each in plan_lab(study, out, options=OPTIONS).models] == [(18, 18)] * 4
+    assert [(each["trainings"], each["stored"]) for each in plan_lab(study, out, options=OPTIONS).jobs] == [
+        (18, 18)
+    ] * 4
 
 
 @pytest.mark.slow

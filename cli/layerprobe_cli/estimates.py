@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from layerprobe_cli.output import Output
+from layerprobe_cli.shell import Call
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.tasks.values import Task
 
 
-def say_cost(
-    output: Output,
+def search_estimate(
+    call: Call,
     checkpoints: Sequence[Checkpoint],
     task: Task,
     searching: dict[str, Any],
@@ -34,6 +34,6 @@ def say_cost(
         if len(checkpoints) == 1:
             plan = plan_search(checkpoints[0], task, further=further, **settings)
             both = contrast and plan_contrast(plan, contrast[0], task, contrast[1], protocol=searching["protocol"])
-            output.plan(both or plan, dry_run=dry_run)
+            call.estimate(both or plan, dry_run=dry_run)
         else:
-            output.plan(plan_models(checkpoints, task, **settings), dry_run=dry_run)
+            call.estimate(plan_models(checkpoints, task, **settings), dry_run=dry_run)

@@ -1,0 +1,33 @@
+"""The commands that come next, with the options that this one was given."""
+
+from __future__ import annotations
+
+from layerprobe_cli.options import EMBEDDING, TASK, TUNING
+from layerprobe_cli.shell import Call
+
+EXPORTED = "pooling max_length prompt random_init end_token blocks"
+"""Options that say what a model is, as `layerprobe export` takes them."""
+NOT_EXPORTED = "trust_remote_code query_prompt document_prompt"
+"""Those that it lacks, without which it would write another model."""
+
+
+def finetune_command(call: Call, model: str) -> str:
+    """Return the `layerprobe finetune` that trains as this command does, without layers and seeds."""
+    return call.further(["finetune", model], call.given(TASK, EMBEDDING, TUNING) - _of_first(call, model))
+
+
+def find_command(call: Call, model: str) -> str:
+    """Return the `layerprobe find` of a model on the task of this command."""
+    return call.further(["find", model], call.given(TASK, EMBEDDING) - _of_first(call, model))
+
+
+def export_layer(call: Call, model: str, layer: int, folder: str) -> list[str]:
+    """Return the `layerprobe export` of a layer of this command's model; none where it would be of another one."""
+    if call.given(NOT_EXPORTED) or call.context.params.get("norm") == "raw":
+        return []
+    return [call.further(["export", model, folder, "--layer", str(layer)], call.given(EXPORTED))]
+
+
+def _of_first(call: Call, model: str) -> set[str]:
+    """Return which options are not about a model: those of the first one for a further one."""
+    return set() if model == call.context.params["name"] else {"display_name", "blocks"}

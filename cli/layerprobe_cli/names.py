@@ -1,0 +1,154 @@
+"""What commands are called, were called, and are thought to be called."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from layerprobe.errors import LayerProbeError
+from layerprobe.names import nearest
+from layerprobe_cli.derive import HELP_ALL, PLACE, first_sentence, text_of
+from layerprobe_cli.output import fail
+
+RENAMED = {
+    "retrieve": "score",
+    "summarize": "score",
+    "across": "score",
+    "metrics": "readings",
+    "scan": "finetune --scan",
+    "bench-predictors": "lab bench",
+    "lab run": "lab study",
+    **{name: f"lab {name}" for name in ("adapt", "chain", "ensemble", "pretrain", "reproduce", "sweep")},
+}
+"""Commands by their names until 2026-11, which go on working for one release."""
+GUESSED = {
+    **dict.fromkeys(("train", "tune", "fit", "fine-tune", "tmft"), "finetune"),
+    **dict.fromkeys(("evaluate", "eval", "test", "rank", "search"), "score"),
+    **dict.fromkeys(("embed", "encode", "embeddings"), "extract"),
+    **dict.fromkeys(("prune", "compress", "distill", "distil", "drop"), "shrink"),
+    **dict.fromkeys(("truncate", "cut", "save", "convert", "quantize", "push"), "export"),
+    **dict.fromkeys(("best", "choose", "select", "optimize"), "find"),
+    **dict.fromkeys(("cka", "similarity", "diff"), "compare"),
+    **dict.fromkeys(("check", "info", "inspect"), "doctor"),
+    **dict.fromkeys(("speed", "time", "latency", "flops"), "profile"),
+    **dict.fromkeys(("benchmark", "bench", "dropbench"), "lab bench"),
+    **dict.fromkeys(("plot", "page", "html"), "report"),
+    "study": "lab study",
+    "infonce": "readings",
+    "verify": "cache verify",
+}
+"""Names that people try, and the command that does it."""
+OLD_NAME = "layerprobe.old_name"
+"""Where a context keeps the old name that a command was called by."""
+
+
+WIDEST = 12
+"""Characters that short help has for what an option takes."""
+
+
+class Commands(TyperGroup):
+    """Commands, also by their old names; one that is not there is answered by the one that is meant."""
+
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """Return the command that words call, and the words after its name."""
+        group = [] if context.parent is None else [str(context.info_name)]
+        old = " ".join([*group, args[0]])
+        if old in RENAMED:
+            context.meta[OLD_NAME] = old
+            if not {"-q", "--quiet"} & set(args):
+                typer.echo(f"note: 'layerprobe {old}' is now 'layerprobe {RENAMED[old]}'", err=True)
+            args = [*RENAMED[old].split()[len(group) :], *args[1:]]
+        elif args[0] not in self.commands and not args[0].startswith("-") and not context.resilient_parsing:
+            meant = GUESSED.get(args[0])
+            said = f": it is 'layerprobe {meant}'" if meant and not group else nearest(args[0], self.commands)
+            context.fail(f"there is no command 'layerprobe {old}'{said}")
+        return super().resolve_command(context, args)
+
+
+SHORT = {
+    "Data": "source texts columns kind",
+    "Model": "pooling device size",
+    "Comparison": "reference measure",
+    "Fine-tuning": "seeds epochs layers fine_tuning save_models scan",
+    "Search": "tolerance budget",
+    "Training": "steps epochs learning_rate",
+    "Prediction": "",
+    "Retrieval": "",
+    "Machine": "",
+    "Report": "report",
+    "Probing": "groups target tolerance",
+    "Hugging Face Hub": "push_to_hub",
+}
+"""What --help shows of each panel; of the others it shows all."""
+
+
+class Command(TyperCommand):
+    """A command whose help has the usual options, and by --help-all every one.
+
+    Names of what is registered are looked up when it is shown: other packages may add to it.
+    """
+
+    def make_context(self, *words: Any, **settings: Any) -> Any:
+        """Return the context of a call, whose options are checked; what they contradict is one line, as elsewhere."""
+        try:
+            return super().make_context(*words, **settings)
+        except typer.BadParameter as error:
+            if errors := getattr(error.__cause__, "errors", None):  # of pydantic, which does not say what came
+                given, line = errors()[0]["input"], error.message.removeprefix("Value error, ").rstrip(".")
+                line = line.replace("Input should be", "expected")
+                error.message = line if repr(given) in line else f"{line}, got {given}"
+            raise
+        except LayerProbeError as error:
+            fail(str(error))
+            raise typer.Exit(1) from None
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, whose texts are those of the library."""
+        for parameter in self.params:
+            if (text := getattr(parameter, "help", None) or "").startswith(PLACE):
+                parameter.help = text_of(text)  # type: ignore[attr-defined]
+        return super().get_params(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: by --help-all the whole of it, else the usual options, with a sentence each."""
+        from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
+        from layerprobe.readings.registry import CKA, READINGS
+        from layerprobe.similarity.registry import MEASURES
+
+        self.get_params(ctx)
+        readings = [name for name in READINGS if name != CKA]  # compare has that
+        registered = {"{measures}": MEASURES, "{readings}": readings, "{objectives}": OBJECTIVES}
+        written = copy.copy(self)
+        written.params = [copy.copy(parameter) for parameter in self.params]
+        for parameter in written.params:
+            for place, names in registered.items():
+                parameter.help = (parameter.help or "").replace(place, ", ".join(names))  # type: ignore[attr-defined]
+        if not ctx.meta.get(HELP_ALL):
+            written._shorten(ctx)
+        TyperCommand.format_help(written, ctx, formatter)
+
+    def _shorten(self, ctx: Any) -> None:
+        n_more = 0
+        for parameter in self.params:
+            short = SHORT.get(parameter.rich_help_panel or "")  # type: ignore[attr-defined]
+            if isinstance(parameter, TyperOption) and not parameter.hidden:
+                parameter.hidden = short is not None and parameter.name not in short.split()
+                n_more += parameter.hidden
+                parameter.rich_help_panel = None
+                if parameter.secondary_opts:  # what is not done anyway
+                    parameter.opts = parameter.secondary_opts if parameter.default else parameter.opts
+                    parameter.secondary_opts = []
+                if parameter.is_flag or len(parameter.metavar or "x" * 99) > WIDEST:
+                    number = isinstance(parameter.default, int | float)
+                    parameter.metavar = " " if parameter.is_flag else "N" if number else "TEXT"
+            parameter.help = first_sentence(parameter.help or "").removesuffix(".")  # type: ignore[attr-defined]
+            default = getattr(parameter.default, "value", parameter.default)
+            if parameter.show_default and default not in (None, False, "", ()):  # type: ignore[attr-defined]
+                parameter.help += f" [dim]({default})[/dim]"  # type: ignore[attr-defined]
+            parameter.show_default = False  # type: ignore[attr-defined]
+        first, *_ = (self.help or "").split("\n\nExample:  ")[1:] or [""]
+        self.help = (self.help or "").split("\n\nExample:  ")[0] + (f"\n\nExample:  {first}" if first else "")
+        self.epilog = f"{n_more} more options: {ctx.command_path} --help-all" if n_more else None

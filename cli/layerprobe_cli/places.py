@@ -1,0 +1,57 @@
+"""Files and folders that a command will write: what is in their way is reported before the work and not after it."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from layerprobe.errors import DataError, LayerProbeError
+
+
+def file_to_write(path: Path | None) -> Path | None:
+    """Return a file that will be written."""
+    return path and _below(path.absolute().parent, path)
+
+
+def folder_to_write(path: Path | None) -> Path | None:
+    """Return a folder that files will be written to."""
+    return path and _below(path.absolute(), path)
+
+
+def _below(folder: Path, path: Path) -> Path:
+    there = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
+    if not there.is_dir():
+        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} may not be written")
+    return path
+
+
+def html_file(path: Path | None) -> Path | None:
+    """Return the file of a page."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise typer.BadParameter(f"expected a file that ends in .html, got {path}")
+    return file_to_write(path)
+
+
+def new_folder(folder: Path | None) -> Path | None:
+    """Return a folder to write; one that holds the files of others is refused before torch is loaded."""
+    with contextlib.suppress(OSError):
+        if folder and folder.is_dir() and any(folder.iterdir()) and not (folder / "README.md").is_file():
+            if (folder / "config.json").is_file():
+                raise DataError(f"{folder} holds a model: if that is the one to export, it comes first")
+            raise DataError(f"{folder} is not empty and holds no model that layerprobe wrote: choose another folder")
+    return folder
+
+
+@contextlib.contextmanager
+def errors_of_output(folder: Path, *, flag: str = "--out") -> Iterator[None]:
+    """Turn what the disk says about a folder into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise LayerProbeError(
+            f"cannot write to the folder {folder}: {error.strerror or error}; choose another {flag}"
+        ) from error

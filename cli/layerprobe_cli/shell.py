@@ -1,0 +1,262 @@
+"""The shell of all commands: what is done before and after the call that a command is.
+
+It says what is to be known of the data, what the work will take, how far it is; it writes the page, prints the answer
+and its tables, says what comes next, and turns failures into one line and an exit code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+import traceback as tracebacks
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+
+import typer
+
+from layerprobe.errors import LayerProbeError
+from layerprobe_cli.derive import option
+from layerprobe_cli.output import fail, fitted, log_to_stderr, print_json, progress_bar, say, width_of, wrapped
+from layerprobe_cli.places import html_file
+
+if TYPE_CHECKING:
+    from layerprobe.results.estimate import Estimate
+    from layerprobe.results.table import Table
+
+INTERRUPTED = 128 + 2
+"""Exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
+CHECK_FAILED = 3
+"""Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
+PlotlyFrom = Annotated[
+    Literal["embedded", "cdn"],
+    option(
+        "Report",
+        "--plotly",
+        help="embedded: the page opens offline, in about 2 MB. cdn: it is small, and loads Plotly from the network.",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """What a command came to."""
+
+    result: Any
+    parts: Sequence[Table | str] | None = None
+    """What is printed, one below the other: by default the result's sentence and its table."""
+    as_json: Any = None
+    """What --json prints in the place of the result."""
+    warnings: Sequence[str] = ()
+    """Said before it, those that were said before aside."""
+    notes: Sequence[str] = ()
+    page: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What its page is of besides, by the names of `layerprobe.results.shown.make_page`; of other results: `of`."""
+    page_warnings: Sequence[str] | None = None
+    """Those that stand on the page besides the result's; by default the ones of the data."""
+    next: Sequence[str] = ()
+    """Commands that come next."""
+    files: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """What was written, by what it is."""
+    failed: str = ""
+    """What a build checks and does not hold."""
+    code: int = 0
+
+
+@dataclasses.dataclass(kw_only=True)
+class Call:
+    """How a command was called, and the options that say what it prints."""
+
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
+    traceback: Annotated[
+        bool, option("Machine", "--traceback", help="Print where an error comes from, before its line.")
+    ] = False
+    context: Any = None
+    told: list[str] = dataclasses.field(default_factory=list)
+    """Warnings of the data, in the order in which they were said."""
+
+    def notes(self, notes: Sequence[str], warnings: Sequence[str] = ()) -> None:
+        """Print notes and warnings on stderr, each once."""
+        if not self.quiet:
+            lines = (*(f"note: {note}" for note in notes), *(f"warning: {warning}" for warning in warnings))
+            for line in dict.fromkeys(lines):
+                say(line)
+
+    def data(self, model: Any, data: Any, *, of: str = "", **scored: Any) -> None:
+        """Print what is to be known of data before anything is spent on it; the page has it, too.
+
+        With several data sets, `of` is the name of the one that a line is about, which a line may begin with.
+        """
+
+        def named(line: str) -> str:
+            return line if line.partition(":")[0].endswith(of) else f"{of}: {line}"
+
+        from layerprobe.extraction.readability import data_quality
+        from layerprobe.tasks.values import Task
+
+        examples = data if isinstance(data, Task) else data.task or data.texts
+        models = model if isinstance(model, list) else [model]
+        read = (line for each in models for line in data_quality(each, examples, **scored).warnings)
+        warnings = list(map(named, dict.fromkeys((*data.warnings, *read))))
+        self.notes([named(note) for note in data.notes], warnings)
+        self.told += warnings
+
+    def estimate(self, estimate: Estimate, *, dry_run: bool) -> None:
+        """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
+        if dry_run:
+            self.stop_at(estimate)
+        self.notes((estimate.sentence,))
+
+    def stop_at(self, estimate: Estimate) -> NoReturn:
+        """Print what the work would take as the result, and leave it at that."""
+        parts: list[Table | str] = [f"{estimate.title}\n", estimate.table] if estimate.jobs else [estimate.sentence]
+        self.finish(Done(result=estimate.record, parts=parts, warnings=estimate.warnings))
+        raise typer.Exit
+
+    def given(self, *names: str) -> set[str]:
+        """Return which of some options were given on the command line, be it at their defaults."""
+        sources = {name: self.context.get_parameter_source(name) for text in names for name in text.split()}
+        return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+    def flag(self, name: str) -> str:
+        """Return an option as it is given on the command line, such as --format."""
+        return next(str(each.opts[0]) for each in self.context.command.params if each.name == name)
+
+    def refuse(self, names: Collection[str], why: str) -> None:
+        """Refuse options that were given and say nothing here."""
+        if names:
+            raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
+
+    def further(self, words: Sequence[str], given: Collection[str]) -> str:
+        """Return another command that has some of the options that this one was given."""
+        words = ["layerprobe", *words]
+        for parameter in self.context.command.params:
+            value = self.context.meta.get(parameter.name, self.context.params.get(parameter.name))
+            if parameter.name in given:
+                words += _as_given(parameter, value)
+        return shlex.join(words)
+
+    def finish(self, done: Done) -> None:
+        """Say what is to be known, write the page, print the result, and say what comes next."""
+        self.notes(done.notes, [warning for warning in done.warnings if warning not in self.told])
+        written = self.save_page(done)
+        if self.json:
+            print_json(done.result if done.as_json is None else done.as_json)
+        else:
+            width = width_of(sys.stdout)
+            for part in _parts(done, written):
+                typer.echo(wrapped(part, width) if isinstance(part, str) else fitted(part, width))
+        if done.failed:
+            typer.echo(f"failed: {done.failed}", err=True)
+        if code := CHECK_FAILED if done.failed else done.code:
+            raise typer.Exit(code)
+
+    def save_page(self, done: Done) -> Path | None:
+        """Write the page of a result if one was requested, and return where."""
+        return None
+
+
+@dataclasses.dataclass(kw_only=True)
+class PageCall(Call):
+    """A call whose result can be a page."""
+
+    report: Annotated[
+        Path | None,
+        option(
+            "Report",
+            "--report",
+            metavar="FILE.html",
+            dir_okay=False,
+            callback=html_file,
+            help="Also write the result as one HTML page.",
+        ),
+    ] = None
+    plotly: PlotlyFrom = "embedded"
+
+    def save_page(self, done: Done) -> Path | None:
+        """Write the page of a result if one was requested, and return where."""
+        if self.report is None:
+            return None
+        from layerprobe.results.shown import make_page
+
+        about = dict(done.page)
+        made = make_page(*about.pop("of", (done.result,)), **about)
+
+        # only now: it needs plotly, whose absence is an error of the page
+        from layerprobe.results.page import completed, write_page
+
+        warnings = self.told if done.page_warnings is None else done.page_warnings
+        made = completed(made, command=command(*sys.argv[1:]), warnings=warnings, commands=done.next)
+        return write_page(made, self.report, plotly=self.plotly)
+
+
+def below(least: float | None, value: float, line: str, digits: int) -> str:
+    """Return what does not hold if a value is below the least, for builds that check.
+
+    The value stands in the line in place of `{}`, with so many digits after the point or more.
+    """
+    from layerprobe.names import told_apart
+
+    if least is None or value >= least:
+        return ""
+    return f"{line.format(told_apart(value, least, digits))}, below {least:.12g}"
+
+
+def command(*words: str) -> str:
+    """Return a call of layerprobe as a line for a shell."""
+    return shlex.join(["layerprobe", *words])
+
+
+def _parts(done: Done, page: Path | None) -> Iterator[Table | str]:
+    yield from (done.result.sentence, "", done.result.table) if done.parts is None else done.parts
+    if done.next:
+        yield "\n  ".join(("\nNext:", *done.next))
+    yield from (f"{what}: {place}" for what, place in done.files.items())
+    if page is not None:
+        yield f"\nReport: {page}"
+
+
+def _as_given(parameter: Any, value: Any) -> Iterator[str]:
+    for each in value if isinstance(value, list | tuple) else [value]:
+        named = parameter.secondary_opts if each is False else parameter.opts
+        yield from [named[0]] if isinstance(each, bool) else [named[0], str(each)]
+
+
+# ---- how a call begins and ends --------------------------------------------------------------------------
+
+
+def run(command: Callable[..., Done | None], context: typer.Context, values: dict[str, Any]) -> None:
+    """Call a command and print what it came to; its failures become one line and an exit code."""
+    call: Call = next(value for value in values.values() if isinstance(value, Call))
+    call.context = context
+    log_to_stderr(quiet=call.quiet)
+    try:
+        from layerprobe.context import settings
+
+        with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=values.get("level")):
+            done = command(**values)
+        if done is not None:
+            call.finish(done)
+        return
+    except LayerProbeError as error:
+        if call.traceback:
+            typer.echo("".join(tracebacks.format_exception(error)), err=True, nl=False)
+        message = str(error)
+    except KeyboardInterrupt:
+        fail("interrupted; what is done is kept, the same command goes on from there")
+        raise typer.Exit(INTERRUPTED) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
+        message = f"cannot use {error.filename}: {error.strerror}: check the path and its permissions"
+    except (MemoryError, RuntimeError) as error:
+        from layerprobe.encoders.failures import is_out_of_memory
+
+        if not is_out_of_memory(error):
+            raise
+        message = "out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts"
+    fail(message)
+    raise typer.Exit(1)

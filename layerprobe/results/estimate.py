@@ -1,0 +1,79 @@
+"""What work will take, said before it begins: a sentence, numbers, and a row a part of it. Knows no work."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from layerprobe.progress import duration
+from layerprobe.results.table import Column, Form, Table
+
+FORMS: dict[str, Form] = {
+    "parameters": "{:.2f} M".format,
+    "steps": ",",
+    "gpu_hours": ".3f",
+    "cost": lambda share: f"{100 * share:.1f} %",
+}
+TITLES = {"gpu_hours": "GPU hours"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What work will take, before it begins: what every dry run prints."""
+
+    title: str
+    """What is to be done, such as: Fine-tuning electra (3 blocks)."""
+    seconds: float | None = None
+    """For all of it, at most; None where that is not known."""
+    computed_on: str = ""
+    """Kind of device and precision that the seconds are of."""
+    details: tuple[str, ...] = ()
+    """Further sentences."""
+    jobs: tuple[Mapping[str, Any], ...] = ()
+    """The parts of the work: what tells them apart, and of each the number of runs, how many are stored, steps and so
+    on, by name; all have the same."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """What it is estimated from, by name, as JSON has it."""
+    warnings: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.numbers[name]
+
+    @property
+    def sentence(self) -> str:
+        """What is about to be done and how long that takes."""
+        on = f" on {self.computed_on}" if self.computed_on else ""
+        takes = "" if self.seconds is None else f" takes at most about {duration(self.seconds)}{on}"
+        end = "" if self.jobs or self.details[:1] == ("",) else "."
+        return " ".join(filter(None, (f"{self.title}{takes}{end}", *self.details)))
+
+    @property
+    def table(self) -> Table:
+        """A row a part of the work, and below what is known of all of it."""
+        names = list(self.jobs[0]) if self.jobs else []
+        columns = (
+            Column(name, tuple(job[name] for job in self.jobs), title=TITLES.get(name, ""), form=FORMS.get(name, ""))
+            for name in names
+        )
+        return Table(columns=tuple(columns), title=self.title, notes=self.details)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        about = {"title": self.title, "seconds": self.seconds, "computed_on": self.computed_on}
+        return {**about, **self.numbers, **({"jobs": self.jobs} if self.jobs else {}), "sentence": self.sentence}
+
+    def total(self, name: str) -> float:
+        """Return the sum of a column of jobs; what is not known counts nothing."""
+        return sum(job[name] or 0 for job in self.jobs)
+
+
+def together(estimates: Iterable[Estimate], sentence: str) -> Estimate:
+    """Return several estimates as one; `{}` in the sentence stands for the time of all."""
+    estimates = tuple(estimates)
+    seconds = sum(each.seconds or 0.0 for each in estimates)
+    *others, last = [each.sentence for each in estimates]
+    return Estimate(
+        title=" ".join((*others, last)).removesuffix("."),
+        details=(sentence.format(duration(seconds)),),
+        numbers={"plans": [each.record for each in estimates], "seconds": seconds},
+    )
