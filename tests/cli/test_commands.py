@@ -653,11 +653,12 @@ def test_finetune_prints_every_seed_and_names_the_best_by_validation(
     arguments = ("finetune", pair[0], "-t", pairs_file, "--layers", "2", *QUICK)
     told = layerprobe(*arguments, "--json").json
     runs, (layer,) = told["runs"], told["layers"]
-    text = layerprobe(*arguments).out
+    printed = layerprobe(*arguments)
+    text = printed.out
     scores = [run["test"]["spearman"] for run in runs]
     best = max(runs, key=lambda run: run["validation"]["spearman"])
     assert " ".join(f"{score:.2f}" for score in scores) in text
-    assert text.splitlines()[2].split()[-2:] == [str(best["seed"]), "0.00"]  # beside the floor
+    assert printed.table[2].split()[-2:] == [str(best["seed"]), "0.00"]  # beside the floor
     assert f"{sum(scores) / 2:.2f}" in text
     assert (layer["best_seed"], layer["best_seed_score"]) == (best["seed"], best["test"]["spearman"])
     assert layer["mean"] == pytest.approx(sum(scores) / 2)

@@ -85,7 +85,7 @@ def test_a_study_of_another_model_is_refused_before_anything_is_measured(
     [
         (("--layers", "2-7"), 1, "expected layers from 0 to 3"),
         (("--lengths", "600"), 1, "expected lengths up to 64 tokens"),
-        (("--repeats", "0"), 1, "expected at least one repeat"),
+        (("--repeats", "0"), 2, "expected at least one repeat"),
         (("--study", "nothing.json"), 1, "cannot read nothing.json"),
         (("--lengths", "many"), 2, "expected whole numbers"),
     ],

@@ -220,7 +220,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: 
 
 def test_json_of_a_dry_run(layerprobe: Layerprobe, toml: Path) -> None:
     planned = json.loads(layerprobe("lab", "sweep", toml, "--dry-run", "--json").out)
-    assert [run["layer"] for run in planned] == [3, 3, 1, 1, 0, 0]
+    assert [run["layer"] for run in planned["jobs"]] == [3, 3, 1, 1, 0, 0]
 
 
 def test_tasks_of_one_file_are_told_apart_and_its_notes_shown_once(
@@ -228,7 +228,7 @@ def test_tasks_of_one_file_are_told_apart_and_its_notes_shown_once(
 ) -> None:
     toml.write_text(f'{toml.read_text()}\n[[tasks]]\nsource = "{pairs_file}"\nsplit_seed = 1\n')
     planned = layerprobe("lab", "sweep", toml, "--dry-run")
-    assert {tuple(re.split(r" {2,}", line)[:2]) for line in planned.out.splitlines()[2:14]} == {
+    assert {tuple(re.split(r" {2,}", line)[:2]) for line in planned.table[2:14]} == {
         (model, f"pairs.csv (sts, task {number})") for model in ("electra", "bert") for number in (1, 2)
     }
     lines = planned.err.splitlines()
