@@ -234,4 +234,5 @@ def test_tasks_of_one_file_are_told_apart_and_its_notes_shown_once(
     lines = planned.err.splitlines()
     assert lines
     assert len(set(lines)) == len(lines)
-    assert {run["task"] for run in layerprobe("lab", "sweep", toml, "--dry-run", "--json").json} == {str(pairs_file)}
+    jobs = layerprobe("lab", "sweep", toml, "--dry-run", "--json").json["jobs"]
+    assert {run["task"] for run in jobs} == {f"pairs.csv (sts, task {number})" for number in (1, 2)}
