@@ -47,8 +47,7 @@ from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
 from layerprobe.lab.adaptation.run import adapt_in_store
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
-from layerprobe.lab.pretraining.folder import FOLDER
-from layerprobe.lab.pretraining.run import pretrain
+from layerprobe.lab.pretraining.run import FOLDER, pretrain
 from layerprobe.lab.studies.run import _LabRun, run_lab
 from layerprobe.store import store
 from layerprobe.store.verification import verify

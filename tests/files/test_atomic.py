@@ -17,7 +17,7 @@ from layerprobe.files import atomic as files
 from layerprobe.files.atomic import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
-from layerprobe.lab.adaptation.folder import FOLDER
+from layerprobe.lab.adaptation.run import FOLDER
 from layerprobe.lab.chains.toml import load_chain
 from layerprobe.lab.studies.toml import load_lab
 from layerprobe.store.store import Store

@@ -14,21 +14,22 @@ from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.errors import DataError
-from layerprobe.files.serialisation import digest
-from layerprobe.lab.pretraining.folder import FOLDER
-from layerprobe.lab.pretraining.models import count, save_models
+from layerprobe.files.serialisation import digest, to_dict
+from layerprobe.lab.pretraining.models import GENERATOR, count, save_models
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.lab.pretraining.training import Run, prepare
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingProtocol
 from layerprobe.progress import duration
 from layerprobe.results.estimate import Estimate
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.folder import check_intervals
+from layerprobe.training.folder import ModelFolder, as_block, check_intervals, model_card
 from layerprobe.training.loop import seconds_a_step, train
 from layerprobe.training.run_directory import RunDirectory
 from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
 
 CHECKPOINT_EVERY = 250
+RECORD = "pretraining.json"
 # Between two evaluations, unless requested: with fewer, evaluation takes longer than training.
 FEWEST_STEPS = 50
 SENTENCES_SEED = 1
@@ -216,3 +217,42 @@ def _hardware(device: str, dtype: str) -> _Hardware:
     if dtype == "auto":
         dtype = "auto" if resolved.type == "cuda" else "float32"
     return _Hardware(device=resolved, autocast=autocast_dtype(dtype, resolved))
+
+
+def card(pretraining: Pretraining) -> str:
+    """Return the model card."""
+    protocol, objective = pretraining.protocol, OBJECTIVES[pretraining.protocol.objective]
+    settings = {key: value for key, value in to_dict(protocol).items() if key not in ("size", "objective")}
+    about = {
+        "objective": protocol.objective,
+        **{key.replace("_", " "): str(value) for key, value in to_dict(protocol.size).items()},
+        "parameters": f"{pretraining.encoder_parameters:,} of the encoder",
+        "texts": f"{pretraining.corpus}: {pretraining.n_texts:,} sequences, {pretraining.n_held_out:,} held out",
+        "tokens seen": f"{pretraining.n_tokens:,}",
+        "words": f"{pretraining.vocab_size:,}",
+        "computed on": pretraining.computed_on,
+        "seed": str(pretraining.seed),
+        **{key.replace("_", " "): str(value) for key, value in settings.items()},
+    }
+    parts = [
+        "# A small encoder for experiments",
+        f"It was {objective.about}. `AutoModel` loads it, and layerprobe takes it as a model or a reference.",
+        as_block(f"{key:<21} {value}" for key, value in about.items()),
+    ]
+    if objective.has_generator and objective.generator_kept:
+        parts.append(f"`{GENERATOR}/` holds the generator; its embeddings are those of the encoder.")
+    if pretraining.metrics:
+        parts += ["Measured on sequences that were held out:", as_block(pretraining.table.text().splitlines())]
+    parts.append(f"Written by layerprobe {__version__}; all numbers are in `{RECORD}`.")
+    return model_card([protocol.objective], *parts)
+
+
+FOLDER = ModelFolder(
+    kind=Pretraining,
+    record=RECORD,
+    card=card,
+    what="pretrained model",
+    suffix=".pretraining",
+    doing="pretrains a model",
+    differs="was pretrained on other texts or with other settings",
+)

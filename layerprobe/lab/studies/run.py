@@ -42,8 +42,7 @@ from layerprobe.jobs.plan import Plan, Share
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.values import TWIN, Zoo, ZooEntry, ZooProvenance
 from layerprobe.lab.dropbench.zoo import write_zoo
-from layerprobe.lab.pretraining.folder import RECORD
-from layerprobe.lab.pretraining.run import pretrain, texts_of
+from layerprobe.lab.pretraining.run import RECORD, pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
 from layerprobe.lab.studies.effects import objective_effects
 from layerprobe.lab.studies.values import LabFailure, LabModel, LabResult, LabStudy, LabTask
