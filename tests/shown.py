@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pandas as pd
 import plotly.graph_objects as go
 
-from layerprobe.results.page import render
+from layerprobe.results.page import render, typeset
 from layerprobe.results.parts import table_of
 from layerprobe.results.shown import Shown, make_page
 from layerprobe.results.table import Table
@@ -36,7 +36,7 @@ def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
     assert_one_table(result.table, folder)
     assert isinstance(page.table, Table)
     assert list(result.table.data) == [name for name in page.table.data if name in result.table.data]
-    assert str(table_of(page.table)) in render(page, plotly="cdn"), "expected the page to show the table that it offers"
+    assert typeset(str(table_of(page.table))) in render(page, plotly="cdn"), "the page shows the table that it offers"
     pd.testing.assert_frame_equal(result.to_pandas(), result.table.to_pandas())
 
     shown = result._repr_html_()
@@ -55,7 +55,9 @@ def _assert_shows(result: Shown, page: Page, folder: Path) -> None:
 
     path = result.save_html(folder / "shown.html", plotly="cdn")
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    assert page.heading in text or html.escape(page.heading) in text
+    assert typeset(html.escape(page.heading)) in text
+    assert 0 < len(page.heading) < 200 or "<" in page.heading
+    assert len({figure.name for figure in page.figures}) == len(page.figures)
     assert "<noscript>" in text
     assert all(len(each.finding) > 20 for each in page.figures)
 

@@ -7,6 +7,7 @@ from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
 from layerprobe.names import distinct_names, in_percent, plural, short_name, short_names
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Bounds, Column, Table, p_value, stacked
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
@@ -100,9 +101,16 @@ class Comparison(Shown):
         """Return the table next to those of other references: differences by layer to the first, names by `label`."""
         curve, errors, null, first = self.curve, self.curve.uncertainty, self.map.null, self.first_layer
         pairs, level = tuple(enumerate(curve.reference_layers)), in_percent(errors.level, " % ") if errors else ""
+        against = "the layer before" if self.alone else "each reference" if differences else "the reference"
         columns = (
             Column("reference_layer", curve.reference_layers, title="other layer"),
-            Column("value", curve.values, title="similarity", form=".4f"),
+            Column(
+                "value",
+                curve.values,
+                title="similarity",
+                form=".4f",
+                quantity=Quantity(f"{self.map.measure.title} with {against}", best="higher"),
+            ),
             _interval("value", zip(errors.lower, errors.upper, strict=True) if errors else (), f"{level}interval"),
             _interval("band", zip(errors.band_lower, errors.band_upper, strict=True) if errors else (), f"{level}band"),
             *_difference("change", [self.changes.get(layer) for layer, _ in pairs] if self.steps else ()),
@@ -127,6 +135,9 @@ class Comparison(Shown):
                 ),
             ),
             notes=tuple(notes),
+            charts=(
+                Chart(lines=(Line("value", interval="value", band="band"),), name="curve", by="reference", band=True),
+            ),
         )
 
     @property
@@ -151,7 +162,7 @@ class Comparison(Shown):
 
 
 def _interval(name: str, ends: Iterable[Bounds | None], title: str) -> Column:
-    return Column(name, tuple(ends), title, ".4f", interval=True)
+    return Column(name, tuple(ends), title, ".4f", interval=True, over="over new texts")
 
 
 def _difference(name: str, differences: Sequence[Difference | None]) -> tuple[Column, ...]:

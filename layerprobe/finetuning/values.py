@@ -3,7 +3,7 @@
 import statistics
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from layerprobe.checks import as_declared
@@ -11,9 +11,10 @@ from layerprobe.encoders.model import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import check_primary, metric_title
+from layerprobe.metrics.names import check_primary, metric_title, points, split_title
+from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief
-from layerprobe.results.table import Column, Table, layer_columns
+from layerprobe.results.table import Column, Table, interval_title, layer_columns
 from layerprobe.scoring.values import behind_columns, floor_columns
 from layerprobe.stats.seeds import SeedScores
 from layerprobe.stats.sentences import best_sentence, drawn_anew_in_all, floor_sentence, none_above_floor, with_interval
@@ -158,6 +159,7 @@ class FineTuningRun(Shown):
                 [epoch.validation.get(metric) for epoch in self.epochs],
                 title=f"validation {metric_title(metric)}",
                 form=".2f",
+                quantity=points(metric, "validation"),
             )
             for metric in self.validation
         )
@@ -169,6 +171,9 @@ class FineTuningRun(Shown):
                 Column("flag", flags),
             ),
             title="By epoch",
+            charts=(
+                Chart(lines=(Line(f"validation_{self.primary}"),), name="epochs", x="epoch", chosen="the best epoch"),
+            ),
             marks=tuple(flag and "chosen" for flag in flags),
         )
 
@@ -291,7 +296,13 @@ class JointRun(Shown):
         flags = ["best" if layer == self.best_layer else None for layer in range(self.n_layers)]
         title, splits = metric_title(self.primary), {"validation": self.validation, "test": self.test}
         scores = (
-            Column(split, [metrics and metrics[self.primary] for metrics in by_layer], f"{split} {title}", ".2f")
+            Column(
+                split,
+                [metrics and metrics[self.primary] for metrics in by_layer],
+                f"{split} {title}",
+                ".2f",
+                quantity=points(self.primary, split),
+            )
             for split, by_layer in splits.items()
         )
         return Table(
@@ -299,6 +310,10 @@ class JointRun(Shown):
                 *layer_columns(range(self.n_layers), self.parameters),
                 *scores,
                 Column("flag", flags),
+            ),
+            charts=tuple(
+                Chart(lines=(Line(split),), name=split, heading=f"On {split_title(split)}", chosen="best by validation")
+                for split in splits
             ),
             marks=tuple(flag and "chosen" for flag in flags),
         )
@@ -381,14 +396,34 @@ def outcome_columns(outcomes: Sequence[LayerOutcome | None], primary: str) -> tu
 
     return (
         column(
-            "mean", lambda outcome: outcome.mean, title=f"test {title}", form=".2f", meaning="Mean over seeds, x 100."
+            "mean",
+            lambda outcome: outcome.mean,
+            title=f"test {title}",
+            form=".2f",
+            meaning="Mean over seeds, x 100.",
+            quantity=points(primary, "test"),
         ),
         column("std", lambda outcome: outcome.std, form=".2f", meaning="Deviation over seeds."),
-        column("interval", lambda outcome: outcome.interval, form=".2f", interval=True, meaning="Of the mean."),
+        column(
+            "interval",
+            lambda outcome: outcome.interval,
+            title=interval_of(outcomes),
+            form=".2f",
+            interval=True,
+            meaning="Of the mean.",
+            over=drawn_anew_in_all(outcome.error for outcome in outcomes if outcome and outcome.error)
+            or "over new seeds",
+        ),
         column("seeds", lambda outcome: len(outcome.seeds), 0, form=lambda count: str(count or ""), meaning="Runs."),
         column("seed_numbers", lambda outcome: outcome.seeds, (), shown=False),
         column("by_seed", lambda outcome: outcome.scores, (), form=".2f", meaning="On the test split."),
-        column("validation", lambda outcome: outcome.validated, form=".2f", meaning="Mean over seeds."),
+        column(
+            "validation",
+            lambda outcome: outcome.validated,
+            form=".2f",
+            meaning="Mean over seeds.",
+            quantity=points(primary, "validation"),
+        ),
         column("validation_by_seed", validation, (), form=".2f", shown=False),
         column("best_seed", lambda outcome: outcome.best_seed, meaning="By validation; its score is not the layer's."),
     )
@@ -428,7 +463,7 @@ def outcomes_table(
     outcomes: Sequence[LayerOutcome], floor: Floor | None = None, compared: AgainstBest | None = None
 ) -> Table:
     """Return what fine-tuning at some layers showed, at least one, a row a layer, with the floor of the test split."""
-    title, notes = metric_title(outcomes[0].primary), []
+    title, notes, best = metric_title(outcomes[0].primary), [], best_by_validation(outcomes)
     if any(len(outcome.seeds) > 1 for outcome in outcomes):
         seeds = ", ".join(map(str, dict.fromkeys(seed for outcome in outcomes for seed in outcome.seeds)))
         notes = [f"The {title} is the mean over seeds {seeds}; the best seed, by validation, is only named."]
@@ -444,7 +479,25 @@ def outcomes_table(
         ),
         title="After fine-tuning",
         notes=tuple(notes),
+        charts=outcome_charts(floor="floor" if floor else ""),
+        marks=() if on_floor(outcomes, floor) else tuple("chosen" if outcome is best else None for outcome in outcomes),
     )
+
+
+def outcome_charts(*, floor: str = "", by: str = "") -> tuple[Chart, ...]:
+    """Return test scores by layer with their seeds, and against size."""
+    test = Line("mean", interval="interval", seeds="by_seed")
+    chart = Chart(lines=(test,), name="outcomes", by=by, floor=floor, chosen="best by validation")
+    size = replace(
+        chart, name="size", heading="Score versus size", kind="cost", x="parameters", label="layer", floor=""
+    )
+    return chart, replace(size, lines=(replace(test, seeds=""),))
+
+
+def interval_of(outcomes: Iterable[LayerOutcome | None]) -> str:
+    """Return the title of the column of their intervals, with the level where errors say it."""
+    levels = {outcome.error.level for outcome in outcomes if outcome and outcome.error}
+    return interval_title(*levels) if len(levels) == 1 else "interval"
 
 
 R = TypeVar("R", FineTuningRun, JointRun)

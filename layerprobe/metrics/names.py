@@ -7,6 +7,7 @@ from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.registry import Registry
+from layerprobe.results.charts import Quantity
 
 Split = Literal["train", "validation", "test"]
 
@@ -92,6 +93,11 @@ def metric_title(metric: str) -> str:
         'F1'
     """
     return METRICS[metric].title
+
+
+def points(metric: str, split: str = "") -> Quantity:
+    """Return what scores x 100 by a metric on a split are, for charts."""
+    return Quantity(f"{metric_title(metric)} × 100", split, "higher")
 
 
 def bounded(metric: str, ends: tuple[float, float], *, difference: bool = False) -> tuple[float, float]:

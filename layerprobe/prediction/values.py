@@ -1,12 +1,14 @@
 """Where to look first for the layer to keep, and why."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from layerprobe.checks import check_level
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.readings.values import DIGITS
+from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, from_layer
 from layerprobe.results.table import Column, Table, chance
 from layerprobe.similarity.values import CurveUncertainty
@@ -208,8 +210,21 @@ class DropPrediction(Shown):
         shares = [None] * n_layers if redrawn is None else from_layer(self.first_layer, redrawn.by_layer)
         flagged, recommended = ([self.flag(layer) == flag for layer in layers] for flag in ("flagged", "recommended"))
         return (
-            Column("drop_probability", shares, "flagged in", chance, meaning="Share of redrawn curves that flag it."),
-            Column("drop", flagged, shown=False, meaning="Whether the prediction flags it."),
+            Column(
+                "drop_probability",
+                shares,
+                "flagged in",
+                chance,
+                meaning="Share of redrawn curves that flag it.",
+                quantity=Quantity("share of bootstrap samples that flag it"),
+            ),
+            Column(
+                "drop",
+                flagged,
+                shown=False,
+                meaning="Whether the prediction flags it.",
+                quantity=Quantity("flagged (1) or not (0)"),
+            ),
             Column("recommended", recommended, shown=False, meaning="Whether the prediction recommends it."),
         )
 
@@ -226,7 +241,26 @@ class DropPrediction(Shown):
                 Column("flag", flags),
             ),
             marks=tuple(flag and {"flagged": "drop", "recommended": "chosen"}[flag] for flag in flags),
+            charts=self._charts,
         )
+
+    @property
+    def _charts(self) -> tuple[Chart, ...]:
+        """What the rule read besides CKA, and in how many bootstrap samples each layer is flagged."""
+        read = (
+            Chart(
+                lines=(Line(name, interval=f"{name}_interval" if name in self.read_uncertainty else ""),),
+                name=f"read-{number}",
+                heading=f"What the rule “{self.rule}” reads: {name}",
+                band=True,
+            )
+            for number, name in enumerate(self.read)
+        )
+        which = numbers.counted_layers(self.drop_layers) if self.drops else "no layer"
+        flagged = f"Flagged: {which}; layer {self.recommended_layer} is recommended."
+        share = Line("drop_probability" if self.probability else "drop")
+        flags = Chart(lines=(share,), name="flags", heading="The same for other texts", kind="bars", finding=flagged)
+        return tuple(replace(each, chosen="the recommended layer", drops="flagged layers") for each in (*read, flags))
 
     @property
     def table(self) -> Table:

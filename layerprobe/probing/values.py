@@ -7,9 +7,10 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import listed, plural, short_name
 from layerprobe.progress import duration
+from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title
 from layerprobe.stats.sentences import best_sentence, score_of_best
@@ -182,6 +183,7 @@ class Probing(Shown):
                 lambda each: each.metrics[metric],
                 title=metric_title(metric),
                 form=".2f",
+                quantity=points(metric),
             )
 
         return Table(
@@ -197,6 +199,7 @@ class Probing(Shown):
                     form=".2f",
                     meaning="On other items: of the best layer after its choice among all, of others by themselves.",
                     interval=True,
+                    over=f"over new {plural(self.unit)}{' and foldings' if self.folded else ''}",
                 ),
                 own(
                     "floor",
@@ -228,8 +231,23 @@ class Probing(Shown):
                 own("note", shown=False),
             ),
             title="Frozen layers",
-            marks=tuple("chosen" if each is best and not self.on_floor else None for each in rows),
+            charts=(self._chart,),
+            marks=tuple(map(self._mark, rows)),
         )
+
+    @property
+    def _chart(self) -> Chart:
+        return Chart(
+            lines=(Line(self.primary.replace(" ", "_").replace("@", "_"), interval="interval"),),
+            name="layers",
+            floor="floor" if self.floor else "",
+            chosen="the best layer",
+        )
+
+    def _mark(self, each: ProbedLayer) -> str | None:
+        if self.on_floor or each.layer is None:
+            return None
+        return "chosen" if each is self.best else "candidate" if each.layer in self.candidates else None
 
     def _flag(self, each: ProbedLayer) -> str | None:
         if each.layer is None:

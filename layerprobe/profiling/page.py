@@ -1,15 +1,19 @@
 """What truncated models cost to serve, as a page. Knows profiles with their scores, no studies."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from layerprobe.metrics.names import points
 from layerprobe.names import times_as_fast
-from layerprobe.profiling.figures import Ranged, latency, score_for_cost, throughput
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles, megabytes
 from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.draw import drawn
 from layerprobe.results.numbers import significant
-from layerprobe.results.parts import facts_table, section, table_of
-from layerprobe.results.values import Card, Figure, Page
-from layerprobe.stats.seeds import front_beyond_noise
+from layerprobe.results.page import page_of
+from layerprobe.results.parts import facts_table, section
+from layerprobe.results.table import Table, columns_of
+from layerprobe.results.values import Page, Section
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -18,31 +22,99 @@ def profile_page(result: Profile | Profiles) -> Page:
     """Return the page of what models cost to serve, and of what fine-tuning showed of their layers."""
     shown = result if isinstance(result, Profiles) else Profiles(profiles=(result,), scores=((),))
     profiles, several = shown.profiles, len(shown.profiles) > 1
-    facts = [_facts(profile) for profile in profiles]
-    return Page(
-        title=f"What {' and '.join(shown.labels)} cost{'' if several else 's'} to serve",
-        overline="layerprobe · what it costs to serve",
-        heading=" and ".join(shown.labels),
-        lead=tuple(_sentence(shown, index) for index in range(len(profiles))),
-        cards={
-            f"{letter}: {label}" if several else "": _cards(shown, profile)
-            for letter, label, profile in zip(LETTERS, shown.labels, profiles, strict=False)
-        },
+    sentences = tuple(_sentence(shown, index) for index in range(len(profiles)))
+    latency, *further = _sections(shown)
+    page = page_of(
+        result,
+        table=shown.table,
+        heading=f"What {' and '.join(shown.labels)} cost to serve" if several else _heading(shown, profiles[0]),
+        kind="what it costs to serve",
+        about=" and ".join(shown.labels),
+        lead=sentences,
+        facts=() if several else _facts_line(shown, profiles[0]),
+        first=latency.parts[0],
         warnings=tuple(warning for profile in profiles for warning in profile.warnings),
-        sections=(
-            section("pareto", "Score versus cost", *_pareto(shown)),
-            section("latency", "Latency by layer", _latency(shown)),
-            section("throughput", "Throughput by layer", _throughput(shown)),
-            section("costs", "Every layer and shape", table_of(shown.table), kind="dense"),
+        sections=further,
+        provenance=(
+            facts_table(
+                "How it was measured", LETTERS[: len(profiles)] if several else ("Model",), list(map(_facts, profiles))
+            ),
         ),
-        provenance=(facts_table("How it was measured", LETTERS[: len(facts)] if several else ("Model",), facts),),
-        terms=("Layer", "Latency", "Throughput", "FLOPs", *(("Pareto front", "TMFT") if shown.metric else ())),
-        result=shown,
-        stem="profile",
+        stem="layerprobe-profile",
+    )
+    return replace(page, result=shown)
+
+
+# ---- charts -------------------------------------------------------------------------------------------
+
+
+def _sections(shown: Profiles) -> Iterator[Section]:
+    """Yield latency and throughput by layer, and where there are scores, these against time and size."""
+    length, size = shown.shape
+    smallest, largest = _measured(shown, size), _measured(shown, max(size for _, size in shown.profiles[0].shapes))
+    time = Line("milliseconds", interval="quantiles")
+    yield section("latency", "Latency by layer", drawn(smallest, Chart(lines=(time,), name="latency", by="series")))
+    if shown.metric is not None:
+        cost = Chart(lines=(Line("score", interval="ends"),), kind="cost", by="model", label="layer")
+        longest = smallest.where("length", length)
+        charts = (
+            (replace(cost, name="score-latency", x="milliseconds", x_interval="quantiles"), "Score versus time"),
+            (replace(cost, name="score-size", x="millions"), "Score versus size"),
+        )
+        for chart, heading in charts:
+            yield section(chart.name, heading, drawn(longest, chart))
+    throughput = Chart(lines=(Line("a_second"),), name="throughput", by="series")
+    yield section("throughput", "Throughput by layer", drawn(largest, throughput))
+
+
+def _measured(shown: Profiles, size: int) -> Table:
+    """Return what is drawn of batches of one size, a row a model, length and layer."""
+    lengths, several = sorted({length for length, _ in shown.profiles[0].shapes}, reverse=True), len(shown.profiles) > 1
+    rows = [
+        (label, length, each, each.cost(length, size), scored.get(each.layer))
+        for label, profile, scored in zip(shown.labels, shown.profiles, shown.by_layer, strict=True)
+        for length in lengths
+        for each in profile.layers
+    ]
+    column, outcome = columns_of(rows), columns_of(row[4] for row in rows)
+    latency = Quantity(f"milliseconds for {'one ' + shown.unit if size == 1 else f'a batch of {size}'}", best="lower")
+    throughput = Quantity(f"{shown.unit}s per second, batches of {size}", best="higher")
+    return Table(
+        columns=(
+            column("model", lambda row: row[0]),
+            column("series", lambda row: f"{row[0]}, {row[1]} tokens" if several else f"{row[1]} tokens"),
+            column("length", lambda row: row[1]),
+            column("layer", lambda row: row[2].layer),
+            column(
+                "millions",
+                lambda row: row[2].parameters / 1e6,
+                form=".4g",
+                quantity=Quantity("parameters (millions)", best="lower"),
+            ),
+            column("milliseconds", lambda row: 1e3 * row[3].seconds, form=".3g", unit="ms", quantity=latency),
+            column(
+                "quantiles", lambda row: _range(row[3]), title="5 to 95 %", form=".3g", interval=True, over="of repeats"
+            ),
+            column("a_second", lambda row: row[3].texts_per_second, form=".4g", quantity=throughput),
+            outcome("score", lambda each: each.mean, form=".2f", quantity=points(shown.metric or "accuracy", "test")),
+            outcome(
+                "ends", lambda each: each.interval, title="interval", form=".2f", interval=True, over="of the mean"
+            ),
+        )
     )
 
 
-# ---- sections -----------------------------------------------------------------------------------------
+def _range(cost: Cost) -> tuple[float, float]:
+    return 1e3 * cost.seconds_low, 1e3 * cost.seconds_high
+
+
+# ---- words --------------------------------------------------------------------------------------------
+
+
+def _heading(shown: Profiles, profile: Profile) -> str:
+    last, middle = profile.layers[-1], profile.layers[len(profile.layers) // 2]
+    times = [f"{milliseconds(_cost(shown, each).seconds)} at layer {each.layer}" for each in (last, middle)]
+    return f"{_batch(shown).capitalize()} takes {', '.join(dict.fromkeys(times))}"
 
 
 def _sentence(shown: Profiles, index: int) -> str:
@@ -59,75 +131,17 @@ def _sentence(shown: Profiles, index: int) -> str:
     )
 
 
-def _cards(shown: Profiles, profile: Profile) -> tuple[Card, ...]:
+def _facts_line(shown: Profiles, profile: Profile) -> Sequence[str]:
+    """Return what a block adds, how many texts a second, and the memory."""
     first, last = profile.layers[0], profile.layers[-1]
-    cost, start, biggest = _cost(shown, last), _cost(shown, first), last.costs[-1]
-    peak = "—" if biggest.peak_memory is None else f"{megabytes(biggest.peak_memory)}\u00a0MB"
-    batch = f"{biggest.batch_size} {shown.unit}s of {biggest.length} tokens"
-    added = Card("A block adds", "—", "one layer only")
+    cost, start, biggest, facts = _cost(shown, last), _cost(shown, first), last.costs[-1], []
     if blocks := last.layer - first.layer:
         seconds, flops = (cost.seconds - start.seconds) / blocks, (cost.flops - start.flops) / blocks
-        added = Card("A block adds", milliseconds(seconds), f"and {significant(flops / 1e9)} GFLOPs")
-    low, high = (significant(1e3 * seconds) for seconds in (cost.seconds_low, cost.seconds_high))
-    return (
-        Card(f"Latency at layer {last.layer}", milliseconds(cost.seconds), f"5–95\u00a0%: {low}–{high} ms"),
-        added,
-        Card(
-            f"{shown.unit.capitalize()}s per second, batch of {biggest.batch_size}",
-            significant(biggest.texts_per_second),
-            f"{significant(biggest.tokens_per_second)} tokens per second",
-        ),
-        Card(
-            "Peak memory",
-            peak,
-            f"{batch}, {numbers.millions(last.parameters)} parameters",
-        ),
-    )
-
-
-def _pareto(shown: Profiles) -> Iterator[Figure]:
-    metric = shown.metric
-    if metric is None:
-        return
-    times = [{each.layer: _milliseconds(_cost(shown, each)) for each in profile.layers} for profile in shown.profiles]
-    sizes = [{each.layer: (each.parameters / 1e6,) * 3 for each in profile.layers} for profile in shown.profiles]
-    for name, costs, axis, hover, unit, reading in (
-        ("score-latency", times, f"Latency of {_batch(shown)} (ms)", "%{x:.3~g}", "ms", "bars the ranges of times"),
-        ("score-size", sizes, "Parameters (millions)", "%{x:.4~g}", "M parameters", "the line is the Pareto front"),
-    ):
-        yield Figure(
-            name,
-            score_for_cost(shown.labels, costs, shown.by_layer, metric=metric, axis=axis, unit=f"{hover} {unit}"),
-            _front_words(shown, costs, unit),
-            f"Labels are layers, {reading}. Costs whose ranges overlap count as equal.",
-        )
-
-
-def _front_words(shown: Profiles, costs: Sequence[Mapping[int, Ranged]], unit: str) -> str:
-    points = [
-        (cost[layer], scored[layer].mean, f"{label} at layer {layer}")
-        for label, cost, scored in zip(shown.labels, costs, shown.by_layer, strict=True)
-        for layer in cost
-        if layer in scored
-    ]
-    front = front_beyond_noise(points, cost=lambda point: point[0][1:], score=lambda point: point[1])
-    best = (f"{name} ({significant(cost[0])} {unit}, {numbers.number(score)})" for cost, score, name in front)
-    return f"Nothing else is shown to be both cheaper and better than {', '.join(best)}."
-
-
-def _latency(shown: Profiles) -> Figure:
-    finding = " ".join(_sentence(shown, index) for index in range(len(shown.profiles)))
-    reading = "Bars are the 5 and 95\u00a0% quantiles of all repeats."
-    return Figure("latency", latency(shown), finding, reading)
-
-
-def _throughput(shown: Profiles) -> Figure:
-    said = []
-    for label, profile in zip(shown.labels, shown.profiles, strict=True):
-        cost = profile.layers[-1].costs[-1]
-        embedded = f"{significant(cost.texts_per_second)} {shown.unit}s of {cost.length} tokens per second"
-        said.append(f"In batches of {cost.batch_size}, {label} embeds {embedded} at layer {profile.layers[-1].layer}.")
-    return Figure("throughput", throughput(shown), " ".join(said), "The axis is logarithmic.")
+        facts.append(f"a block adds {milliseconds(seconds)} and {significant(flops / 1e9)} GFLOPs")
+    facts.append(f"{significant(biggest.texts_per_second)} {shown.unit}s per second in batches of {biggest.batch_size}")
+    if biggest.peak_memory is not None:
+        facts.append(f"{megabytes(biggest.peak_memory)}\u00a0MB peak memory")
+    return (*facts, f"{numbers.millions(last.parameters)} parameters")
 
 
 def _facts(profile: Profile) -> dict[str, str]:
@@ -150,16 +164,9 @@ def _facts(profile: Profile) -> dict[str, str]:
     }
 
 
-# ---- numbers ------------------------------------------------------------------------------------------
-
-
 def milliseconds(seconds: float) -> str:
     """Return seconds in milliseconds, with a space that does not break."""
     return f"{significant(1e3 * seconds)}\u00a0ms"
-
-
-def _milliseconds(cost: Cost) -> Ranged:
-    return 1e3 * cost.seconds, 1e3 * cost.seconds_low, 1e3 * cost.seconds_high
 
 
 def _cost(shown: Profiles, each: LayerProfile) -> Cost:

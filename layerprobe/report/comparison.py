@@ -1,20 +1,19 @@
 """A comparison as a page: one model against others, by one measure or several. Knows its words and sections."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
 from layerprobe.names import distinct_names, listed, plural
 from layerprobe.report import words
-from layerprobe.report.figures.similarity import lowest_value, similarity_curves, similarity_map
-from layerprobe.report.sections.diagnostics import diagnosed, of_models
-from layerprobe.report.sections.provenance import conventions, model_facts
-from layerprobe.report.sections.similarity import ALIGNMENTS, shades
+from layerprobe.report.facts import diagnostics, model_facts, verdict
+from layerprobe.report.maps import OTHER_NORMALIZATION, both_normalizations, curve_figure, lowest_value, map_figure
 from layerprobe.results import numbers
-from layerprobe.results.markup import element, join
-from layerprobe.results.parts import definitions, facts_table, section, table_of
+from layerprobe.results.page import page_of
+from layerprobe.results.parts import definitions, facts_table, folded, section, table_of
 from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.similarity.values import Difference, SimilarityMap
@@ -42,57 +41,70 @@ class Compared:
         return self.first.alone
 
     @property
+    def about(self) -> str:
+        """What is compared with what."""
+        return self.model if self.alone else f"{self.model} compared with {' and '.join(self.references)}"
+
+    @property
     def table(self) -> Table:
         """A row a measure, reference and layer."""
-        return stacked([each.table for each in self.measured], by=("measure", "reference"))
+        return replace(stacked([each.table for each in self.measured], by=("measure", "reference")), charts=())
 
 
-def comparison_page(*results: Comparison | Comparisons) -> Page:
+def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) -> Page:
     """Return the page of a model compared with others; of several results, each is by another measure.
+
+    With `show_map` the maps come before the table of layers, each with its numbers.
 
     Raises:
         DataError: If results are of different models.
     """
     compared = compared_models(results)
-    model, against = compared.model, " and ".join(compared.references)
-    title = model if compared.alone else f"{model} compared with {against}"
-    heading = () if compared.alone else (" ", element("span", "compared with", class_="against"), " ", against)
-    has_intervals = compared.first.curve.uncertainty is not None
-    return Page(
-        title=title,
-        overline="layerprobe · comparison",
-        heading=join(model, *heading),
-        lead=tuple(_leads(compared)),
-        remarks=tuple(_agreement(compared)),
+    leads = tuple(_leads(compared))
+    curves = [
+        curve_figure(each, f"curve-{number}", _ends_and_steps(compared, each))
+        for number, each in enumerate(compared.measured)
+    ]
+    page = page_of(
+        compared.first,
+        table=compared.table,
+        heading=_heading(leads[0]),
+        kind="comparison",
+        about=compared.about,
+        lead=leads,
+        first=curves[0],
         warnings=tuple(said for each in compared.measured for one in each.comparisons for said in one.warnings),
-        sections=(_curves(compared), maps(compared), _layers(compared), diagnostics(compared)),
+        account=tuple(_agreement(compared)),
+        sections=(diagnostics(_diagnosed(compared)),),
         provenance=provenance(compared),
-        terms=("CKA", "Debiased", "Layer", *(("Interval, band",) if has_intervals else ())),
-        result=results[0] if len(results) == 1 else results,
         data_label="Whole comparison",
-        numbers=compared.table,
         stem="layerprobe-comparison",
-    )
+    ).of(results[0] if len(results) == 1 else results)
+    more, shown = section("curves", "By other measures", *curves[1:], kind="pair"), maps(compared)
+    if not show_map:
+        table, *rest = page.sections
+        return replace(page, sections=(more, table, shown, *rest))
+    tables = [folded(f"{name or 'Map'}: every number", table_of(one.map.table)) for name, one in _pairs(compared)]
+    return replace(page, sections=(more, shown, section("map-values", "Numbers of the maps", *tables), *page.sections))
+
+
+def _heading(lead: str) -> str:
+    """Return what was found by the first measure, without the measure; a name of a model stays as it is."""
+    said = verdict(lead.partition(", ")[2] or lead)
+    return numbers.capitalised(said) if said.startswith("layer ") else said
 
 
 def map_page(shown: SimilarityMap) -> Page:
     """Return the page of a map alone, which does not say whose layers it is of."""
-    rows, columns = shown.shape
-    plot = similarity_map(shown, ("the model", "the reference"))
-    style = f"--columns:{columns};--rows:{rows}"
-    figure = Figure("map", plot, words.cka_map_finding(shown), "", kind="plot map", style=style)
-    return Page(
-        title=words.measure(shown),
-        overline="layerprobe · similarity map",
-        heading=words.measure(shown),
-        lead=(words.cka_map_finding(shown),),
-        sections=(
-            section("map", "All pairs of layers", figure, kind="beside"),
-            section("values", "Values", table_of(shown.table), kind="dense"),
-        ),
+    finding = words.cka_map_finding(shown)
+    return page_of(
+        shown,
+        heading=verdict(finding),
+        kind="similarity map",
+        about=words.measure(shown),
+        lead=(finding,),
+        first=map_figure("map", shown, ("the model", "the reference")),
         provenance=(definitions({"Texts": str(shown.n_samples), "Similarity": "; ".join(shown.measure.conventions)}),),
-        terms=("CKA", "Layer"),
-        result=shown,
         stem="layerprobe-map",
     )
 
@@ -192,50 +204,22 @@ def _difference(each: Difference) -> str:
     return f"{numbers.signed(each.value, 3)} {numbers.interval((each.lower, each.upper), 3)}"
 
 
-# ---- curves ---------------------------------------------------------------------------------------------
-
-
-def _curves(compared: Compared) -> Section:
-    """Return a curve for every reference, a figure a measure, with the tests."""
-    first = compared.first
-    reading = [ALIGNMENTS[first.curve.alignment], *shades(first.curve.uncertainty)]
-    if len(compared.references) > 1:
-        reading.append("Thin dashed lines are further references, with the intervals of each layer.")
-    figures = [
-        Figure(
-            f"curve-{number}",
-            similarity_curves(each.comparisons, compared.references),
-            _ends_and_steps(compared, each),
-        )
-        for number, each in enumerate(compared.measured)
-    ]
-    kind = "pair" if len(figures) > 1 else None
-    return section("curves", "Similarity, layer by layer", " ".join(reading), *figures, kind=kind)
-
-
-# ---- maps -----------------------------------------------------------------------------------------------
+# ---- maps and facts -------------------------------------------------------------------------------------
 
 
 def maps(compared: Compared) -> Section:
     """Return a map for every reference and measure; of a single pair next to that of the other normalization."""
-    heading, (only, *more) = "All pairs of layers", list(_pairs(compared))
-    lone, other = not more, compared.first.other_normalization
-    lowest = lowest_value([one.map for _, one in (only, *more)] + ([other] if lone and other is not None else []))
-    figures = [_map(compared, number, name, one, lowest) for number, (name, one) in enumerate((only, *more))]
-    columns = "too" if compared.alone else "the reference's"
+    pairs, columns = list(_pairs(compared)), "too" if compared.alone else "the reference's"
     note = f"Rows are the model's layers, columns {columns}; dots mark the pairs of the curves above."
-    if lone and other is not None:
-        figures = [
-            _map(compared, number, words.features(shown), compared.first, lowest, shown)
-            for number, shown in enumerate((compared.first.map, other))
-        ]
-        note += (
-            " The same in the same colours, once of the features as they are and once of features divided by their"
-            " standard deviation: where the two differ much, a few features of large variance decide the raw map."
-        )
-    elif more:
+    if len(pairs) == 1:
+        figures = both_normalizations(compared.first, (compared.model, compared.references[0]))
+        note += f" {OTHER_NORMALIZATION}" if len(figures) > 1 else ""
+    else:
+        lowest = lowest_value([one.map for _, one in pairs])
+        figures = [_map(compared, number, *pair, lowest) for number, pair in enumerate(pairs)]
         note += " All maps share one scale of colours."
-    return section("maps", heading, note, *figures, kind="beside" if len(figures) == 1 else "pair")
+    kind = "beside" if len(figures) == 1 else "pair"
+    return section("maps", "All pairs of layers", note, *figures, kind=kind)
 
 
 def _pairs(compared: Compared) -> Iterator[tuple[str, Comparison]]:
@@ -247,41 +231,26 @@ def _pairs(compared: Compared) -> Iterator[tuple[str, Comparison]]:
             yield numbers.capitalised(" ".join(names)), one
 
 
-def _map(
-    compared: Compared, number: int, title: str, one: Comparison, lowest: float, other: SimilarityMap | None = None
-) -> Figure:
-    shown = other or one.map
+def _map(compared: Compared, number: int, title: str, one: Comparison, lowest: float) -> Figure:
     reference = numbers.labels(distinct_names([one.model.name, one.reference.name]))[1]
-    plot = similarity_map(shown, (compared.model, reference), compared=one.curve, lowest=lowest, title=title)
-    rows, columns = shown.shape
-    finding, style = words.cka_map_finding(shown, alone=one.alone), f"--columns:{columns};--rows:{rows}"
-    return Figure(f"map-{number}", plot, finding, "", kind="plot map", style=style)
+    names = (compared.model, reference)
+    return map_figure(f"map-{number}", one.map, names, curve=one.curve, lowest=lowest, title=title)
 
 
-# ---- tables ---------------------------------------------------------------------------------------------
-
-
-def _layers(compared: Compared) -> Section:
-    """Return every value with its interval, a row a layer."""
-    return section("layers", "Table of layers", table_of(compared.table), kind="dense")
-
-
-def diagnostics(compared: Compared) -> Section:
-    """Return what the layers of each model are like alone."""
-    first = compared.measured[0].comparisons
-    references = [] if compared.alone else zip(compared.references, first, strict=True)
-    return of_models(diagnosed(compared.model, compared.first, references))
+def _diagnosed(compared: Compared) -> Iterator[tuple[str, tuple[Any, ...], int]]:
+    """Yield the layers of the model and of references, with the first of each that is not left out."""
+    yield compared.model, compared.first.model_diagnostics, compared.first.first_layer
+    for name, one in () if compared.alone else zip(compared.references, compared.measured[0].comparisons, strict=True):
+        yield name, one.reference_diagnostics, one.map.first_layers[1]
 
 
 def provenance(compared: Compared) -> tuple[Part, ...]:
     """Return the models, the texts and the conventions."""
-    first = compared.first
+    first, several = compared.first, len(compared.measured) > 1
     comparisons = () if compared.alone else compared.measured[0].comparisons
-    models = [first.model, *(comparison.reference for comparison in comparisons)]
-    names = ["Model", *(f"Reference {number}" if number > 1 else "Reference" for number in range(1, len(models)))]
     measures = {
-        f"Similarity, {each.comparisons[0].map.measure.short_name}" if len(compared.measured) > 1 else "Similarity": (
-            conventions(each.comparisons[0])
+        f"Similarity, {each.comparisons[0].map.measure.short_name}" if several else "Similarity": (
+            words.conventions(each.comparisons[0])
         )
         for each in compared.measured
     }
@@ -291,4 +260,14 @@ def provenance(compared: Compared) -> tuple[Part, ...]:
         "Settings": ", ".join(f"{name} {value}" for name, value in first.settings.items()) or None,
         **measures,
     }
-    return facts_table("Models", names, [model_facts(model) for model in models]), definitions(facts)
+    return compared_facts(first, comparisons), definitions(facts)
+
+
+def compared_facts(first: Comparison, comparisons: Sequence[Comparison]) -> Part:
+    """Return what a model and its references are, side by side."""
+    models = [first.model, *(comparison.reference for comparison in comparisons)]
+    names = ["Model", *(f"Reference {number}" if number > 1 else "Reference" for number in range(1, len(models)))]
+    facts = [model_facts(model) for model in models]
+    if any(model.source for model in models):
+        facts = [each | {"From": model.source or model.name} for each, model in zip(facts, models, strict=True)]
+    return facts_table("Models", names, facts)

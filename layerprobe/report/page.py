@@ -1,188 +1,332 @@
 """A study as a page: what was found, how sure it is, and from what. Knows the order of its sections."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from layerprobe.finetuning.values import Confirmation
+from layerprobe.comparison.values import Comparisons
+from layerprobe.finetuning.values import Protocol, outcome_charts, outcomes_table
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import listed, times_as_fast
-from layerprobe.prediction.sentence import trusted
+from layerprobe.names import listed, plural
+from layerprobe.prediction.sentence import record_sentence, trusted
 from layerprobe.report import words
-from layerprobe.report.sections.diagnostics import diagnostics
-from layerprobe.report.sections.next import next_steps
-from layerprobe.report.sections.provenance import provenance
-from layerprobe.report.sections.scores import baselines, fine_tuning, layers, zero_shot
-from layerprobe.report.sections.search import expected, search, search_terms
-from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_rule
-from layerprobe.results import glossary, numbers
-from layerprobe.results.markup import Markup, element
-from layerprobe.results.values import Card, Figure, Page, Section
-from layerprobe.study.sentence import headline, proof_sentence, summary
-from layerprobe.study.values import AgainstLast, Finding, Study
-
-BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
-TERMS = ("CKA", "Debiased", "Layer", "Drop layer", "TMFT", "Zero-shot")
+from layerprobe.report.comparison import compared_facts
+from layerprobe.report.facts import diagnostics, size_facts
+from layerprobe.report.maps import OTHER_NORMALIZATION, both_normalizations, curve_figure
+from layerprobe.report.prediction import by_plateau, references_table, ways_to_choose
+from layerprobe.report.tuning import BADGES, account, badge, cost_section, finding_blocks, finding_facts, search_figure
+from layerprobe.results import numbers
+from layerprobe.results.blocks import Blocks
+from layerprobe.results.charts import Line
+from layerprobe.results.draw import drawn, line, ring
+from layerprobe.results.markup import Markup, element, join
+from layerprobe.results.page import page_of
+from layerprobe.results.parts import commands, definitions, folded, missing, section, table_of
+from layerprobe.results.style import CHOSEN, FAINT
+from layerprobe.results.table import Table, stacked
+from layerprobe.results.values import Figure, Page, Part, Section
+from layerprobe.scoring.values import scores_chart
+from layerprobe.study.commands import next_commands, run_command, serve_commands
+from layerprobe.study.sentence import expectation_sentence, headline, summary
+from layerprobe.study.tables import runs_table
+from layerprobe.study.values import Study
 
 
 def study_page(study: Study) -> Page:
     """Return the page of a study: which layer to keep, the figure that shows it, and what that rests on."""
-    comparisons, finding = (study.comparison, *study.further_comparisons), study.finding
-    first, sections = _hoisted(_sections(study), _decisive(study))
-    return Page(
-        title=words.title(study),
-        overline=" · ".join(("layerprobe", words.title(study), study.provenance.task)),
+    comparisons, finding, model = (study.comparison, *study.further_comparisons), study.finding, study.comparison.model
+    sections = tuple(_sections(study))
+    first = next(part for name in _decisive(study) for part in _figures(sections) if part.name == name)
+    below = tuple(replace(each, parts=tuple(part for part in each.parts if part is not first)) for each in sections)
+    kept = study.kept_layer
+    return page_of(
+        study,
         heading=headline(study),
+        kind="study",
+        about=f"{words.title(study)} on {study.provenance.task}",
         lead=(summary(study),),
+        facts=_facts_line(study),
+        blocks=Blocks.upto(model.n_blocks, kept) if finding is None else finding_blocks(finding),
         first=first,
-        remarks=(*(_predicted(study) if finding is None else _found(finding)), _link_to_next(finding)),
-        cards={"": _cards(study) if finding is None else _found_cards(study, finding)},
         warnings=sum((comparison.warnings for comparison in comparisons), study.provenance.warnings),
-        sections=sections,
-        provenance=provenance(study),
-        terms=_terms(study),
-        result=study,
+        account=_predicted(study) if finding is None else (*account(finding), *_expected(study)),
+        sections=below,
+        provenance=(compared_facts(study.comparison, () if study.comparison.alone else comparisons), _facts(study)),
         data_label="Whole study",
         stem=words.file_stem(study),
     )
 
 
-def _terms(study: Study) -> tuple[str, ...]:
-    """Return the words to explain, what decided first."""
-    read = {name.lower() for name in study.prediction.read}
-    return (
-        *(() if study.finding is None else search_terms(study.finding)),
-        *(term for term in glossary.TERMS if term.lower() in read),
-        *TERMS,
-        *(() if study.comparison.curve.uncertainty is None else ("Interval, band", "Bootstrap")),
-        *(() if study.prediction.record is None else ("Regret", "False alarm")),
-    )
+def _facts_line(study: Study) -> tuple[str, ...]:
+    finding, tested, model = study.finding, study.confirmation, study.comparison.model
+    if finding is not None:
+        return finding_facts(finding)
+    effect = () if tested is None else (f"{BADGES[tested.verdict]}: {_effect(study)}",)
+    return (*effect, *size_facts(model.parameters, study.kept_layer))
 
 
-def _sections(study: Study) -> tuple[Section, ...]:
-    """Return the sections, what decides first; one without content is left out of the page."""
-    similar = (cka_curve(study), read_by_rule(study.prediction, study), cka_map(study))
-    scored, table = tuple(fine_tuning(study)), layers(study)
+def _effect(study: Study) -> str:
+    tested = study.confirmation
+    assert tested is not None
+    ends = f" {numbers.interval(tested.interval)}" if tested.interval else ""
+    first, second = tested.compared_layers
+    return f"{numbers.signed(tested.effect)}{ends} test {metric_title(study.metric)}, layer {first} less layer {second}"
+
+
+def _figures(sections: tuple[Section, ...]) -> Iterator[Figure]:
+    yield from (part for each in sections for part in each.parts if isinstance(part, Figure))
+
+
+def _decisive(study: Study) -> tuple[str, ...]:
+    """Return the names of the figures that show why, the best first: search, fine-tuning, or what the rule read."""
+    return ("search", "outcomes", "read-0", "cka-curve") if study.finding else ("outcomes", "read-0", "cka-curve")
+
+
+def _sections(study: Study) -> Iterator[Section]:
+    """Yield the sections, what decides first; one without content is left out of the page."""
+    finding = study.finding
+    if finding is not None:
+        runs = folded("All runs, in order", table_of(runs_table(finding)))
+        yield section("search", "Runs of the search", search_figure(finding, study.outcomes), runs)
+        yield from cost_section(finding)
+    yield from _tuned(study)
+    yield from _similar(study)
+    yield _zero_shot(study)
+    yield _baselines(study)
+    yield diagnostics(_diagnosed(study))
+    yield _next_steps(study)
+
+
+# ---- fine-tuning and zero-shot ----------------------------------------------------------------------------
+
+
+def _tuned(study: Study) -> Iterator[Section]:
+    """Yield the scores after fine-tuning: on test, on validation, and by size; or how to get them."""
+    heading = "After fine-tuning"
+    if not study.outcomes:
+        yield section("tmft", heading, missing("No layer has been fine-tuned", run_command(study)))
+        return
+    table = outcomes_of(study)
+    by = "model" if study.reference_outcomes else ""
+    test, size = (replace(chart, chosen="the layer to keep") for chart in outcome_charts(by=by))
+    validation = replace(test, lines=(Line("validation", seeds="validation_by_seed"),), name="validation")
+    whole = replace(table, columns=tuple(replace(each, shown=True) for each in table.columns))
+    yield section("tmft", heading, drawn(table, test), folded("Every seed", table_of(whole)))
+    yield section("seeds", "On validation", drawn(table, validation))
     if study.finding is None:
-        parts = (*similar, zero_shot(study), *scored, table, baselines(study), diagnostics(study))
-    else:
-        parts = (
-            *(search(study), *scored, table),
-            *(expected(study), *similar, zero_shot(study), baselines(study), diagnostics(study)),
-        )
-    return (*parts, next_steps(study))
+        yield section("parameters", size.heading, drawn(table, size))
 
 
-def _decisive(study: Study) -> str:
-    """Return the name of the figure that shows why: of the search, of fine-tuning, or of what the rule read."""
-    if study.finding is not None:
-        return "search"
-    if study.outcomes:
-        return "tmft"
-    return "read" if study.prediction.read else "cka-curve"
+def outcomes_of(study: Study) -> Table:
+    """Return what fine-tuning showed of the layers of the model, and of the reference where it was fine-tuned."""
+    pairs = zip(words.labels(study), (study.outcomes, study.reference_outcomes), strict=True)
+    known = [(name, outcomes) for name, outcomes in pairs if outcomes]
+    table = stacked([outcomes_table(outcomes).named(model=name) for name, outcomes in known], by=("model",))
+    marks = [
+        "chosen" if each.layer == study.kept_layer else "drop" if each.layer in study.drop_layers else None
+        for each in study.outcomes
+    ]
+    return replace(table, marks=(*marks, *[None] * (len(table) - len(marks))))
 
 
-def _hoisted(sections: tuple[Section, ...], name: str) -> tuple[Figure, tuple[Section, ...]]:
-    """Return the figure of a name, and the sections without it."""
-    figures = {part.name: part for section in sections for part in section.parts if isinstance(part, Figure)}
-    first = figures[name]
-    return first, tuple(
-        replace(section, parts=tuple(part for part in section.parts if part is not first)) for section in sections
+def _zero_shot(study: Study) -> Section:
+    """Return the scores before fine-tuning, or how to get them."""
+    heading, pairs = (
+        "Before fine-tuning",
+        zip(words.labels(study), (study.zero_shot, study.reference_zero_shot), strict=True),
     )
+    known = [(name, scores) for name, scores in pairs if scores is not None]
+    if not known:
+        return section("zero-shot", heading, missing("There are no scores or labels", run_command(study)))
+    table = stacked([replace(scores.table, notes=()).named(model=name) for name, scores in known], by=("model",))
+    _, first = known[0]
+    chart = scores_chart(first.primary, first.compared, by="model" if len(known) > 1 else "", name="zero-shot")
+    return section(
+        "zero-shot",
+        heading,
+        words.score_method(first, study.provenance.task_kind),
+        drawn(replace(table, marks=()), chart),
+    )
+
+
+# ---- similarity ---------------------------------------------------------------------------------------------
+
+
+def _similar(study: Study) -> Iterator[Section]:
+    """Yield what the rule read, the curve of similarity with what belongs to it, and the map."""
+    prediction, comparison = study.prediction, study.comparison
+    read = [drawn(prediction.table, chart) for chart in prediction.table.charts[:-1]]
+    yield section("read", f"What the rule “{prediction.rule}” reads", *read)
+    heading = f"Similarity to the {'layer before' if comparison.alone else 'reference'}, layer by layer"
+    values = folded("Every value, with interval and tests", table_of(comparison.table)) if comparison.steps else None
+    yield section("cka-curve", heading, _curve(study), values, *_further(study))
+    maps = both_normalizations(comparison, words.labels(study))
+    note = OTHER_NORMALIZATION if len(maps) > 1 else None
+    yield section("cka-map", "All pairs of layers", note, *maps, kind="pair" if len(maps) > 1 else "beside")
+
+
+def _curve(study: Study) -> Figure:
+    """Return the curve with the layer that was predicted and the one to keep, and what the plateau rule decided by."""
+    comparisons = Comparisons(comparisons=(study.comparison, *study.further_comparisons))
+    figure, prediction = curve_figure(comparisons, "cka-curve", words.cka_curve_finding(study)), study.prediction
+    values, last = study.comparison.curve.values, len(study.comparison.curve.values) - 1
+    named = {"recommended" if study.finding is None else "predicted": (prediction.recommended_layer, FAINT)}
+    if study.finding is not None:
+        named["keep"] = (study.kept_layer, CHOSEN)
+    rings = [ring(layer, values[layer], f"{name}: layer {layer}", colour) for name, (layer, colour) in named.items()]
+    figure.plot.add_traces(rings)
+    if prediction.by_plateau and (evidence := prediction.evidence) is not None:
+        first, onset = evidence.plateau_layers[0], evidence.plateau_layers[-1] + 0.5
+        for name, level, ends, dash in (
+            ("plateau", evidence.plateau, (first - 0.5, onset), "solid"),
+            ("threshold", evidence.plateau - evidence.threshold, (onset, last + 0.5), "dash"),
+        ):
+            texts = [f"{name} {numbers.number(level, 4)}"] * 2
+            figure.plot.add_trace(line([level] * 2, name=name, x=ends, texts=texts, colour=FAINT, width=1.5, dash=dash))
+    return figure
+
+
+def _further(study: Study) -> Iterator[Part]:
+    if not study.further_comparisons:
+        return
+    first, by = study.prediction, study.further_predictions[0].rule
+    note = "The prediction of this report comes from the first; a drop that all of them show is not specific to one."
+    if first.rule != by:
+        first = by_plateau(first)
+        note = f"By the {by}, as the rule of this report reads the model alone."
+    names = list(words.reference_labels(study))
+    names[0] += " (this report)" if first is study.prediction else ""
+    shown = references_table(names, (first, *study.further_predictions))
+    yield element("div", element("h3", shown.title), element("p", note), table_of(shown))
+
+
+# ---- what was predicted, and what is next -------------------------------------------------------------------
+
+
+def _expected(study: Study) -> tuple[str, ...]:
+    """Return what was expected before training, and where the search disagrees."""
+    prediction = study.prediction
+    record = () if prediction.record is None else (record_sentence(prediction.rule, prediction.record),)
+    return (expectation_sentence(study), prediction.sentence, *record)
 
 
 def _predicted(study: Study) -> tuple[str, ...]:
     """Return what fine-tuning says of the prediction, and how far to trust the rule."""
+    prediction, tested = study.prediction, study.confirmation
+    redrawn = () if prediction.same is None else (words.redrawn(prediction),)
+    if tested is None:
+        untested = "No layer has been fine-tuned: this is what is expected before any training."
+        return (badge(None, untested), words.flagged(prediction), *redrawn, *trusted(prediction)[1:])
+    layers = f"Fine-tuned at layers {listed([outcome.layer for outcome in study.outcomes], 'and')}."
+    return (badge(tested.verdict, layers), prediction.sentence, *redrawn, *trusted(prediction)[1:])
+
+
+def _baselines(study: Study) -> Section:
+    """Return what simpler rules recommend, with what the table of layers says of their layers."""
     prediction = study.prediction
-    said = () if study.confirmation is None else (prediction.sentence,)
-    return (_verdict(study), *said, *trusted(prediction)[1:])
+    ways = {f"{prediction.rule} (this report)": prediction.recommended_layer, **prediction.baselines}
+    if study.finding is not None:
+        ways = {"search (this report)": study.kept_layer, prediction.rule: prediction.recommended_layer}
+        ways |= prediction.baselines
+    intro = "What simpler rules recommend, and what fine-tuning showed if that layer was run."
+    intro += " The best zero-shot layer is by validation scores."
+    return section("baselines", "Compared with simpler rules", intro, table_of(ways_to_choose(ways, study.table)))
 
 
-def _found(finding: Finding) -> tuple[str, ...]:
-    """Return the proof against the last layer, where another one is kept, and what the answer cost."""
-    proof = finding.against_last
-    if proof is None and finding.best_layer == len(finding.parameters) - 1:
-        return (finding.spent,)
-    badge, kind = ("– not tested", "open") if proof is None else (BADGES[proof.verdict], proof.verdict)
-    tested = element("span", badge, class_=f"badge {kind}"), " ", proof_sentence(finding)
-    return element("p", *tested, class_="verdict"), finding.spent
+def _diagnosed(study: Study) -> list[tuple[str, tuple[Any, ...], int]]:
+    first, comparisons = study.comparison, (study.comparison, *study.further_comparisons)
+    references = () if first.alone else zip(words.reference_labels(study), comparisons, strict=True)
+    return [
+        (words.names(study)[0], first.model_diagnostics, first.first_layer),
+        *((name, each.reference_diagnostics, each.map.first_layers[1]) for name, each in references),
+    ]
 
 
-def _link_to_next(finding: Finding | None) -> Markup:
-    said = "fine-tune, and find the layer" if finding is None else "export the model, and serve it"
-    return element("p", element("a", f"What to do next: {said}", href="#next"))
+def _next_steps(study: Study) -> Section:
+    """Return the next commands; with a search also how to serve what they write."""
+    block, heading = commands(*next_commands(study)), "What to do next"
+    if study.finding is None:
+        said = "Fine-tune, and find the layer to keep: the prediction chooses where to begin."
+        return section("next", heading, said, block)
+    served = (
+        join(element("h3", name), commands(*command.splitlines())) for name, command in serve_commands(study).items()
+    )
+    return section("next", heading, _export(study), block, *served, _served(study) if serve_commands(study) else None)
 
 
-def _verdict(study: Study) -> Markup:
-    confirmation = study.confirmation
-    if confirmation is None:
-        badge = element("span", "– not confirmed yet", class_="badge open")
-        said = ("No layer has been fine-tuned: this is what is expected before any training.",)
+def _export(study: Study) -> Markup:
+    weights, layer = study.finding.weights if study.finding else None, study.kept_layer
+    if weights is not None and weights.kept:
+        of = "the run that trained all layers at once, truncated" if weights.scan else "the best run, by validation,"
+        said = f"This writes the fine-tuned model as a folder: {of} at layer {layer}."
     else:
-        badge = element("span", BADGES[confirmation.verdict], class_=f"badge {confirmation.verdict}")
-        said = (f"Fine-tuned at layers {listed([outcome.layer for outcome in study.outcomes], 'and')}.",)
-    return element("p", badge, " ", *said, class_="verdict")
+        said = (
+            f"The weights of the runs were not kept. The first command fine-tunes one model at layer {layer} and keeps "
+            "them; the second one writes it as a folder."
+        )
+        if weights is None:
+            said += " DIRECTORY is what the first command prints."
+    card = " puts the evidence of this page into its model card."
+    return element("p", said, " ", element("code", "--study study.json"), card)
 
 
-def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
-    answer, model, best = finding.answer, study.comparison.model, finding.best_layer
-    if answer.spoilt:
-        return (Card("Expected score", "—", "not claimed: examples stand in two splits"),)
-    known, level = answer.layers[best], numbers.confidence(answer.settings.level)
-    rivals = "" if len(answer.candidates) == 1 else f": {numbers.layer_range(answer.candidates)}"
-    sure = (
-        Card("Expected score", numbers.number(known.mean, 1), f"on validation; {level} {_ends(known.interval)}"),
-        Card("Chance to be best", numbers.redrawn_share(answer.chance), f"{level} sure{rivals}"),
+def _served(study: Study) -> Markup | None:
+    if study.comparison.pooling == "max":
+        return None
+    architecture = study.comparison.model.architecture
+    said = f"The servers read the pooling from the folder; each has to know the architecture, {architecture}."
+    return element("p", said, class_="reading")
+
+
+# ---- where the numbers come from ----------------------------------------------------------------------------
+
+
+def _facts(study: Study) -> Markup:
+    source, items = study.provenance, numbers.capitalised(plural(study.comparison.unit))
+    return definitions(
+        {
+            "Task": f"{source.task} ({source.task_kind}, sha256 {source.task_digest})",
+            "Data": "; ".join(source.notes) or None,
+            items: f"{source.n_texts} distinct (sha256 {source.texts_digest})",
+            "Embeddings": f"{study.comparison.pooling} pooling",
+            "Similarity": words.conventions(study.comparison),
+            "Rule": _rule(study),
+            "Fine-tuning": _protocol(study.protocol, study) if study.protocol else None,
+            "Settings": ", ".join(f"{name} {value}" for name, value in source.settings.items()) or None,
+            "Seeds": ", ".join(map(str, source.seeds)) or None,
+            "Device": source.device,
+            "Versions": ", ".join(
+                [f"layerprobe {source.layerprobe}", *(f"{k} {v}" for k, v in source.versions.items())]
+            ),
+            "Created": source.created,
+            "Command": element("code", source.command),
+            "Method": _method(),
+        }
     )
-    if best == model.n_blocks:
-        return sure
-    kept, whole, speed = model.parameters[best], model.parameters[-1], finding.speed(best)
-    fast = "—" if speed is None else times_as_fast(speed).replace(" times as fast", "")
-    timed = "not measured" if speed is None else f"as all {model.n_blocks} blocks, on the same texts"
-    effect, shown = ("—", "not tested") if finding.against_last is None else _difference(finding.against_last)
+
+
+def _rule(study: Study) -> str:
+    redrawn = study.prediction.probability
+    if redrawn is None:
+        return study.prediction.rule
+    return f"{study.prediction.rule}, on the curve and on {redrawn.draws} bootstrap samples of it (seed {redrawn.seed})"
+
+
+def _protocol(protocol: Protocol, study: Study) -> str:
     return (
-        Card(f"Compared with layer {model.n_blocks}", effect, shown),
-        Card(
-            "Parameters saved",
-            numbers.percent(round(finding.saved(best), 2)),
-            f"{numbers.millions(kept)} instead of {numbers.millions(whole)}",
-        ),
-        Card("Times as fast", fast, timed),
-        *sure,
+        f"AdamW at {protocol.learning_rate:g}, weight decay {protocol.weight_decay:g}, {protocol.epochs} epochs of"
+        f" {protocol.batch_size} examples per step, {numbers.percent(protocol.warmup)} warm-up then linear, gradients"
+        f" clipped to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling"
+        f"{_adapters(protocol)}; the epoch with the best validation {metric_title(study.metric)} counts"
     )
 
 
-def _ends(interval: tuple[float, float]) -> str:
-    return numbers.interval(interval, 1)
+def _adapters(protocol: Protocol) -> str:
+    parts = [f"adapters of rank {protocol.lora}"] if protocol.lora else []
+    return "".join(f", {part}" for part in (*parts, *(["gradient checkpointing"] * protocol.gradient_checkpointing)))
 
 
-def _difference(proof: AgainstLast) -> tuple[str, str]:
-    """Return the difference to the last layer and how certain it is."""
-    each = proof.difference
-    bounds = f"{numbers.confidence(each.level)} {numbers.interval(each.interval)}"
-    return numbers.signed(each.value), f"{metric_title(proof.primary)}\u00a0×\u00a0100 on test; {bounds}"
-
-
-def _cards(study: Study) -> tuple[Card, ...]:
-    prediction, model = study.prediction, study.comparison.model
-    kept, whole = model.parameters[prediction.recommended_layer], model.parameters[-1]
-    drop = f"from layer {prediction.onset} on" if prediction.drops else "no decline found"
-    if prediction.same is not None:
-        drop += f"; the same layer in {numbers.redrawn_share(prediction.same)} of bootstrap samples"
-    effect, shown = _effect(study.confirmation) if study.confirmation else ("—", "nothing fine-tuned yet")
-    return (
-        Card("Recommended layer", f"{prediction.recommended_layer}", f"of {model.n_blocks}"),
-        Card(
-            "Parameters saved",
-            numbers.percent(1 - kept / whole),
-            f"{numbers.millions(kept)} instead of {numbers.millions(whole)}",
-        ),
-        Card(f"Effect on {metric_title(study.metric)}\u00a0×\u00a0100", effect, shown),
-        Card("Flagged layers", numbers.layer_range(prediction.drop_layers) or "none", drop),
-    )
-
-
-def _effect(confirmation: Confirmation) -> tuple[str, str]:
-    """Return the effect and how certain it is."""
-    first, second = confirmation.compared_layers
-    level = f"{numbers.confidence(confirmation.level)} " if confirmation.interval else ""
-    detail = f"layer {first} minus layer {second}; {level}{numbers.interval(confirmation.interval)}"
-    return numbers.signed(confirmation.effect), detail
+def _method() -> Markup:
+    cited = element("cite", "Are ELECTRA’s Sentence Embeddings Beyond Repair? The Case of Semantic Textual Similarity")
+    paper = element("a", "arXiv:2402.13130", href="https://arxiv.org/abs/2402.13130", rel="noreferrer")
+    return join("Rep, Dukić and Šnajder (2024), ", cited, ", ", paper)

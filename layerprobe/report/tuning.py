@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from layerprobe.finetuning.values import (
     Confirmation,
     FineTuningRun,
@@ -15,23 +13,32 @@ from layerprobe.finetuning.values import (
     outcomes_table,
 )
 from layerprobe.metrics.names import metric_title
-from layerprobe.names import short_name
+from layerprobe.names import listed, times_as_fast
 from layerprobe.report import words
-from layerprobe.report.charts import Look, floor_line, line, mean_and_std, seeds_and_mean, seeds_reading
-from layerprobe.report.figures.search import of_finding
-from layerprobe.report.page import BADGES
-from layerprobe.report.sections.search import search_terms
+from layerprobe.report.facts import about, size_facts, verdict
+from layerprobe.report.search import of_finding
 from layerprobe.results import numbers
-from layerprobe.results.markup import element
+from layerprobe.results.blocks import Blocks
+from layerprobe.results.draw import drawn
+from layerprobe.results.markup import Markup, element
+from layerprobe.results.page import page_of
 from layerprobe.results.parts import folded, section, table_of
 from layerprobe.results.shown import Shown, make_page
-from layerprobe.results.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
 from layerprobe.results.values import Figure, Page, Section
 from layerprobe.search.sentence import kept_phrase
-from layerprobe.stats.values import AgainstBest, Floor
+from layerprobe.stats.values import Floor
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Finding
+
+BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
+
+
+def badge(said: str | None, sentence: str) -> Markup:
+    """Return a verdict in a badge, and its sentence; None where nothing was tested."""
+    shown = BADGES.get(said or "", "– not tested")
+    return element("p", element("span", shown, class_=f"badge {said or 'open'}"), " ", sentence, class_="verdict")
+
 
 # ---- a search -------------------------------------------------------------------------------------------
 
@@ -39,34 +46,70 @@ from layerprobe.study.values import Finding
 def finding_page(finding: Finding, *further: Shown, model: str = "", task: str = "") -> Page:
     """Return the page of which layer to keep, with what is known of whose layer it is, and the sections of others."""
     kept = finding.headline if finding.on_floor else kept_phrase(finding.answer)
-    proof = finding.against_last
-    badge = "– not tested" if proof is None else BADGES[proof.verdict]
-    verdict = element("span", badge, class_=f"badge {'open' if proof is None else proof.verdict}")
-    figure = Figure(
-        "search",
-        of_finding(finding, finding.outcomes),
-        words.search_finding(finding),
-        words.search_reading(finding),
-    )
+    lead = finding.kept if finding.on_floor else f"{numbers.capitalised(finding.promise)}. {finding.certainty}"
     runs = folded("All runs, in order", table_of(runs_table(finding)))
-    return Page(
-        title=f"{f'{short_name(model)}: ' if model else ''}{kept}",
-        overline=" · ".join(filter(None, ("layerprobe", "the layer to keep", task))),
-        heading=f"{short_name(model)}: {kept.lower()}" if model else kept,
-        lead=(finding.kept if finding.on_floor else f"{numbers.capitalised(finding.promise)}. {finding.certainty}",),
-        remarks=(element("p", verdict, " ", proof_sentence(finding), class_="verdict"), finding.spent),
+    return page_of(
+        finding,
+        heading=kept,
+        kind="the layer to keep",
+        about=about(model, task),
+        lead=(lead,),
+        facts=finding_facts(finding),
+        blocks=finding_blocks(finding),
+        first=search_figure(finding, finding.outcomes),
         warnings=finding.failures,
+        account=account(finding),
         sections=(
-            section("search", "Which layer to keep", figure, found_drop_sentence(finding), finding.doubt or None, runs),
-            section("layers", "Table of layers", table_of(finding.table), kind="dense"),
-            *((_outcomes(finding.outcomes, finding.answer.settings.level),) if finding.outcomes else ()),
+            *((outcomes_section(finding.outcomes),) if finding.outcomes else ()),
+            section("runs", "Runs", runs),
             *(each for result in further for each in make_page(result).sections),
         ),
-        terms=(*search_terms(finding), "Layer", "TMFT"),
-        result=finding,
         data_label="Finding",
         stem="layerprobe-finding",
     )
+
+
+def search_figure(finding: Finding, outcomes: Sequence[LayerOutcome]) -> Figure:
+    """Return the figure of a search."""
+    plot = of_finding(finding, outcomes)
+    return Figure("search", plot, words.search_finding(finding), words.search_reading(finding))
+
+
+def finding_facts(finding: Finding) -> tuple[str, ...]:
+    """Return the expected score, the size and the speed of the layer to keep."""
+    answer, best = finding.answer, finding.best_layer
+    if answer.spoilt:
+        return ("no score is claimed: examples stand in two splits",)
+    score = f"{metric_title(finding.primary)} {numbers.number(answer.layers[best].mean, 1)} expected on validation"
+    ends = f"{score} {numbers.interval(answer.layers[best].interval, 1)}"
+    speed = finding.speed(best)
+    fast = () if speed is None or best == len(finding.parameters) - 1 else (times_as_fast(speed),)
+    proof = finding.against_last
+    shown = () if proof is None else (f"{BADGES[proof.verdict]}: {numbers.signed(proof.difference.value)} on test",)
+    return (ends, *shown, *size_facts(finding.parameters, best), *fast)
+
+
+def finding_blocks(finding: Finding) -> Blocks | None:
+    """Return which blocks are kept and which are undecided; None where nothing is claimed."""
+    if finding.answer.spoilt or finding.on_floor:
+        return None
+    return Blocks.upto(len(finding.parameters) - 1, finding.best_layer, finding.answer.candidates)
+
+
+def account(finding: Finding) -> tuple[str, ...]:
+    """Return the proof against the last layer, what drops, what is doubtful, and what the answer cost."""
+    proof = finding.against_last
+    tested = proof is not None or finding.best_layer != len(finding.parameters) - 1
+    proved = badge(proof.verdict if proof else None, proof_sentence(finding)) if tested else ""
+    return tuple(filter(None, (proved, found_drop_sentence(finding), finding.doubt, finding.spent)))
+
+
+def cost_section(finding: Finding) -> tuple[Section, ...]:
+    """Return expected scores against size; nothing where they are spoilt."""
+    if finding.answer.spoilt:
+        return ()
+    _, cost = finding.table.charts
+    return (section("cost", cost.heading, drawn(finding.table, cost)),)
 
 
 # ---- layers ---------------------------------------------------------------------------------------------
@@ -75,53 +118,41 @@ def finding_page(finding: Finding, *further: Shown, model: str = "", task: str =
 def confirmation_page(confirmation: Confirmation) -> Page:
     """Return the page of what fine-tuning says of a prediction."""
     first, second = confirmation.compared_layers
-    badge = element("span", BADGES[confirmation.verdict], class_=f"badge {confirmation.verdict}")
-    return Page(
-        title=f"Layer {first} compared with layer {second}: {confirmation.verdict}",
-        overline="layerprobe · confirmation",
-        heading=f"Layer {first} compared with layer {second}",
+    best = best_by_validation(confirmation.outcomes)
+    return page_of(
+        confirmation,
+        heading=f"Layer {first} compared with layer {second}: {confirmation.verdict}",
+        kind="confirmation",
         lead=(confirmation.sentence,),
-        remarks=(element("p", badge, class_="verdict"),),
-        sections=(_outcomes(confirmation.outcomes, confirmation.level),),
-        terms=("Layer", "TMFT", "Interval of the mean"),
-        result=confirmation,
+        facts=(_score(best), f"{numbers.millions(best.parameters)} parameters"),
         stem="layerprobe-confirmation",
     )
 
 
 def result_page(result: TuningResult[Any]) -> Page:
     """Return the page of fine-tuned layers."""
-    outcomes, what = result.outcomes, result.what
-    name = short_name(result.model)
-    return Page(
-        title=f"{name} on {result.task}: {what} by layer",
-        overline=f"layerprobe · {what} · {result.task}",
-        heading=name,
+    best = best_by_validation(result.outcomes)
+    return page_of(
+        result,
+        heading=verdict(result.sentence),
+        kind="one run for all layers" if result.what == "scan" else "fine-tuned layers",
+        about=about(result.model, result.task),
         lead=(result.sentence,),
+        facts=(_score(best), f"{numbers.millions(best.parameters)} parameters"),
         warnings=result.warnings,
-        sections=(_outcomes(outcomes, result.level, result.floor, result.compared),),
-        terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
-        result=result,
-        stem=f"layerprobe-{what.lower()}",
+        stem=f"layerprobe-{result.what.lower()}",
     )
 
 
-def _outcomes(
-    outcomes: Sequence[LayerOutcome],
-    level: float,
-    floor: Floor | None = None,
-    compared: AgainstBest | None = None,
-) -> Section:
-    """Return the scores after fine-tuning: every seed, and the mean with its interval."""
-    title = metric_title(outcomes[0].primary)
-    figure = go.Figure(seeds_and_mean("fine-tuned", outcomes, Look(colour=MODEL, dash="dot"), what=f"test {title}"))
-    figure.add_traces(floor_line(floor, outcomes[-1].layer, first=outcomes[0].layer))
-    layer_axis(figure, outcomes[-1].layer + 1)
-    figure.update_yaxes(title=f"Test {title} × 100")
-    best = best_by_validation(outcomes)
-    finding = f"Fine-tuned, layer {best.layer} is best by validation; it scores {mean_and_std(best.tested)} on test."
-    shown = Figure("outcomes", styled(figure), finding, seeds_reading(outcomes, level))
-    return section("outcomes", "After fine-tuning", shown, table_of(outcomes_table(outcomes, floor, compared)))
+def _score(outcome: LayerOutcome) -> str:
+    title, ends = metric_title(outcome.primary), outcome.interval
+    return f"test {title} {numbers.number(outcome.mean)}{f' {numbers.interval(ends)}' if ends else ''}"
+
+
+def outcomes_section(outcomes: Sequence[LayerOutcome], floor: Floor | None = None) -> Section:
+    """Return the test scores after fine-tuning: every seed, and the mean with its interval."""
+    table = outcomes_table(outcomes, floor)
+    return section("outcomes", "After fine-tuning", drawn(table, table.charts[0]), table_of(table))
 
 
 # ---- one run --------------------------------------------------------------------------------------------
@@ -130,60 +161,30 @@ def _outcomes(
 def run_page(run: FineTuningRun) -> Page:
     """Return the page of one fine-tuning run: what each epoch left."""
     title = metric_title(run.primary)
-    epochs = [each.epoch for each in run.epochs]
-    scores = [each.validation[run.primary] for each in run.epochs]
-    texts = [
-        f"epoch {each.epoch}<br>validation {title} {numbers.number(score)}<br>loss {each.train_loss:.4g}"
-        for each, score in zip(run.epochs, scores, strict=True)
-    ]
-    marker = {"size": 8, "color": MODEL}
-    figure = go.Figure(line(scores, name=f"validation {title}", colour=MODEL, x=epochs, marker=marker, texts=texts))
-    if run.best_epoch in epochs:
-        ring = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
-        at, score = [run.best_epoch], [scores[epochs.index(run.best_epoch)]]
-        name = f"best: epoch {run.best_epoch}"
-        figure.add_trace(go.Scatter(x=at, y=score, name=name, mode="markers", marker=ring, hoverinfo="skip"))
-    figure.update_xaxes(title="Epoch", dtick=max(1, len(epochs) // 10))
-    figure.update_yaxes(title=f"Validation {title} × 100")
-    said = (
-        f"Layer {run.layer}, seed {run.seed}: {title} {numbers.number(run.validation[run.primary])} on validation at"
-        f" epoch {run.best_epoch}, {numbers.number(run.test[run.primary])} on test."
-    )
-    return Page(
-        title=f"Fine-tuning at layer {run.layer}, seed {run.seed}",
-        overline="layerprobe · one run",
-        heading=f"Layer {run.layer}, seed {run.seed}",
-        lead=(said,),
-        sections=(section("epochs", "By epoch", Figure("epochs", styled(figure), said), table_of(run.table)),),
-        terms=("Layer", "TMFT"),
-        result=run,
+    validation, test = (numbers.number(split[run.primary]) for split in (run.validation, run.test))
+    return page_of(
+        run,
+        heading=f"Layer {run.layer}, seed {run.seed}: test {title} {test}",
+        kind="one run",
+        lead=(f"Epoch {run.best_epoch} has the best validation {title}, {validation}; it scores {test} on test.",),
+        facts=(f"{numbers.millions(run.parameters)} parameters",),
         stem="layerprobe-run",
     )
 
 
 def joint_page(run: JointRun) -> Page:
     """Return the page of one scan: what its model scores at each layer."""
-    title = metric_title(run.primary)
-    test = [None if each is None else each[run.primary] for each in run.test]
-    validation = [None if each is None else each[run.primary] for each in run.validation]
-    figure = go.Figure()
-    for name, scores, colour, dash in (("test", test, MODEL, "solid"), ("validation", validation, FAINT, "dash")):
-        there = {layer: score for layer, score in enumerate(scores) if score is not None}
-        texts = [f"layer {layer}<br>{name} {title} {numbers.number(score)}" for layer, score in there.items()]
-        marker = {"size": 8, "color": colour}
-        figure.add_trace(line(there.values(), name=name, colour=colour, x=there, dash=dash, marker=marker, texts=texts))
-    layer_axis(figure, run.n_layers)
-    figure.update_yaxes(title=f"{numbers.capitalised(title)} × 100")
-    best = run.best_layer
-    said = f"This run is highest at layer {best} on validation: {title} {numbers.number(validation[best])}."
-    return Page(
-        title=f"Scan with seed {run.seed}",
-        overline="layerprobe · scan",
-        heading=f"Scan, seed {run.seed}",
-        lead=(said,),
+    best, title = run.best_layer, metric_title(run.primary)
+    scores = [("validation", run.validation[best]), ("test", run.test[best])]
+    known = listed([f"{numbers.number(each[run.primary])} on {split}" for split, each in scores if each])
+    return page_of(
+        run,
+        heading=f"Layer {best} scores best on validation",
+        kind="one run for all layers",
+        about=f"seed {run.seed}",
+        lead=(f"One run with a loss at every layer: layer {best} has {title} {known}.",),
+        facts=size_facts(run.parameters, best),
+        blocks=Blocks.upto(run.n_layers - 1, best),
         warnings=tuple(f"layer {each.layer} is left out: {each.message}" for each in run.failures),
-        sections=(section("scan", "Scores by layer", Figure("scan", styled(figure), said), table_of(run.table)),),
-        terms=("Layer", "Scan"),
-        result=run,
         stem="layerprobe-scan",
     )

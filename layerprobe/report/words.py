@@ -3,19 +3,15 @@
 import re
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.finetuning.values import best_by_validation
 from layerprobe.metrics.names import metric_title, split_title
-from layerprobe.names import distinct_names, short_names
-from layerprobe.prediction.sentence import highest_and_last
+from layerprobe.names import counted, distinct_names, plural, short_names
 from layerprobe.prediction.values import DropPrediction, Evidence
-from layerprobe.report.charts import mean_and_std
 from layerprobe.results.numbers import (
     capitalised,
     confidence,
     counted_layers,
     interval,
     label,
-    millions,
     number,
     percent,
     redrawn_share,
@@ -23,7 +19,6 @@ from layerprobe.results.numbers import (
 from layerprobe.results.numbers import labels as short_labels
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.values import SimilarityMap
-from layerprobe.stats.seeds import pareto_front
 from layerprobe.stats.sentences import either, spoilt_sentence
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kind import KINDS
@@ -80,11 +75,11 @@ def cka_curve_finding(study: Study) -> str:
     if not study.prediction.by_plateau:
         threshold = f'; the prediction is by the rule "{study.prediction.rule}"'
     # where the rule read other numbers, its flags and bootstrap samples are of those
-    flagged = f" {_flagged(study.prediction)}{_redrawn(study.prediction)}"
+    drop = f" {flagged(study.prediction)}{redrawn(study.prediction)}"
     end = f"{number(values[-1], 3)} at the last layer, {len(values) - 1}"
     return (
         f"{measure(study.comparison.map)} with {names(study)[1]} goes from {plateau} to {end}: a decline of"
-        f" {decline(evidence)}{threshold}.{'' if study.prediction.read else flagged}"
+        f" {decline(evidence)}{threshold}.{'' if study.prediction.read else drop}"
     )
 
 
@@ -94,30 +89,26 @@ def least_like_before(comparison: Comparison) -> int:
     return min(range(comparison.first_layer + 1, len(values)), key=values.__getitem__)
 
 
-def read_finding(prediction: DropPrediction) -> str:
-    """Return what the rule read besides CKA, and what it says."""
-    said = capitalised(highest_and_last(prediction.read, first=max(prediction.first_layer, 1)))
-    return f"{said}. {_flagged(prediction)}{_redrawn(prediction)}"
-
-
 def decline(evidence: Evidence) -> str:
     """Return by how much the curve declines, with its interval where it has one."""
     value, ends = number(evidence.decline, 3), evidence.decline_interval
     return value if ends is None else f"{value} {interval(ends, 3)}"
 
 
-def _redrawn(prediction: DropPrediction) -> str:
+def redrawn(prediction: DropPrediction) -> str:
+    """Return how often resampled texts give the same layer, as a sentence; empty where that is not known."""
     if prediction.same is None:
         return ""
     return f" {redrawn_share(prediction.same)} of bootstrap samples give the same layer, right or not."
 
 
-def _flagged(prediction: DropPrediction) -> str:
-    flagged, before = "No layer is flagged", ""
+def flagged(prediction: DropPrediction) -> str:
+    """Return which layers are flagged, and which one is recommended."""
+    which, before = "No layer is flagged", ""
     if drop := prediction.drop_layers:
-        flagged = f"{capitalised(counted_layers(drop))} {'is' if len(drop) == 1 else 'are'} flagged"
+        which = f"{capitalised(counted_layers(drop))} {'is' if len(drop) == 1 else 'are'} flagged"
         before = ", the last one before them," if prediction.recommended_layer == drop[0] - 1 else ""
-    return f"{flagged}; layer {prediction.recommended_layer}{before} is recommended."
+    return f"{which}; layer {prediction.recommended_layer}{before} is recommended."
 
 
 def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
@@ -184,78 +175,44 @@ def search_finding(finding: Finding) -> str:
 
 def search_reading(finding: Finding) -> str:
     """Return how to read the figure of a search, and which errors its intervals are over."""
-    n_validation, _ = finding.n_items
-    folds = f", each seed on its own part ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
-    answer, level = finding.answer, confidence(finding.answer.settings.level)
-    line = "The line is the expected score of the model that is truncated at each layer and fine-tuned"
+    answer, (n_validation, _) = finding.answer, finding.n_items
+    parts = ["Line: expected score of the model that is truncated at each layer and fine-tuned."]
     if not answer.spoilt:
-        line += f", its shade the {level} interval for other validation data and other seeds"
-    said = [
-        f"{line}.",
-        f"Dots are runs, one per seed, on {n_validation:,} validation examples{folds}; hover to see test scores.",
-    ]
+        parts.append(f"Shade: its {confidence(answer.settings.level)} interval over new validation data and new seeds.")
+    where = f"{n_validation:,} validation examples"
+    if finding.n_folds > 1:
+        where += f" of its own part of the data ({finding.n_folds} parts)"
+    parts.append(f"Dots: one run per seed, each on {where}; hover to see test scores.")
     if finding.scans:
-        dashed = "line is" if len(finding.scans) == 1 else "lines are each"
-        said.append(f"The dashed {dashed} one run that trains all layers at once.")
+        parts.append(f"Dashed: {counted(len(finding.scans), 'run')} that trained all layers at once.")
     if not answer.spoilt:
-        said.append(
-            "Green background: layers that may be the best. All are scored on the same examples, so their differences"
-            " are known better than the shade suggests."
-        )
+        parts.append("Green background: layers that may be the best.")
+        if finding.n_folds == 1:
+            parts.append(
+                "Differences between layers are more certain than the shade suggests: they share the examples."
+            )
     if finding.drop_layers:
-        said.append("Diamonds on orange background: drop layers.")
-    return " ".join(said)
+        parts.append("Diamonds on orange background: drop layers.")
+    return " ".join(parts)
 
 
-def zero_shot_finding(study: Study) -> str:
-    """Return what the zero-shot scores show."""
-    scores = (study.zero_shot, study.reference_zero_shot)
-    best = [_best_and_last(name, score) for name, score in zip(labels(study), scores, strict=True) if score]
-    splits = {split_title(score.split) for score in scores if score}
-    return f"Without fine-tuning, on {' and '.join(sorted(splits))}, {'; '.join(best)}."
+def conventions(comparison: Comparison) -> str:
+    """Return every convention that the similarities depend on."""
+    shown, items = comparison.map, plural(comparison.unit)
+    median = [f"the median over {shown.sigma_samples} {items}"] if shown.sigma_samples else []
+    parts = [*shown.measure.conventions, *median, features(shown).lower()]
+    parts += [f"{shown.n_samples} {items}", _intervals(shown)]
+    if shown.null is not None:
+        parts.append(f"{shown.null.permutations} permutations for what chance reaches")
+    return "; ".join([*parts, f"{comparison.curve.alignment} alignment"])
 
 
-def _best_and_last(name: str, scores: LayerScores) -> str:
-    best, last = scores.best_layer, len(scores.scores) - 1
-    ending = "its last" if best == last else f"compared with {number(scores.scores[last])} at its last, {last}"
-    return f"{name} scores best at layer {best}: {number(scores.scores[best])}, {ending}"
-
-
-def tmft_finding(study: Study) -> str:
-    """Return what fine-tuning shows: of the layer that a search chose, or else of the best one."""
-    best = best_by_validation(study.outcomes)
-    said = f"Fine-tuned, {labels(study)[0]} is best by validation when truncated at layer {best.layer}: "
-    said += f"{mean_and_std(best.tested)} on test."
-    kept = [outcome for outcome in study.outcomes if outcome.layer == study.kept_layer]
-    if study.finding is not None and kept:
-        best = kept[0]
-        apart = "" if study.finding.answer.spoilt else ", which had no part in the choice"
-        said = f"On the test split{apart}, layer {best.layer} scores"
-        said += f" {mean_and_std(best.tested)}."
-    others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in study.outcomes if o is not best)
-    rest = f" Other layers that were run: {others}." if others else " No other layer was run."
-    return f"{said}{rest}"
-
-
-def seeds_finding(study: Study) -> str:
-    """Return how far seeds lie apart."""
-    title = metric_title(study.metric)
-    widest = max(study.outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
-    count = len(widest.seeds)
-    if count == 1:
-        return f"One seed per layer: {title} on validation and on test; the spread over seeds is unknown."
-    low, high = min(widest.scores), max(widest.scores)
-    return (
-        f"{capitalised(title)} of every seed, on validation and on test: the spread is largest at layer"
-        f" {widest.layer}, from {number(low)} to {number(high)} on test."
-    )
-
-
-def parameters_finding(study: Study) -> str:
-    """Return which layers no other beats in both parameters and score."""
-    front = pareto_front(study.outcomes, cost=lambda outcome: outcome.parameters, score=lambda outcome: outcome.mean)
-    points = ", ".join(f"layer {o.layer} ({millions(o.parameters)}, {number(o.mean)})" for o in front)
-    return f"No other layer is both smaller and better than {points}."
+def _intervals(shown: SimilarityMap) -> str:
+    errors = shown.uncertainty
+    if errors is None:
+        return "no intervals"
+    units = "" if errors.n_clusters is None else f", {errors.n_clusters} documents"
+    return f"{confidence(errors.level)} intervals from the {errors.method}{units}"
 
 
 def file_stem(study: Study) -> str:

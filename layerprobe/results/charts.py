@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from layerprobe.errors import DataError
@@ -32,7 +32,8 @@ class Quantity:
         """
         split = "" if self.split == "all" else self.split
         title = f"{split} {self.unit}".strip()
-        return title[:1].upper() + title[1:]
+        first = title.split()[0]  # nDCG stays as it is
+        return title if first != first.lower() else f"{title[:1].upper()}{title[1:]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Line:
     """What is drawn."""
     interval: str = ""
     """The column of its intervals."""
+    band: str = ""
+    """The column of wider ones, which hold for the whole curve at once."""
     seeds: str = ""
     """The column of the scores of its seeds, a tuple a row."""
     name: str = ""
@@ -53,8 +56,8 @@ class Line:
 class Chart:
     """A figure of some columns of a table.
 
-    Rows without a layer, or without a number, are left out. Rows that the table marks as chosen have a ring, those
-    that it marks as drops are diamonds.
+    Rows without a number are left out; those without an x are lines across. Rows that the table marks as chosen have a
+    ring, candidates are green, drops are diamonds.
     """
 
     lines: tuple[Line, ...]
@@ -67,20 +70,28 @@ class Chart:
     x: str = "layer"
     by: str = ""
     """The column that tells the curves of a line apart, such as model."""
+    label: str = ""
+    """The column that points of a cost are labelled by; by default the first one."""
     x_interval: str = ""
     """The column of the intervals of x."""
     band: bool = False
     """Whether intervals are shades, not bars."""
     floor: str = ""
     """The column of what a trivial answer scores."""
-    floor_by: str = ""
-    """That answer, in words."""
+    limit: float | None = None
+    """What a number may be at most, or has to be."""
     chosen: str = "chosen"
     """What a ring means."""
+    drops: str = "drop layers"
+    """What diamonds mean."""
     finding: str = ""
     """What it shows; by default where each curve is best, and its value in the last row."""
     height: str = ""
     """CSS class of a figure that needs more room."""
+
+    def named(self, name: str, finding: str = "") -> Chart:
+        """Return the chart under another name, and with what it shows."""
+        return replace(self, name=name, finding=finding or self.finding)
 
     def quantity(self, table: Table) -> Quantity:
         """Return what the numbers of its axis are.
@@ -103,21 +114,36 @@ class Chart:
         if any(len(scores) > 1 for line in self.lines if line.seeds for scores in _tuples(table.column(line.seeds))):
             parts.append("Small marks are seeds.")
         if self.floor and any(table.column(self.floor).values):
-            parts.append(f"Dashed line: {self.floor_by or 'a trivial answer'}.")
+            parts.append(f"Dashed line: {floor_by(table.column(self.floor))}.")
+        if self.limit is not None:
+            parts.append(f"Dotted line: the {self.limit:g} that you allowed.")
+        ring, diamonds = ("Green", "Orange") if self.kind == "bars" else ("Ring", "Diamonds")
         if "chosen" in table.marks:
-            parts.append(f"Ring: {self.chosen}.")
-        if "drop" in table.marks:
-            parts.append("Diamonds: drop layers.")
+            parts.append(f"{ring}: {self.chosen}.")
+        if "candidate" in table.marks and self.kind == "line":
+            parts.append("Green: may be the best.")
+        if "drop" in table.marks and self.kind != "cost":
+            parts.append(f"{diamonds}: {self.drops}.")
         if self.kind == "cost":
             parts.append("Faint: another is cheaper and better by more than both intervals.")
         return " ".join(parts)
 
     def _intervals(self, table: Table) -> list[str]:
-        upright = [table.column(line.interval) for line in self.lines if line.interval]
-        across = [table.column(self.x_interval)] if self.x_interval else []
+        upright = [table.column(line.interval, interval=True) for line in self.lines if line.interval]
+        outer = [table.column(line.band, interval=True) for line in self.lines if line.band]
+        across = [table.column(self.x_interval, interval=True)] if self.x_interval else []
         what = "Shade" if self.band else "Bars upright" if across else "Bars"
-        said = [f"{what}: {text}." for text in dict.fromkeys(filter(None, map(_interval, upright)))]
-        return said + [f"Bars across: {text}." for text in filter(None, map(_interval, across))]
+        shapes = ((what, upright), ("Outer shade", outer), ("Bars across", across))
+        return [
+            f"{shape}: {text}."
+            for shape, columns in shapes
+            for text in dict.fromkeys(filter(None, map(_interval, columns)))
+        ]
+
+
+def floor_by(column: Column) -> str:
+    """Return the trivial answer of a column of floors, in words."""
+    return column.meaning.removeprefix("By ").removesuffix(".") or "a trivial answer"
 
 
 def _interval(column: Column) -> str:

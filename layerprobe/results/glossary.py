@@ -1,5 +1,8 @@
 """Every term that a page explains, once. Knows words, no numbers."""
 
+import re
+from collections.abc import Collection
+
 TERMS = {
     "Layer": "0 is the output of the embedding module, l the output of block l; truncating at layer l keeps blocks"
     " 1 to l.",
@@ -91,11 +94,34 @@ TERMS = {
 }
 
 
-def terms(*names: str) -> dict[str, str]:
-    """Return some terms with what they mean.
+SPECIAL = frozenset(
+    ("Chain", "Adaptation", "Effect", "Drop", "Cost", "Held", "Within half a point", "Area", "Ensemble", "Copies")
+)
+"""Everyday words, which mean this only on pages that say so."""
+WORDS = {
+    "Interval, band": r"band of the curve",
+    "Interval of the mean": r"interval of the mean|interval over new \w+ and new seeds",
+    "Zero-shot": r"zero-shot|(without|before)( any)? fine-tuning",
+    "Drop layer": r"drop layers?|flagged",
+    "Letters": r"letters|share a letter",
+    "Top feature, top three": r"top feature",
+    "Within half a point": r"enough",
+    "FLOPs": r"G?FLOPs",
+    "TMFT": r"TMFT|truncated( at layer \d+)? and fine-tuned",
+}
+"""What stands on pages for a term, as a regular expression, where that is not the term."""
+
+
+def used(said: str, special: Collection[str] = ()) -> dict[str, str]:
+    """Return the terms that a text uses, with what they mean; everyday words only where they are `special`.
 
     Examples:
-        >>> list(terms("TMFT", "Layer"))
-        ['TMFT', 'Layer']
+        >>> list(used("Layer 3 of the chain; InfoNCE falls")), list(used("the chain", ["Chain"]))
+        (['Layer', 'InfoNCE'], ['Chain'])
     """
-    return {name: TERMS[name] for name in names}
+    return {
+        term: meaning
+        for term, meaning in TERMS.items()
+        if (term not in SPECIAL or term in special)
+        and re.search(rf"\b(?:{WORDS.get(term, re.escape(term))})s?\b", said, re.IGNORECASE)
+    }

@@ -24,7 +24,18 @@ def typeset(cell: str) -> str:
         >>> typeset("-0.50"), typeset("12 %"), typeset("")
         ('−0.50', '12\xa0%', '–')
     """
-    return re.sub(r"(?<=\d) (?=[%M]\b|%)", "\u00a0", re.sub(r"(?<![\w.])-(?=[\d.])", "−", cell)) or "–"
+    return re.sub(r"(?<=\d) (?=M\b)", "\u00a0", typeset_text(cell)) or "–"
+
+
+def typeset_text(said: str) -> str:
+    r"""Return a sentence with one minus sign, one spelling of percentages, and a sign for times 100.
+
+    Examples:
+        >>> typeset_text("R2 x 100 is -0.5 (95% -1.0 to 0.0) of all-MiniLM-L6-v2")
+        'R2 × 100 is −0.5 (95\xa0% −1.0 to 0.0) of all-MiniLM-L6-v2'
+    """
+    signs = re.sub(r"(?<![\w.\-])-(?=[\d.])", "−", said)
+    return re.sub(r"\bx 100\b", "× 100", re.sub(r"(?<=\d) ?%(?![\w{(])", "\u00a0%", signs))
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
@@ -19,13 +20,15 @@ from layerprobe.errors import LayerProbeError
 from layerprobe.files.atomic import replace_file
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
-from layerprobe.results.glossary import terms
+from layerprobe.results import glossary, numbers
+from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element, escape, join, script_json
 from layerprobe.results.parts import commands as block
-from layerprobe.results.parts import definitions, listed, section
-from layerprobe.results.shown import PlotlySource
+from layerprobe.results.parts import definitions, listed, section, table_of
+from layerprobe.results.shown import PlotlySource, Shown
 from layerprobe.results.style import DARK
-from layerprobe.results.values import Card, Figure, Page, Section
+from layerprobe.results.table import Table
+from layerprobe.results.values import Figure, Page, Section
 from layerprobe.versions import __version__
 
 CDN = "https://cdn.plot.ly"
@@ -34,6 +37,14 @@ _PART = r"[^\s/<>\"'&;:,()\\]+"
 _PATH = re.compile(
     rf"<pre.*?</pre>|(?<![\w~.:/<-])/(?:{_PART}/)+{_PART}|(?<!\w)[A-Za-z]:[/\\]+(?:{_PART}[/\\]+)+{_PART}", re.DOTALL
 )
+_TEXT = re.compile(r"<(pre|code)\b.*?</\1>|<[^>]*>|[^<]+", re.DOTALL)
+
+
+_FATAL = re.compile(
+    r"cannot read|wrong way|reverse them|two splits|in train and|also in train|are random numbers|Not done yet",
+    re.IGNORECASE,
+)
+"""Of warnings without which a verdict would mislead."""
 
 
 def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
@@ -73,17 +84,45 @@ def completed(page: Page, *, command: str, warnings: Sequence[str] = (), command
     )
 
 
+def page_of(result: Shown, *, table: Table | None = None, sections: Sequence[Section] = (), **about: Any) -> Page:
+    """Return the page that the table of a result declares: its first chart, the table, its other charts.
+
+    Args:
+        result: What it is of.
+        table: Its numbers, where these are not its own table.
+        sections: What comes below.
+        about: Further fields of a `Page`.
+    """
+    shown = result.table if table is None else table
+    figures = [drawn(shown, chart) for chart in shown.charts]
+    further = zip(figures[1:], shown.charts[1:], strict=True)
+    about.setdefault("first", figures[0] if figures else None)
+    return Page(
+        sections=(
+            section("layers", shown.title, table_of(shown), kind="dense"),
+            *(section(figure.name, chart.heading, figure) for figure, chart in further),
+            *sections,
+        ),
+        result=result,
+        numbers=shown,
+        **about,
+    )
+
+
 def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
     check_choice(plotly, PlotlySource, name="plotly")
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
-    sections = [each for each in _sections(page) if any(part is not None for part in each.parts)]
+    sections = [each for each in page.sections if any(part is not None for part in each.parts)]
+    main = join(_header(page), *(_section(page, each) for each in sections))
+    folds = [each for each in _folds(page, main) if any(part is not None for part in each.parts)]
+    body = join(main, *(_folded(page, each) for each in folds), _section(page, _downloads(page)))
     data = json.loads(to_json(page.result))  # without white space, which is half of a matrix with one number per line
     return Template(_asset("template.html")).substitute(
-        title=without_folders(escape(f"{page.title} · layerprobe")),
+        title=without_folders(numbers.typeset_text(escape(f"{page.title} · layerprobe"))),
         style=_asset("style.css"),
-        contents=_contents(sections),
-        body=without_folders(join(_header(page), *map(_section, sections))),
+        contents=_contents([*sections, *folds]),
+        body=without_folders(typeset(body)),
         study=script_json(without_folders(json.dumps(data, ensure_ascii=False, separators=(",", ":")))),
         table=script_json(json.dumps(without_folders(page.table.csv()))),
         figures=script_json(f"{{{', '.join(figures)}}}"),
@@ -92,6 +131,11 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
         origin="" if plotly == "embedded" else f" {CDN}",
         script=_asset("page.js"),
     )
+
+
+def typeset(body: str) -> str:
+    """Return HTML with one sign and one spelling of numbers in its text, but for code."""
+    return _TEXT.sub(lambda found: found[0] if found[0].startswith("<") else numbers.typeset_text(found[0]), body)
 
 
 def without_folders(text: str) -> str:
@@ -142,49 +186,59 @@ def _asset(name: str) -> str:
 def _header(page: Page) -> Markup:
     several = len(page.lead) > 1
     lead = element("ul", *(element("li", said) for said in page.lead), class_="prediction") if several else None
-    warnings = listed("ul", dict.fromkeys(page.warnings))
+    fatal = listed("ul", dict.fromkeys((*page.fatal, *filter(_FATAL.search, page.warnings))))
+    overline = " · ".join(filter(None, ("layerprobe", page.kind, page.about)))
     return element(
         "header",
-        element("p", page.overline, class_="overline"),
+        element("p", overline, class_="overline"),
         element("h1", page.heading),
         lead or join(*(element("p", said, class_="prediction") for said in page.lead)),
-        None if page.first is None else _figure(page.first),
-        *(said if isinstance(said, Markup) else element("p", said) for said in page.remarks),
-        *(_cards(heading, cards) for heading, cards in page.cards.items()),
-        element("aside", element("h2", "Warnings"), warnings, class_="warnings") if warnings else None,
+        element("p", " · ".join(page.facts), class_="key") if page.facts else None,
+        None if page.blocks is None else page.blocks.svg(),
+        element("aside", element("h2", "Warnings"), fatal, class_="warnings") if fatal else None,
+        None if page.first is None else _figure(page, page.first),
     )
 
 
-def _cards(heading: str, cards: tuple[Card, ...]) -> Markup:
-    drawn = (
-        element("div", element("dt", card.label), element("dd", card.value, class_="value"), element("dd", card.detail))
-        for card in cards
-    )
-    return join(element("h3", heading) if heading else None, element("dl", *drawn, class_="cards"))
-
-
-def _sections(page: Page) -> Iterator[Section]:
-    yield from page.sections
+def _folds(page: Page, main: str) -> Iterator[Section]:
+    """Yield what a reader can open: warnings, how it was decided, where numbers come from, the words that are used."""
+    warnings = [warning for warning in dict.fromkeys(page.warnings) if not _FATAL.search(warning)]
+    yield section("warnings", f"Warnings ({len(warnings)})", listed("ul", warnings))
+    yield section("account", "How it was decided", *page.account)
     yield section("provenance", "Where the numbers come from", *page.provenance)
-    yield section("glossary", "Glossary", definitions(terms(*page.terms)))
-    yield section("data", "Data", _downloads(page))
+    used = glossary.used(re.sub(r"<[^>]*>", " ", main), page.terms)
+    yield section("glossary", "Glossary", definitions(used) if used else None)
 
 
-def _section(shown: Section) -> Markup:
-    parts = [_figure(part) if isinstance(part, Figure) else part for part in shown.parts if part is not None]
-    return element("section", element("h2", shown.heading), *parts, id=shown.name, class_=shown.kind)
+def _section(page: Page, shown: Section) -> Markup:
+    return element("section", element("h2", shown.heading), *_parts(page, shown), id=shown.name, class_=shown.kind)
 
 
-def _figure(figure: Figure) -> Markup:
-    name, finding = f"plot-{figure.name}", figure.finding
+def _folded(page: Page, shown: Section) -> Markup:
+    summary = element("summary", element("h2", shown.heading))
+    return element("section", element("details", summary, *_parts(page, shown)), id=shown.name, class_="fold")
+
+
+def _parts(page: Page, shown: Section) -> list[Markup]:
+    return [_figure(page, part) if isinstance(part, Figure) else part for part in shown.parts if part is not None]
+
+
+def _figure(page: Page, figure: Figure) -> Markup:
+    finding = numbers.typeset_text(figure.finding)
     entries = sum(trace.showlegend is not False for trace in figure.plot.data)
     style = figure.style or f"--entries:{entries}"
-    plot = element("div", id=name, class_=figure.kind, role="img", aria_label=finding, style=style)
-    caption = element("figcaption", finding, " ", element("span", figure.reading, class_="reading"))
+    plot = element("div", id=f"plot-{figure.name}", class_=figure.kind, role="group", aria_label=finding, style=style)
+    buttons = (
+        element("button", kind.upper(), type="button", data_plot=figure.name, data_kind=kind, data_filename=name)
+        for name in (f"{page.stem}-{figure.name}",)
+        for kind in ("svg", "png")
+    )
+    save = element("span", *buttons, class_="save")
+    caption = element("figcaption", finding, " ", element("span", figure.reading, class_="reading"), save)
     return element("figure", plot, caption)
 
 
-def _downloads(page: Page) -> Markup:
+def _downloads(page: Page) -> Section:
     buttons = (
         element("button", label, type="button", data_source=source, data_filename=f"{page.stem}.{end}", data_kind=kind)
         for source, label, end, kind in (
@@ -192,4 +246,4 @@ def _downloads(page: Page) -> Markup:
             ("table", f"{page.table.title} (CSV)", "csv", "text/csv"),
         )
     )
-    return element("p", *buttons, class_="downloads")
+    return section("data", "Data", element("p", *buttons, class_="downloads"))

@@ -141,7 +141,7 @@ class Table:
     notes: tuple[str, ...] = ()
     """Sentences that stand below it on screens."""
     marks: tuple[str | None, ...] = ()
-    """What a page marks rows as: chosen or drop."""
+    """What a page marks rows as: chosen, candidate (may be the best) or drop."""
     charts: tuple[Chart, ...] = ()
     """Figures of its columns, the most important one first."""
 
@@ -168,16 +168,24 @@ class Table:
         place = len(names) if after is None else names.index(after) + 1
         return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
 
-    def column(self, name: str) -> Column:
-        """Return the column of a name.
+    def column(self, name: str, *, interval: bool = False) -> Column:
+        """Return the column of a name, which may be that of a number and of its interval.
 
         Raises:
             DataError: If there is none.
         """
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise DataError(f"expected one of the columns {', '.join(each.name for each in self.columns)}, got {name!r}")
+        named = [column for column in self.columns if column.name == name]
+        if not named:
+            raise DataError(
+                f"expected one of the columns {', '.join(each.name for each in self.columns)}, got {name!r}"
+            )
+        return next((column for column in named if column.interval == interval), named[0])
+
+    def where(self, name: str, value: object) -> Table:
+        """Return the rows with a value in a column."""
+        rows = [row for row, each in enumerate(self.column(name).values) if each == value]
+        columns = (replace(each, values=[each.values[row] for row in rows]) for each in self.columns)
+        return replace(self, columns=tuple(columns), marks=tuple(self.marks[row] for row in rows) if self.marks else ())
 
     def named(self, **names: str) -> Table:
         """Return the table with first columns that say what all its rows are of."""

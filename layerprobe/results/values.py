@@ -1,23 +1,13 @@
 """What a page is made of. Knows its parts and their order, not what they say."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import plotly.graph_objects as go
 
+from layerprobe.results.blocks import Blocks
 from layerprobe.results.markup import Markup
 from layerprobe.results.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A number in large type."""
-
-    label: str
-    value: str
-    detail: str
-    """Where it is from, or how certain it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +45,33 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A result as one page. Text is escaped, Markup is not."""
+    """A result as one page, from its verdict to where its numbers come from. Text is escaped, Markup is not."""
 
-    title: str
-    """Of the browser's tab."""
-    overline: str
-    """What kind of result it is."""
     heading: str
-    lead: tuple[str, ...]
-    """What was found, in sentences of large type."""
+    """The verdict."""
+    kind: str
+    """What kind of result it is."""
+    about: str = ""
+    """Whose result it is: model and task."""
+    lead: tuple[str, ...] = ()
+    """The verdict in sentences of large type."""
+    facts: tuple[str, ...] = ()
+    """Score, size and speed, in one line."""
+    blocks: Blocks | None = None
+    """Which blocks are kept."""
+    fatal: tuple[str, ...] = ()
+    """Warnings without which the verdict would mislead: they are never folded."""
     first: Figure | None = None
     """The figure that shows it, right below."""
-    remarks: tuple[str, ...] = ()
-    """Paragraphs below."""
-    cards: Mapping[str, tuple[Card, ...]] = field(default_factory=dict)
-    """Rows of cards by heading, which is empty where there is one row."""
-    warnings: tuple[str, ...] = ()
-    """Each is shown once."""
     sections: tuple[Section, ...]
+    warnings: tuple[str, ...] = ()
+    """Each is shown once, folded."""
+    account: tuple[str, ...] = ()
+    """How it was decided, in paragraphs, folded."""
     provenance: tuple[Part, ...] = ()
-    """Where the numbers come from."""
-    terms: tuple[str, ...]
-    """Words to explain; see `layerprobe.results.glossary`."""
+    """Where the numbers come from, folded."""
+    terms: tuple[str, ...] = ()
+    """Words that mean something of their own on this page; see `layerprobe.results.glossary`."""
     result: Any
     """What it is of, which the page offers as JSON."""
     data_label: str = "Everything"
@@ -84,6 +79,15 @@ class Page:
     """By default the table of the result."""
     stem: str
     """Name of downloaded files, without ending."""
+
+    @property
+    def title(self) -> str:
+        """Of the browser's tab: the verdict, and whose it is."""
+        return f"{self.heading} · {self.about}" if self.about and self.about not in self.heading else self.heading
+
+    def of(self, result: Any) -> Self:
+        """Return the page that offers something else as JSON."""
+        return replace(self, result=result)
 
     @property
     def table(self) -> Table:

@@ -2,16 +2,17 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import check_primary, metric_title, split_title
+from layerprobe.metrics.names import check_primary, metric_title, points, split_title
 from layerprobe.names import distinct_names, plural, short_name
 from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
 from layerprobe.stats.seeds import best_of, front_beyond_noise, pareto_front
@@ -96,15 +97,30 @@ class LayerScores(Shown):
                     column
                     for name, by_layer in self.metrics.items()
                     for column in (
-                        Column(name, from_layer(self.first_layer, by_layer), title=metric_title(name), form=".2f"),
+                        Column(
+                            name,
+                            from_layer(self.first_layer, by_layer),
+                            title=metric_title(name),
+                            form=".2f",
+                            quantity=points(name, self.split),
+                        ),
                         *(compared_columns(self.compared, self.first_layer) if name == self.primary else ()),
                     )
                 ),
                 Column("flag", tuple(map(self._flag, layers))),
             ),
-            marks=tuple("chosen" if layer == self.best_layer and not self.on_floor else None for layer in layers),
+            marks=tuple(map(self._mark, layers)),
             notes=(f"{self._what}.",),
+            charts=(scores_chart(self.primary, self.compared),),
         )
+
+    def _mark(self, layer: int) -> str | None:
+        if self.on_floor:
+            return None
+        candidates = () if self.compared is None else self.compared.candidates
+        if layer == self.best_layer:
+            return "chosen"
+        return "candidate" if layer - self.first_layer in candidates else None
 
     def _flag(self, layer: int) -> str | None:
         if self.compared is not None:
@@ -134,6 +150,19 @@ class LayerScores(Shown):
         return best_sentence(compared, names, headline, metric=self.primary)
 
 
+def scores_chart(score: str, compared: AgainstBest | None, *, by: str = "", name: str = "scores") -> Chart:
+    """Return the chart of scores by layer, with intervals and the floor where `compared_columns` has them."""
+    interval, floor = "interval" if compared else "", "floor" if compared and compared.floor else ""
+    return Chart(
+        name=name,
+        lines=(Line(score, interval=interval),),
+        floor=floor,
+        by=by,
+        band=bool(by),
+        chosen="the highest score",
+    )
+
+
 def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Column, ...]:
     """Return columns of intervals, of how far the best is ahead and of the floor; rows before the first are empty."""
     if compared is None:
@@ -142,7 +171,15 @@ def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Colu
     behind = "Points that the best is ahead at most, true of all rows together."
     before = (None,) * first
     return (
-        Column("interval", (*before, *compared.intervals), interval_title(compared.level), ".2f", "", about, True),
+        Column(
+            "interval",
+            (*before, *compared.intervals),
+            interval_title(compared.level),
+            ".2f",
+            meaning=about,
+            interval=True,
+            over="over new items",
+        ),
         Column("behind", (*before, *compared.behind), "at most behind", ".2f", meaning=behind),
         *floor_columns([None] * first + [compared.floor] * len(compared.scores)),
     )
@@ -313,14 +350,26 @@ class AcrossTasks(Shown):
         sure = interval_title(self.level)
         own = columns_of(each if each.layer >= self.first_layer else None for each in self.layers)
         names = distinct_names([task.task for task in self.tasks])
+        splits = list(dict.fromkeys(task.scores.split for task in self.tasks))
+        lines = [Line("mean", name="mean over tasks"), *(map(Line, names) if len(splits) == 1 else ())]
         return Table(
             columns=(
                 *layer_columns((each.layer for each in self.layers), self.model.parameters),
                 *(
-                    Column(name, tuple(task.scores.own(each.layer) for each in self.layers), form=".2f")
+                    Column(
+                        name,
+                        tuple(task.scores.own(each.layer) for each in self.layers),
+                        form=".2f",
+                        quantity=Quantity("score × 100", task.scores.split, "higher"),
+                    )
                     for name, task in zip(names, self.tasks, strict=True)
                 ),
-                own("mean", form=".2f", meaning="Of the tasks, x 100."),
+                own(
+                    "mean",
+                    form=".2f",
+                    meaning="Of the tasks, x 100.",
+                    quantity=Quantity("score × 100", "all" if len(splits) > 1 else splits[0], "higher"),
+                ),
                 own("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
                 own(
                     "interval",
@@ -332,6 +381,7 @@ class AcrossTasks(Shown):
                 Column("flag", tuple(self._flag(each.layer) for each in self.layers)),
             ),
             marks=tuple("chosen" if self._flag(each.layer) == "best" else None for each in self.layers),
+            charts=(Chart(lines=tuple(lines), name="across", chosen="the best layer"),),
             notes=tuple(
                 f"{name}: {each.scores.floor.by} scores {each.scores.floor.value:.2f}."
                 for name, each in zip(names, self.tasks, strict=True)
@@ -482,6 +532,8 @@ class ScoresOfModels(Shown):
         layer, parameters = layer_columns(map(attrgetter("layer"), self.layers), [e.parameters for e in self.layers])
         time = {
             "title": "ms",
+            "over": "over rounds",
+            "quantity": Quantity("milliseconds for one item"),
             "form": numbers.significant,
             "meaning": "Of one item by itself.",
             "shown": bool(fronts["time"]),
@@ -491,9 +543,24 @@ class ScoresOfModels(Shown):
                 own("model", lambda each: labels[each.model]),
                 layer,
                 own(
-                    "score", title=metric_title(self.primary), form=".2f", meaning=f"On {self.n_items:,} items, x 100."
+                    "score",
+                    title=metric_title(self.primary),
+                    form=".2f",
+                    meaning=f"On {self.n_items:,} items, x 100.",
+                    quantity=points(self.primary, self.split),
                 ),
-                *(compared_columns(self.compared) or [own("interval", form=".2f", interval=True)]),
+                *(
+                    compared_columns(self.compared)
+                    or [
+                        own(
+                            "interval",
+                            title=interval_title(self.level),
+                            form=".2f",
+                            interval=True,
+                            over="over new items",
+                        )
+                    ]
+                ),
                 own("letters", meaning="Who shares one does not differ significantly, all pairs at once."),
                 parameters,
                 own("milliseconds", **time),
@@ -502,8 +569,21 @@ class ScoresOfModels(Shown):
                 Column("flag", tuple(map(self._flag, range(len(self.layers))))),
             ),
             title="Table of models and layers",
+            charts=self._charts,
             marks=tuple("chosen" if each == best[0] and not self.on_floor else None for each in self.layers),
         )
+
+    @property
+    def _charts(self) -> tuple[Chart, ...]:
+        """By layer, and against size and, where it was measured, time."""
+        score = Line("score", interval="interval")
+        floor = "floor" if self.compared and self.compared.floor else ""
+        cost = Chart(kind="cost", lines=(score,), by="model", label="layer", chosen="the highest score")
+        size = replace(cost, name="score-parameters", heading="Score versus size", x="parameters")
+        time = replace(size, name="score-milliseconds", heading="Score versus time", x="milliseconds")
+        time = replace(time, x_interval="milliseconds_range")
+        by_layer = Chart(name="models", lines=(score,), by="model", band=True, floor=floor, chosen="the highest score")
+        return (by_layer, size, time) if self.front("milliseconds") else (by_layer, size)
 
     def _flag(self, number: int) -> str | None:
         each, (best, *others) = self.layers[number], self.best_of_each

@@ -16,10 +16,10 @@ from layerprobe.extraction.embeddings import distinct_texts
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.names import metric_title
-from layerprobe.names import in_percent
+from layerprobe.metrics.names import metric_title, points
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Table, interval_title
 from layerprobe.shrinking.order import evenly_spaced, kept_order
 from layerprobe.shrinking.points_lost import Scored, difference, tuned
 from layerprobe.shrinking.values import Size, read_size
@@ -93,10 +93,40 @@ class EqualSize(Shown):
             columns=(
                 Column("blocks", [each.blocks for each in rows]),
                 Column("chosen_by", [", ".join(each.chosen_by) for each in rows], "chosen by"),
-                Column("score", [fmean(each.scores) for each in rows], f"test {metric_title(self.metric)}", ".2f"),
-                Column("difference", [each and each.value for each in errors], form=".2f"),
-                Column("interval", [e and e.interval for e in errors], in_percent(self.level), ".2f", interval=True),
+                Column(
+                    "score",
+                    [fmean(each.scores) for each in rows],
+                    f"test {metric_title(self.metric)}",
+                    ".2f",
+                    quantity=points(self.metric, "test"),
+                ),
+                Column(
+                    "difference",
+                    [each and each.value for each in errors],
+                    form=".2f",
+                    quantity=Quantity("points above the first blocks", "test", "higher"),
+                ),
+                Column(
+                    "interval",
+                    [e and e.interval for e in errors],
+                    interval_title(self.level),
+                    ".2f",
+                    interval=True,
+                    over="over new items and new seeds, all at once",
+                ),
+                Column("by_seed", [each.scores for each in rows], form=".2f", shown=False),
             ),
+            title="Blocks of equal size",
+            charts=(
+                Chart(lines=(Line("score", seeds="by_seed"),), name="equal-size", x="blocks", chosen="to keep"),
+                Chart(
+                    lines=(Line("difference", interval="interval"),),
+                    name="difference",
+                    heading="Compared with the first blocks",
+                    x="blocks",
+                    chosen="to keep",
+                ),
+            )[: 1 + any(errors)],
             notes=("Differences are from the first blocks, over items and seeds; all intervals hold at once.",),
             marks=tuple("chosen" if each is self.keep else None for each in rows),
         )

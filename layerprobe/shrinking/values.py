@@ -16,11 +16,12 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, times_as_fast
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
-from layerprobe.results.table import Column, Table, columns_of, millions
+from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
 from layerprobe.stats.margin import MarginVerdict, items_needed, margin_verdict, upper_end
 from layerprobe.stats.seeds import front_beyond_noise
-from layerprobe.stats.sentences import loss_phrase, points, would_settle
+from layerprobe.stats.sentences import drawn_anew_in_all, loss_phrase, points, would_settle
 from layerprobe.stats.values import CrossedInterval
 
 TRAINING = Protocol(learning_rate=2e-4, epochs=1, batch_size=64, dropout=False, evaluations=5)
@@ -320,15 +321,17 @@ class Shrunk(Shown):
         column = columns_of((*self.tried, None))
         whole = self.model
 
-        def scores(name: str, title: str) -> tuple[Column, ...]:
+        def scores(name: str, title: str, split: str) -> tuple[Column, ...]:
             rows = [getattr(each, name) for each in self.tried]
             known = [each for each in rows if each is not None]
             of_whole = fmean(known[0].whole) if known else None
             ends = [each and each.interval for each in rows]
+            lost = Quantity("loss, points below the whole model", split, "lower")
+            over = drawn_anew_in_all(each.error for each in known if each.error)
             return (
                 Column(name, [*(each and fmean(each.small) for each in rows), of_whole], title, ".2f"),
-                Column(f"{name}_loss", [*(each and each.value for each in rows), None], "loss", ".2f"),
-                Column(f"{name}_loss_interval", [*ends, None], "95 %", ".2f", interval=True),
+                Column(f"{name}_loss", [*(each and each.value for each in rows), None], "loss", ".2f", quantity=lost),
+                Column(f"{name}_loss_interval", [*ends, None], interval_title(0.95), ".2f", interval=True, over=over),
             )
 
         metric = next((metric_title(each.loss.metric) for each in self.tried if each.loss), "score")
@@ -346,13 +349,37 @@ class Shrunk(Shown):
                 Column("untrained", [*map(self._before, self.tried), None], "agreement before", ".1f"),
                 column("agreement", lambda each: fmean(each.agreement), form=".1f"),
                 column("neighbours", lambda each: fmean(each.neighbours), title="shared neighbours", form=".1f"),
-                *scores("chosen_by", f"validation {metric}"),
-                *scores("as_it_is", f"test {metric}"),
-                *scores("tuned", f"TMFT {metric}"),
+                *scores("chosen_by", f"validation {metric}", "validation"),
+                *scores("as_it_is", f"test {metric}", "test"),
+                *scores("tuned", f"TMFT {metric}", "test"),
+                Column(
+                    "left", [*(len(each.blocks) for each in self.tried), whole.n_blocks], "blocks kept", shown=False
+                ),
             ),
             title="Sizes",
+            charts=self._losses,
             notes=tuple(notes),
             marks=tuple("chosen" if i == self.chosen else None for i in range(len(self.tried) + 1)),
+        )
+
+    @property
+    def _losses(self) -> tuple[Chart, ...]:
+        """Losses by size, by which the size was chosen and on test, where several sizes have one."""
+        splits = {
+            "chosen_by": "validation, which chose the size",
+            "tuned" if self.smaller.tuned else "as_it_is": "test",
+        }
+        return tuple(
+            Chart(
+                lines=(Line(f"{name}_loss", interval=f"{name}_loss_interval"),),
+                name=f"losses-{name}",
+                heading=f"Loss on {where}",
+                x="left",
+                limit=self.within,
+                chosen="the size that was chosen",
+            )
+            for name, where in splits.items()
+            if sum(getattr(each, name) is not None for each in self.tried) > 1
         )
 
     def _before(self, small: Smaller) -> float | None:
@@ -367,11 +394,20 @@ class Shrunk(Shown):
                 Column("left", [len(each.kept) for each in self.removals], "blocks left"),
                 column("block", title="goes"),
                 column("kept"),
-                column("agreement", form=".1f"),
-                column("evenly", title="evenly spaced", form=".1f"),
-                column("first", title="first blocks", form=".1f"),
+                *(
+                    column(name, title=title, form=".1f", quantity=Quantity("agreement × 100", "", "higher"))
+                    for name, title in (("agreement", ""), ("evenly", "evenly spaced"), ("first", "first blocks"))
+                ),
             ),
             title="In which order blocks go",
+            charts=(
+                Chart(
+                    lines=(Line("agreement", name="chosen"), Line("evenly"), Line("first")),
+                    name="order",
+                    x="left",
+                    finding=f"Blocks go in the order {', '.join(str(each.block) for each in self.removals)}.",
+                ),
+            ),
             notes=("Agreement of similarities with the whole model's, without training.",),
         )
 
@@ -386,14 +422,46 @@ class Shrunk(Shown):
             columns=(
                 column("blocks"),
                 column("run_by", title="run by"),
-                column("milliseconds", title="a text", form=".2f", unit="ms"),
-                Column("interval", [each.interval for each in rows], "95 %", ".2f", interval=True),
+                column("milliseconds", title="a text", form=".2f", unit="ms", quantity=Quantity("milliseconds a text")),
+                Column(
+                    "interval",
+                    [each.interval for each in rows],
+                    interval_title(0.95),
+                    ".2f",
+                    interval=True,
+                    over="over rounds of timing",
+                ),
                 column("bytes", title="a vector", unit="bytes"),
-                column("agreement", form=".1f"),
-                Column("loss", [each and each.value for each in losses], form=".2f"),
-                Column("loss_interval", ends, "95 %", ".2f", interval=True),
+                column("agreement", form=".1f", quantity=Quantity("agreement × 100", "", "higher")),
+                Column(
+                    "loss",
+                    [each and each.value for each in losses],
+                    form=".2f",
+                    quantity=Quantity("loss, points below the whole model", "test", "lower"),
+                ),
+                Column(
+                    "loss_interval",
+                    ends,
+                    interval_title(0.95),
+                    ".2f",
+                    interval=True,
+                    over=drawn_anew_in_all(each.error for each in losses if each and each.error),
+                ),
+                column("size", lambda each: f"{len(each.blocks)} blocks, {each.dimensions} dimensions", shown=False),
             ),
             title="Ways to run them",
+            charts=(
+                Chart(
+                    lines=(Line("loss", interval="loss_interval") if any(losses) else Line("agreement"),),
+                    name="front",
+                    kind="cost",
+                    x="milliseconds",
+                    x_interval="interval",
+                    by="size",
+                    label="run_by",
+                    chosen="none is surely faster and no worse",
+                ),
+            ),
             notes=("Losses are points below the whole model in torch. Marked: none is surely faster and no worse.",),
             marks=tuple("chosen" if each in best else None for each in rows),
         )

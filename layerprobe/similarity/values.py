@@ -390,7 +390,14 @@ class CurveUncertainty:
     def interval_column(self, name: str, *, first: int = 0, form: Form = ".4f") -> Column:
         """Return the pointwise interval of every layer for the table of a result, empty before the first layer."""
         ends = zip(self.lower[first:], self.upper[first:], strict=True)
-        return Column(name, (*(None,) * first, *ends), title=interval_title(self.level), form=form, interval=True)
+        return Column(
+            name,
+            (*(None,) * first, *ends),
+            title=interval_title(self.level),
+            form=form,
+            interval=True,
+            over="over new texts",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

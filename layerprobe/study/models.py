@@ -12,6 +12,7 @@ from layerprobe.scoring.values import LayerOfModel
 from layerprobe.search.values import SearchSettings
 from layerprobe.stats.seeds import pareto_front
 from layerprobe.stats.sentences import layers_of_models, percents, points
+from layerprobe.study.tables import expected_charts
 from layerprobe.study.values import Finding
 
 T = TypeVar("T")
@@ -193,4 +194,5 @@ class FoundModels(Shown):
                 f"chance best and within {settings.tolerance:g} are among all layers of all models.",
             ),
             marks=tuple("chosen" if place == best else None for place in places),
+            charts=expected_charts(by="model"),
         )

@@ -11,8 +11,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from layerprobe.finetuning.values import outcome_columns
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import metric_title, points
 from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import from_layer
 from layerprobe.results.table import Column, Table, chance, columns_of, interval_title, layer_columns
 from layerprobe.scoring.values import floor_columns
@@ -53,6 +54,26 @@ def finding_table(finding: Finding) -> Table:
         ),
         notes=(_search_note(finding),),
         marks=_marks(finding.best_layer, finding.drop_layers, len(layers)),
+        charts=expected_charts(),
+    )
+
+
+def expected_charts(by: str = "") -> tuple[Chart, ...]:
+    """Return expected scores by layer, and against size."""
+    expected = Line("expected", interval="expected_interval")
+    keep = "the layer to keep"
+    return (
+        Chart(lines=(expected,), name="models", by=by, band=True, chosen=keep),
+        Chart(
+            lines=(expected,),
+            name="cost",
+            heading="Expected score versus size",
+            kind="cost",
+            x="parameters",
+            by=by,
+            label="layer",
+            chosen=keep,
+        ),
     )
 
 
@@ -152,8 +173,21 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
     columns = (
         column("scan", lambda each: finding and finding.scanned(each.layer), title="one run", form=".2f", meaning=SCAN),
         column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
-        column("expected", lambda each: each.mean, form=".1f", meaning="Score over new items and seeds, x 100."),
-        column("expected_interval", attrgetter("interval"), title=sure, form=".1f", interval=True),
+        column(
+            "expected",
+            lambda each: each.mean,
+            form=".1f",
+            meaning="Score over new items and seeds, x 100.",
+            quantity=None if finding is None else points(finding.primary, "validation"),
+        ),
+        column(
+            "expected_interval",
+            attrgetter("interval"),
+            title=sure,
+            form=".1f",
+            interval=True,
+            over="for new items and new seeds",
+        ),
         column("chance_best", form=chance),
         column("chance_within", title=within, form=chance, meaning="Of the best layer."),
         column("candidate", lambda each: finding and each.layer in finding.answer.candidates, shown=False),

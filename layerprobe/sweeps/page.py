@@ -1,38 +1,34 @@
 """A sweep as a page: a curve of scores over layers for each task. Knows results of sweeps, finished or not."""
 
-import itertools
-from collections.abc import Sequence
-
-import plotly.graph_objects as go
+from collections.abc import Iterator
+from dataclasses import replace
 
 from layerprobe.finetuning.values import tuned_sentence
-from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, distinct_names, listed
 from layerprobe.progress import duration
-from layerprobe.report.charts import Look, compared_outcomes, floor_line, seeds_reading
-from layerprobe.results.parts import section, table_of
-from layerprobe.results.style import COLOURS, DASHES, SYMBOLS
-from layerprobe.results.values import Figure, Page, Section
+from layerprobe.results.draw import drawn
+from layerprobe.results.page import page_of
+from layerprobe.results.parts import section
+from layerprobe.results.values import Page, Section
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 
 
 def sweep_page(result: SweepResult) -> Page:
     """Return the page of a sweep, finished or not."""
-    models = list(dict.fromkeys(curve.model for curve in result.curves))
-    return Page(
-        title=f"Sweep of {counted(len(models), 'model')}",
-        overline="layerprobe · sweep",
+    tasks = list(_tasks(result))
+    first = tasks[0].parts[0] if len(tasks) == 1 else None
+    return page_of(
+        result,
+        table=replace(result.table, charts=()),
         heading=_heading(result),
+        kind="sweep",
+        about=listed(list(dict.fromkeys(task for _, task in sweep_names(result.curves)))),
         lead=findings(result),
-        remarks=(_progress(result),),
-        warnings=tuple(f"Failed: {failure}" for failure in result.failures),
-        sections=(
-            *(_task(result, name, curves) for name, curves in _by_task(result)),
-            section("layers", result.table.title, table_of(result.table)),
-        ),
-        terms=("Layer", "TMFT", "Interval of the mean"),
-        result=result,
-        stem="sweep",
+        facts=(_progress(result),),
+        first=first,
+        fatal=tuple(f"Failed: {failure}" for failure in result.failures),
+        sections=() if first else tuple(tasks),
+        stem="layerprobe-sweep",
     )
 
 
@@ -54,12 +50,16 @@ def findings(result: SweepResult) -> tuple[str, ...]:
     )
 
 
-def _by_task(result: SweepResult) -> list[tuple[str, list[SweepCurve]]]:
-    """Return the name of each task with its curves."""
-    names = {
-        curve.task_number: task for (_, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
-    }
-    return [(name, [curve for curve in result.curves if curve.task_number == task]) for task, name in names.items()]
+def _tasks(result: SweepResult) -> Iterator[Section]:
+    """Yield a section for each task: its chart, a curve a model."""
+    names = sweep_names(result.curves)
+    for number in dict.fromkeys(curve.task_number for curve in result.curves):
+        own = [place for place, curve in enumerate(result.curves) if curve.task_number == number]
+        table = replace(result, curves=tuple(result.curves[place] for place in own)).table
+        chart = table.charts[0].named(f"task-{number}")
+        yield section(
+            f"task-{number}", names[own[0]][1], drawn(table, chart) if any(table.column("test").cells) else None
+        )
 
 
 def _progress(result: SweepResult) -> str:
@@ -67,26 +67,6 @@ def _progress(result: SweepResult) -> str:
     left = f", {result.n_left} to come{time}" if result.n_left else ""
     failed = f", {result.n_failed} failed" if result.n_failed else ""
     return f"{result.n_done} of {counted(result.n_runs, 'run')} done{failed}{left}."
-
-
-def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Section:
-    place, labels = f"task-{curves[0].task_number}", distinct_names([curve.model for curve in curves])
-    figure = Figure(
-        place,
-        sweep_curves(curves, labels),
-        f"Test {metric_title(curves[0].primary)} after fine-tuning on {name}, by layer: {listed(labels)}.",
-        seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
-    )
-    return section(place, name, figure)
-
-
-def sweep_curves(curves: Sequence[SweepCurve], labels: Sequence[str]) -> go.Figure:
-    """Return test scores by layer on one task: a line of means for each model, and every seed as a dot."""
-    looks = (Look(colour=c, symbol=s, dash=dash) for dash in DASHES for c, s in zip(COLOURS, SYMBOLS, strict=False))
-    lines = [(label, curve.outcomes, look) for curve, label, look in zip(curves, labels, itertools.cycle(looks))]
-    n_layers = 1 + max((layer for curve in curves for layer in curve.layers), default=0)
-    figure = compared_outcomes(lines, metric=metric_title(curves[0].primary), n_layers=n_layers)
-    return figure.add_traces(floor_line(curves[0].floor, n_layers - 1))
 
 
 def _finding(curve: SweepCurve, level: float) -> str:

@@ -10,11 +10,13 @@ from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_precision
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol, best_by_validation, on_floor
-from layerprobe.metrics.names import METRICS, metric_title
+from layerprobe.metrics.names import METRICS, metric_title, points
 from layerprobe.names import distinct_names
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table, columns_of, interval_title, millions
 from layerprobe.scoring.values import behind_columns, floor_columns
+from layerprobe.stats.sentences import drawn_anew_in_all
 from layerprobe.stats.values import AgainstBest, Floor
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
@@ -131,6 +133,7 @@ class SweepResult(Shown):
             for layer in curve.layers
         ]
         column, outcome = columns_of(rows), columns_of(curve.layers[layer] for _, _, curve, layer in rows)
+        metrics = {curve.primary for curve in self.curves}
         return Table(
             columns=(
                 column("model", lambda row: row[0]),
@@ -139,9 +142,24 @@ class SweepResult(Shown):
                 column("layer", lambda row: row[3], meaning="Blocks kept."),
                 outcome("parameters", form=millions),
                 column("metric", lambda row: row[2].primary, form=metric_title),
-                outcome("test", lambda outcome: outcome.mean, form=".2f", meaning="Mean over seeds, x 100."),
+                outcome(
+                    "test",
+                    lambda outcome: outcome.mean,
+                    form=".2f",
+                    meaning="Mean over seeds, x 100.",
+                    quantity=points(min(metrics), "test")
+                    if len(metrics) == 1
+                    else Quantity("score × 100", "test", "higher"),
+                ),
                 outcome("std", form=".2f", meaning="Standard deviation over seeds."),
-                outcome("interval", title=interval_title(self.level), form=".2f", interval=True),
+                outcome(
+                    "interval",
+                    title=interval_title(self.level),
+                    form=".2f",
+                    interval=True,
+                    over=drawn_anew_in_all(o.error for c in self.curves for o in c.outcomes if o.error)
+                    or "over new seeds",
+                ),
                 outcome("seeds", lambda outcome: len(outcome.seeds), meaning="Runs."),
                 outcome("seed_numbers", lambda outcome: outcome.seeds, shown=False),
                 outcome("scores", title="by seed", form=".2f"),
@@ -156,6 +174,15 @@ class SweepResult(Shown):
                 ),
             ),
             title="Scores by layer",
+            charts=(
+                Chart(
+                    lines=(Line("test", interval="interval", seeds="scores"),),
+                    by="model",
+                    floor="floor" if any(curve.floor for curve in self.curves) else "",
+                    chosen="best by validation",
+                ),
+            ),
+            marks=tuple("chosen" if layer == curve.best_layer else None for _, _, curve, layer in rows),
         )
 
     @property

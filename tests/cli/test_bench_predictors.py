@@ -42,7 +42,7 @@ def test_the_tables_have_a_row_a_strategy_and_a_curve(layerprobe: Layerprobe, zo
     assert any(line.startswith("falling ") for line in lines), "expected scans against TMFT"
     page = (tmp_path / "bench.html").read_text()
     assert "Regret versus cost of each strategy, budget converged" in page
-    assert "find, 15%" in page
+    assert "find, 15\u00a0%" in page
 
 
 def test_all_rules_are_printed_when_asked_for(layerprobe: Layerprobe, zoo_file: Path) -> None:

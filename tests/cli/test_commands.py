@@ -190,7 +190,7 @@ def test_find_compares_other_blocks(
     page = tmp_path / "found.html"
     done = layerprobe(*command, "--other-blocks", "1,3", "--report", page)
     assert done.code == 0, done.err
-    assert "2 blocks: the first, or others" in page.read_text(encoding="utf-8")
+    assert "Of 2 blocks, keep" in page.read_text(encoding="utf-8")
     lines = done.out.splitlines()
     (heading,) = [i for i, line in enumerate(lines) if line.startswith("blocks ")]
     assert lines[heading + 2].startswith("   1 2  first")

@@ -24,7 +24,7 @@ def test_layers_of_a_scan(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs
     header, _, first, second, average, *_ = done.table
     assert header.split()[:2] == ["what", "model"]
     assert [line.split()[0] for line in (first, second, average)] == ["layer", "layer", "average"]
-    assert "Alone and averaged" in page.read_text()
+    assert "What was averaged" in page.read_text()
     result = layerprobe("lab", "ensemble", *runs, "--json", "--profile", "--device", "cpu").json
     assert result["choice"] == "pair"
     assert result["cost"]["seconds"] > 0

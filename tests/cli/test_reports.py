@@ -12,6 +12,7 @@ import pytest
 import typer
 from layerprobe_cli.main import app
 
+from layerprobe.results.numbers import typeset_text
 from tests.few import few
 from tests.report.test_page import Page
 
@@ -36,7 +37,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 HEADINGS = {
     "compare": "electra compared with bert",
-    "predict": "electra: where to look first",
+    "predict": "prediction, before any training",
     "find": "the best guess, with a chance",
     "confirm": "Layer ",
 }
@@ -66,7 +67,7 @@ def test_a_command_writes_its_page_beside_what_it_prints(
     if command in ("find", "score", "compare", "profile"):
         assert "What to do next" in page.text
     if command == "find":  # both begin with the same promise
-        assert done.out.splitlines()[0].partition(": ")[2][1:] in page.text
+        assert typeset_text(done.out.splitlines()[0].partition(": ")[2][1:]) in page.text
     # data alone on stdout, and no page where none was asked for
     path.unlink()
     assert json.loads(layerprobe(*arguments, "--json", "--report", path).out)

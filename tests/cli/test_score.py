@@ -124,7 +124,7 @@ def test_means_of_layers(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_
     done = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--report", page)
     assert done.code == 0, done.err
     assert "The mean of layers" in done.out
-    assert "Every two layers" in page.read_text()
+    assert "Single layers are on the diagonal" in page.read_text()
     kept = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--json").json
     assert [mean["form"] for mean in kept["means"]["means"]] == ["unit", "plain"]
     assert kept["scores"]["metrics"]["spearman"][kept["means"]["layer"]] == kept["means"]["test"]

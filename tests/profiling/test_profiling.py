@@ -291,7 +291,7 @@ def test_images_have_one_length(tmp_path: Path) -> None:
     assert from_json(Profile, to_json(found)) == found
     page = profile_page(found)
     assert "one image of 5 tokens" in page.lead[0]
-    assert any("Images per second" in card.label for cards in page.cards.values() for card in cards)
+    assert any("images per second" in fact for fact in page.facts)
     with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):
         profile(given(model, Options(device="cpu")), settings=QUICK)
     with pytest.raises(DataError, match="no token comes last in an image"):

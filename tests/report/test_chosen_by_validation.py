@@ -72,9 +72,8 @@ def tuned_layers(value: Any) -> Iterator[set[int]]:
 
 def sentences(result: Shown) -> list[str]:
     page = make_page(result)
-    words = [page.title, page.heading, *page.lead, *page.remarks, result.summary]
+    words = [page.title, page.heading, *page.lead, *page.facts, *page.account, result.summary]
     words += [each.finding for each in page.figures]
-    words += [f"{card.label} {card.value}" for cards in page.cards.values() for card in cards]
     return [each for word in words for each in re.split(r"(?<=[.]) ", re.sub("<[^>]*>", " ", str(word)))]
 
 

@@ -6,12 +6,16 @@ import dataclasses
 import json
 from pathlib import Path
 
+import pytest
+
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.values import FailedRun
+from layerprobe.results.draw import DODGE
 from layerprobe.results.page import render, write_page
+from layerprobe.results.style import text
 from layerprobe.stats.values import AgainstBest, Floor
-from layerprobe.sweeps.page import sweep_curves, sweep_page
+from layerprobe.sweeps.page import sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.study.test_confirmation import run_of
 
@@ -55,7 +59,8 @@ def test_the_page_says_what_is_done_and_what_failed() -> None:
 def test_a_finding_comes_first() -> None:
     page = Page(render(sweep_page(RESULT)))
     finding = "on stsb: Layer 2 is best by validation: test Spearman 80.00. Layers have different seeds,"
-    assert page.text.index(finding) < page.text.index("5 of 10 runs done")
+    places = [page.text.index(part) for part in (finding, "5 of 10 runs done", "the loss became <nan>")]
+    assert places == sorted(places)
     alone = curve("org/a", "stsb", {1: (70.0, 71.0, 70.4), 2: (70.3, 71.2, 70.6), 3: (50.0, 50.5, 50.2)})
     against = AgainstBest(
         scores=(70.47, 70.7, 50.23),
@@ -71,7 +76,8 @@ def test_a_finding_comes_first() -> None:
     page = Page(render(sweep_page(result)))
     assert "Best layer by validation: 2 of a" in page.text
     assert (
-        "Layer 2 is best by validation: test Spearman 70.70 (95% 69.56 to 71.84), 20.47 above layer 3. At 95% "
+        "Layer 2 is best by validation: test Spearman 70.70 (95\u00a0% 69.56 to 71.84), 20.47 above layer 3. "
+        "At 95\u00a0% "
         "confidence the best layer is 1 or 2, and layer 2 is at most 0.40 points behind it. Layer 1 is the smallest "
         "shown to be within 1 point of the best: 70.47, at most 0.80 behind."
     ) in page.text
@@ -79,7 +85,7 @@ def test_a_finding_comes_first() -> None:
     alone = dataclasses.replace(alone, compared=None)
     one = dataclasses.replace(alone, outcomes=alone.outcomes[:1])
     page = Page(render(sweep_page(SweepResult(curves=(one,), level=0.95, n_runs=3))))
-    assert "is best by validation: test Spearman 70.47 (95% " in page.text
+    assert "is best by validation: test Spearman 70.47 (95\u00a0% " in page.text
     assert "No other layer was run." in page.text
 
 
@@ -91,7 +97,8 @@ def test_validation_chooses_and_test_is_shown() -> None:
     page = Page(render(sweep_page(result)))
     assert "Best layer by validation: 2 of a" in page.text
     assert (
-        "Layer 2 is best by validation: test Spearman 70.10 (95% 68.83 to 71.37). At 95% confidence the best layer is "
+        "Layer 2 is best by validation: test Spearman 70.10 (95\u00a0% 68.83 to 71.37). "
+        "At 95\u00a0% confidence the best layer is "
         "1, and layer 2 is at most 20.00 points behind it."
     ) in page.text
     assert result.table.data["flag"] == ("may be best, smallest sufficient", "best by validation")
@@ -150,14 +157,13 @@ def test_a_layer_whose_runs_all_failed_has_a_row_without_scores() -> None:
 
 
 def test_a_curve_has_every_seed_and_the_mean_with_its_interval() -> None:
-    figure = sweep_curves(RESULT.curves[:2], ["a", "b"])
+    figure = next(each for each in sweep_page(RESULT).figures if each.name == "task-1").plot
     seeds, means = figure.data[:2]
     assert list(seeds.y) == [70.0, 71.0, 80.0]
-    assert [tuple(each) for each in seeds.customdata] == [(1, 0), (1, 1), (2, 0)]
-    assert all(layer < x < layer + 0.5 for x, (layer, _) in zip(seeds.x, seeds.customdata, strict=True))
-    assert (list(means.x), list(means.y)) == ([1, 2], [70.5, 80.0])
+    assert all(layer - 0.1 < x < layer + 0.5 for x, layer in zip(seeds.x, (1, 1, 2), strict=True))
+    assert (list(means.x), list(means.y)) == (pytest.approx([1 - DODGE / 2, 2 - DODGE / 2]), [70.5, 80.0])
     low, high = RESULT.curves[0].outcomes[0].interval or (0.0, 0.0)
     assert means.error_y.array[0] == high - 70.5
     assert means.error_y.arrayminus[0] == 70.5 - low
     assert (means.error_y.array[1], means.error_y.arrayminus[1]) == (0.0, 0.0)
-    assert len(figure.data) == 4
+    assert [trace.name for trace in figure.data if trace.showlegend] == ["a", text(HOSTILE)]

@@ -109,7 +109,7 @@ def compare(
         parts=[*_maps(measured)] if show_map else [table],
         as_json=measured[0] if len(measured) == 1 else measured,
         warnings=warnings,
-        page={"of": measured},
+        page={"of": measured, "show_map": show_map},
         page_warnings=(*call.told, *warnings),
         next=[call.further(["predict", model.name, *references], given)],
         failed=below(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4),

@@ -1,17 +1,18 @@
 """How well the layers of a model find the documents that belong to queries."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title
+from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title, points
 from layerprobe.names import short_name
+from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
-from layerprobe.scoring.values import compared_columns
+from layerprobe.scoring.values import compared_columns, scores_chart
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.stats.seeds import best_of
 from layerprobe.stats.sentences import best_sentence, score_of_best
@@ -104,8 +105,14 @@ class RetrievalScores(Shown):
                 ),
                 Column("flag", tuple(map(self._flag, layers))),
             ),
+            charts=(self._chart,),
             marks=tuple("chosen" if (self._flag(layer) or "").startswith("best") else None for layer in layers),
         )
+
+    @property
+    def _chart(self) -> Chart:
+        chart = scores_chart(self.primary, self.compared, by="model", name="retrieval")
+        return replace(chart, lines=(Line(self.primary, interval="interval"),))
 
     def _flag(self, layer: int) -> str | None:
         if self.compared is not None:
@@ -117,13 +124,21 @@ class RetrievalScores(Shown):
         column, title = columns_of(from_layer(self.first_layer, self.means[metric])), metric_title(metric)
         is_primary = metric == self.primary
         return (
-            column(metric, attrgetter("value"), title=title, form=".2f", meaning="Mean over queries, x 100."),
+            column(
+                metric,
+                attrgetter("value"),
+                title=title,
+                form=".2f",
+                meaning="Mean over queries, x 100.",
+                quantity=points(metric),
+            ),
             column(
                 "interval" if is_primary else f"{metric}_interval",
                 attrgetter("lower", "upper"),
                 title=interval_title(self.means[metric][0].level),
                 form=".2f",
                 meaning=f"Of {title}, over queries.",
+                over="over new queries",
                 interval=True,
                 shown=is_primary,
             ),

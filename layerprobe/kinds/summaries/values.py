@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import in_percent, short_name
+from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, layer_columns
 from layerprobe.stats.values import CrossedInterval
@@ -69,7 +70,20 @@ class SummaryScores(Shown):
             columns=(
                 *layer_columns(layers),
                 *(column for method in self.methods for column in self._columns(method, layers)),
+                Column(
+                    "lead", (self.lead[self.primary],) * len(layers), shown=False, meaning="By the first sentences."
+                ),
                 Column("flag", tuple(f"best: {best.name}" if layer == best_layer else None for layer in layers)),
+            ),
+            charts=(
+                Chart(
+                    lines=tuple(
+                        Line(f"{each.name}_{self.primary}", name=each.name)
+                        for each in sorted(self.methods, key=lambda method: method is not best)
+                    ),
+                    name="summaries",
+                    floor="lead",
+                ),
             ),
             marks=tuple("chosen" if layer == best_layer else None for layer in layers),
         )
@@ -84,6 +98,7 @@ class SummaryScores(Shown):
                 title=f"{method.name}: {metric_title(metric)}",
                 form=".2f",
                 meaning=f"On {self.documents:,} test documents, x 100.",
+                quantity=points(metric, "test"),
                 shown=metric == self.primary,
             )
         more = tuple(method.test[self.primary][layer] - lead for layer in layers)

@@ -1,66 +1,85 @@
-"""What came of a chain of trainings, as a page. Knows chains, not models and not maths."""
+"""A chain of trainings as a page: what each adds, and how far the layers moved."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from layerprobe.finetuning.values import outcome_charts, outcomes_table
 from layerprobe.lab.adaptation.values import Adaptation
-from layerprobe.lab.chains.figures import chain_scores, cka_with_reference, cka_with_start
 from layerprobe.lab.chains.toml import chain_to_toml
-from layerprobe.lab.chains.values import AdaptStep, ChainResult
+from layerprobe.lab.chains.values import AdaptStep, ChainCurve, ChainResult
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name
-from layerprobe.report.charts import mean_and_std, seeds_reading
 from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup, element
+from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, folded, listed, section, table_of
-from layerprobe.results.values import Card, Figure, Page, Section
+from layerprobe.results.table import Column, Table, interval_title, stacked
+from layerprobe.results.values import Figure, Page, Section
 
 
 def chain_page(result: ChainResult) -> Page:
     """Return the page of a chain."""
     best, adaptations = result.best, [done.table for done in result.trail.adaptations]
-    return Page(
-        title=f"{result.chain.name}: a chain of trainings from {short_name(result.trail.model)}",
-        overline="layerprobe · a chain of trainings",
-        heading=numbers.label(short_name(result.trail.model)),
-        lead=(
-            result.effect_sentence or f"Layer {best.layer} is best by validation: {mean_and_std(best.tested)} on test.",
-        ),
-        remarks=tuple(filter(None, [result.cka_sentence])),
-        cards={"": tuple(_cards(result))},
+    title = f"test {metric_title(result.primary)} {numbers.number(best.mean)}"
+    sentence = result.effect_sentence or f"Layer {best.layer} is best by validation: {title}."
+    return page_of(
+        result,
+        heading=_heading(result),
+        kind="a chain of trainings",
+        about=f"{result.chain.name}, from {numbers.label(short_name(result.trail.model))}",
+        lead=tuple(filter(None, [sentence, result.cka_sentence])),
+        facts=(f"{title} at layer {best.layer}, best by validation", *_facts(result)),
+        first=_scores(result),
         warnings=result.warnings,
+        account=result.notes,
         sections=(
             _steps(result),
-            _scores(result),
-            section("chain-layers", result.table.title, table_of(result.table), kind="dense"),
             section("cka", "CKA before and after", *_cka(result)),
-            section("adaptations", "Adaptation", *(folded(t.title, table_of(t), opened=True) for t in adaptations)),
-            section("notes", "How the data was understood", listed("ul", result.notes)),
+            section("adaptations", "Adaptation", *(folded(t.title, table_of(t)) for t in adaptations)),
         ),
         provenance=(_sources(result),),
-        terms=("Layer", "Chain", "Adaptation", "The last step alone", "Effect", "CKA"),
-        result=result,
-        stem="chain",
+        terms=("Chain", "Adaptation", "Effect"),
+        stem="layerprobe-chain",
     )
 
 
-# ---- sections -----------------------------------------------------------------------------------------
+def _heading(result: ChainResult) -> str:
+    """Return what the chain adds at the layer that is best by validation, where that is known."""
+    layer = result.best.layer
+    for effect in result.effects:
+        if effect.layer == layer:
+            low, high = effect.interval or (-1.0, 1.0)
+            sure = "" if low > 0 or high < 0 else ", not significant"
+            return f"The chain adds {numbers.signed(effect.value)} at layer {layer}{sure}"
+    return f"Layer {layer} is best by validation"
 
 
-def _cards(result: ChainResult) -> Iterator[Card]:
+def _facts(result: ChainResult) -> Iterator[str]:
     best = result.best
-    beside = f"test {metric_title(result.primary)} × 100, {mean_and_std(best.tested)}"
-    yield Card(f"Best by validation, layer {best.layer}", numbers.number(best.mean), beside)
     for effect in result.effects:
         if effect.layer == best.layer:
-            yield Card("Added there", numbers.signed(effect.value), numbers.interval(effect.interval))
+            ends = f" {numbers.interval(effect.interval)}" if effect.interval else ""
+            yield f"the chain adds {numbers.signed(effect.value)}{ends}"
     for control in result.controls[:1]:
         (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
-        yield Card("From random weights", numbers.number(there.mean), mean_and_std(there.tested))
+        yield f"from random weights {numbers.number(there.mean)}"
     if each := result.cut.get(best.layer):
-        ends = each.to_start.interval(-1)
-        detail = f"{numbers.interval(ends, 3)}, seed {each.seed}" if ends else f"seed {each.seed}"
-        yield Card("CKA with before", numbers.number(each.to_start.values[-1], 3), detail)
+        yield f"CKA with before {numbers.number(each.to_start.values[-1], 3)} (seed {each.seed})"
+
+
+def _scores(result: ChainResult) -> Figure:
+    """Return test scores of the last step by layer: after the chain, without it, and from random weights."""
+    lines = {"the whole chain": result.outcomes, "the last step alone": result.direct}
+    lines |= {f"random weights {each.random_init}": each.outcomes[-1] for each in result.controls}
+    tables = [outcomes_table(outcomes).named(start=name) for name, outcomes in lines.items() if outcomes]
+    chart, _ = outcome_charts(by="start")
+    return drawn(stacked(tables), chart.named("chain-scores"))
+
+
+# ---- sections -----------------------------------------------------------------------------------------
 
 
 def _steps(result: ChainResult) -> Section:
@@ -85,7 +104,7 @@ def _steps(result: ChainResult) -> Section:
         "The chain",
         f"From {result.trail.model}, with {counted(len(chain.seeds), 'seed')} at each layer:",
         listed("ol", items),
-        f"Beside it: {' and '.join(beside)}." if beside else None,
+        f"Beside it: {' and '.join(beside)}." if beside else "",
         folded("As a file, which layerprobe lab chain reads", element("pre", element("code", chain_to_toml(chain)))),
     )
 
@@ -100,44 +119,41 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
     )
 
 
-def _scores(result: ChainResult) -> Section:
-    best = result.best
-    finding = f"After the whole chain, layer {best.layer} is best by validation: {mean_and_std(best.tested)} on test."
-    for direct in result.direct:
-        if direct.layer == best.layer:
-            finding += f" The last step alone gives {mean_and_std(direct.tested)} there."
-    reading = seeds_reading(result.outcomes, result.level)
-    figure = Figure("chain-scores", chain_scores(result), finding, reading)
-    return section("scores", "Scores of the last step", figure)
-
-
 def _cka(result: ChainResult) -> Iterator[Figure]:
-    similarities = result.similarities
-    if similarities is None:
+    """Yield the similarity of each layer after a training with the layer before, and with the reference."""
+    found = result.similarities
+    if found is None:
         return
-    yield Figure(
-        "chain-cka",
-        cka_with_start(similarities, result.n_blocks),
-        result.cka_sentence,
-        "Shaded curves are of the whole model. Each thin line is a fine-tuned model and ends at the last layer"
-        f" kept: the point; areas and bars are {numbers.confidence(result.level)} intervals over texts. Fine-tuned"
-        f" models are those of seed {result.chain.seeds[0]}.",
-    )
-    reference, start = similarities.reference, similarities.start_to_reference
-    if reference is None or start is None:
-        return
-    after = "".join(
-        f" and {numbers.number(each.to_reference.values[-1], 3)} after {each.after}"
-        for each in similarities.trained
-        if each.to_reference is not None and len(each.to_reference.values) == len(start.values)
-    )
-    before = f"layer {len(start.values) - 1} has {numbers.number(start.values[-1], 3)} before"
-    yield Figure(
-        "chain-reference",
-        cka_with_reference(similarities, result.n_blocks, numbers.label(short_name(reference))),
-        f"With {short_name(reference)}, {before}{after}.",
-        "The grey curve is the start.",
-    )
+    names = [f"after {each.after}" if each.layer is None else f"kept to layer {each.layer}" for each in found.trained]
+    curves = list(zip(names, (each.to_start for each in found.trained), strict=True))
+    yield _curves(curves, "the layer before", Chart(lines=(), name="chain-cka", finding=result.cka_sentence), result)
+    known = [(name, each.to_reference) for name, each in zip(names, found.trained, strict=True) if each.to_reference]
+    if found.reference is not None and found.start_to_reference is not None:
+        before = [("before", found.start_to_reference)]
+        chart = Chart(lines=(), name="chain-reference")
+        yield _curves([*before, *known], short_name(found.reference), chart, result)
+
+
+def _curves(curves: list[tuple[str, ChainCurve]], other: str, chart: Chart, result: ChainResult) -> Figure:
+    tables = [
+        Table(
+            columns=(
+                Column("layer", range(len(curve.values))),
+                Column("value", curve.values, "CKA", ".3f", quantity=Quantity(f"CKA with {other}", best="higher")),
+                Column(
+                    "interval",
+                    [curve.interval(layer) for layer in range(len(curve.values))],
+                    interval_title(result.level),
+                    ".3f",
+                    interval=True,
+                    over="over new texts",
+                ),
+            )
+        ).named(after=name)
+        for name, curve in curves
+    ]
+    lines = (Line("value", interval="interval"),)
+    return drawn(stacked(tables), replace(chart, lines=lines, by="after", band=True))
 
 
 def _sources(result: ChainResult) -> Markup:

@@ -3,42 +3,36 @@
 from collections.abc import Iterator
 
 from layerprobe.lab.dropbench.bench import shown_strategies
-from layerprobe.lab.dropbench.figures import regret_for_cost
 from layerprobe.lab.dropbench.tables import detection_tables, strategies_table
 from layerprobe.lab.dropbench.values import Bench, BudgetScores
 from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.draw import drawn
 from layerprobe.results.markup import element
-from layerprobe.results.parts import definitions, folded, section, table_of
-from layerprobe.results.values import Figure, Page, Part, Section
+from layerprobe.results.page import page_of
+from layerprobe.results.parts import definitions, section, table_of
+from layerprobe.results.table import Column
+from layerprobe.results.values import Page, Part, Section
+
+LEAST = 0.01
+"""Where costs of nothing stand on the axis, which is logarithmic."""
+TERMS = ("Drop", "Cost", "Held", "Within half a point", "Area")
 
 
 def bench_page(bench: Bench) -> Page:
     """Return the page of DropBench: strategies, what detects a drop, and scans against TMFT, by budget."""
-    return Page(
-        title="DropBench: what finding the best layer costs",
-        overline="layerprobe · DropBench",
+    strategies, *further = (part for budget in bench.budgets for part in _sections(bench, budget))
+    return page_of(
+        bench,
         heading="The cost of finding the best layer, and its regret",
+        kind="DropBench",
         lead=tuple(_leads(bench)),
-        remarks=(f"Families: {', '.join(bench.families)}. Intervals: {_level(bench)}.",),
-        sections=(
-            *(part for budget in bench.budgets for part in _sections(bench, budget)),
-            section("all", bench.table.title, folded("Show all", table_of(bench.table))),
-        ),
+        first=strategies.parts[0],
+        account=(f"Families: {', '.join(bench.families)}. Intervals: {_level(bench)}.",),
+        sections=(section(strategies.name, strategies.heading, *strategies.parts[1:]), *further),
         provenance=(_sources(bench),),
-        terms=(
-            "Layer",
-            "TMFT",
-            "Regret",
-            "Cross-fitted regret",
-            "Cost",
-            "Held",
-            "Within half a point",
-            "Drop",
-            "Area",
-            "CKA",
-        ),
-        result=bench,
-        stem="dropbench",
+        terms=TERMS,
+        stem="layerprobe-dropbench",
     )
 
 
@@ -57,18 +51,21 @@ def _level(bench: Bench) -> str:
 
 
 def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
-    name, shown = budget.budget, shown_strategies(budget)
-    yield section(
-        f"strategies-{name}",
-        f"Regret versus cost of each strategy, budget {name}",
-        Figure(
-            f"dropbench-{name}",
-            regret_for_cost(shown),
-            "Mean regret versus cost.",
-            f"Bars are {_level(bench)} bootstrap intervals over {budget.clusters}; lower and further left is better.",
-        ),
-        table_of(strategies_table(shown)),
+    name, shown = budget.budget, strategies_table(shown_strategies(budget))
+    costs = [max(float(cost), LEAST) for cost in shown.column("cost").values]  # type: ignore[arg-type]
+    about = Quantity("cost of choosing, share of the paper’s sweep", best="lower")
+    table = shown.with_columns(Column("axis", costs, title="cost", form=".0%", quantity=about))
+    regret = Line("regret", interval="regret_interval")
+    chart = Chart(
+        lines=(regret,),
+        name=f"dropbench-{name}",
+        kind="cost",
+        x="axis",
+        by="needs",
+        finding=f"Mean regret versus cost; costs of less than {LEAST:.0%} are drawn there.",
     )
+    heading = f"Regret versus cost of each strategy, budget {name}"
+    yield section(f"strategies-{name}", heading, drawn(table, chart), table_of(shown))
     titled = (part for each in detection_tables(budget) for part in (element("p", each.title), table_of(each)))
     yield section(f"drops-{name}", f"What detects a drop, budget {name}", *titled)
 

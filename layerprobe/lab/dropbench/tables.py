@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from layerprobe.results.charts import Quantity
 from layerprobe.results.table import Column, Table, columns_of, percent
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ def strategies_table(strategies: Sequence[StrategyScores], title: str = "Strateg
             column("strategy"),
             column("needs"),
             column("models", lambda row: len(row.outcomes)),
-            *score("regret", lambda row: row.mean, meaning="Points below the best layer on the test items, the mean."),
+            *score(
+                "regret",
+                lambda row: row.mean,
+                meaning="Points below the best layer on the test items, the mean.",
+                quantity=Quantity("mean regret, points", "test", "lower"),
+            ),
             column("letters", meaning="Rows that share a letter do not differ significantly."),
             column("items", lambda row: row.items_error, form=".2f", meaning="Error of the regret over test items."),
             column("seeds", lambda row: row.seeds_error, form=".2f", meaning="Error of the regret over seeds."),

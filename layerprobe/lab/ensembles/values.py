@@ -5,8 +5,9 @@ from statistics import fmean
 from typing import Literal
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import check_primary, metric_title
+from layerprobe.metrics.names import check_primary, metric_title, points
 from layerprobe.names import short_name
+from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, millions
 from layerprobe.stats.sentences import gain_in_brackets
@@ -119,11 +120,25 @@ class Ensemble(Shown):
                 Column("weight", (*(member.weight for member in members), 1.0), form=".2f"),
                 Column("parameters", (*(member.parameters for member in members), self.cost.parameters), form=millions),
                 Column("validation", tuple(map(fmean, validation)), title=f"validation {title}", form=".2f"),
-                Column("test", tuple(map(fmean, test)), title=f"test {title}", form=".2f"),
+                Column(
+                    "test",
+                    tuple(map(fmean, test)),
+                    title=f"test {title}",
+                    form=".2f",
+                    quantity=points(self.primary, "test"),
+                ),
                 Column("scores", tuple(test), title="by seed", form=".2f"),
                 Column("flag", tuple("best alone" if it else None for it in best)),
             ),
             title="What was averaged",
+            charts=(
+                Chart(
+                    lines=(Line("test", seeds="scores"),),
+                    name="ensemble",
+                    x="member",
+                    chosen="best alone by validation",
+                ),
+            ),
             marks=tuple("chosen" if it else None for it in best),
         )
 

@@ -1,18 +1,21 @@
 """What came of a lab study, as a page. Knows studies, not models and not maths."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from layerprobe.lab.dropbench.truth import truth
-from layerprobe.lab.dropbench.values import OTHER_SEED, TWIN, ZooEntry
-from layerprobe.lab.studies.figures import cka_by_layer, drops, scores_by_layer
+from layerprobe.lab.dropbench.values import OTHER_SEED, ZooEntry
 from layerprobe.lab.studies.values import LabResult, ObjectiveEffect
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import points
 from layerprobe.names import counted
-from layerprobe.results import numbers
+from layerprobe.report.facts import verdict
+from layerprobe.results.charts import Chart, Line, Quantity
+from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup
+from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, folded, section, table_of
-from layerprobe.results.table import Table
+from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure, Page, Part
 
 
@@ -21,28 +24,30 @@ def lab_page(result: LabResult) -> Page:
     study, entries = result.study, result.zoo.entries
     n_models = len({(entry.size, entry.family, entry.seed) for entry in entries})
     n_families = len({entry.family for entry in entries})
-    return Page(
-        title=f"{study.name}: what the pretraining objective does to the layers",
-        overline="layerprobe · the pretraining lab",
-        heading=numbers.label(study.name),
+    drops = list(_drops(result))
+    return page_of(
+        result,
+        heading=verdict(result.sentences[0]) if result.sentences else f"{study.name}: no effect is known yet",
+        kind="the pretraining lab",
+        about=study.name,
         lead=result.sentences,
-        remarks=(
-            f"{n_models} models: {n_families} objectives, {len(study.seeds)} seeds of the pretraining,"
-            f" sizes {', '.join(study.sizes)}; each fine-tuned at every layer with {len(study.finetuning_seeds)} seeds,"
-            f" budgets {', '.join(study.budgets)}.",
+        facts=(counted(n_models, "model"), counted(n_families, "objective"), f"sizes {', '.join(study.sizes)}"),
+        first=next((part for part in drops if isinstance(part, Figure)), None),
+        fatal=tuple(_missing(result)),
+        account=(
+            f"{len(study.seeds)} seeds of the pretraining; each model fine-tuned at every layer with"
+            f" {len(study.finetuning_seeds)} seeds, budgets {', '.join(study.budgets)}.",
+            "A drop: the last layer lies below the best one by more than the noise of seeds and items.",
         ),
-        warnings=tuple(_missing(result)),
         sections=(
-            section("drops", "Does the objective move the drop?", *_drops(result)),
+            section("drops", "Does the objective move the drop?", *drops[1:]),
             section("scores", "At which layers?", *_scores(result)),
             section("cka", "How unlike a masked language model does each layer become?", *_similarities(result)),
-            section("models", result.table.title, table_of(result.table), kind="dense"),
             section("pretraining", "Pretraining", _folded(result.pretrainings_table)),
         ),
         provenance=(_sources(result),),
-        terms=("Layer", "MLM twin", "Drop", "Difference from the twin", "Noise floor", "CKA"),
-        result=result,
-        stem="lab",
+        terms=("Drop",),
+        stem="layerprobe-lab",
     )
 
 
@@ -82,41 +87,62 @@ def _effects(result: LabResult, **where: object) -> list[ObjectiveEffect]:
 
 def _drops(result: LabResult) -> Iterator[Part]:
     places = itertools.product(_by_task(result), result.study.budgets)
-    for number, ((_, said, entries), budget) in enumerate(places):
+    for number, ((task, said, entries), budget) in enumerate(places):
         truths = [truth(entry.budgets[budget]) for entry in entries]
-        yield Figure(
-            f"lab-drops-{number}",
-            drops(entries, budget),
-            f"Budget {budget}{said}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
-            "Filled marks drop: the last layer lies below the best one by more than the noise of seeds and items.",
+        finding = f"Budget {budget}{said}: {sum(each.drop for each in truths)} of {len(truths)} models drop."
+        chart = Chart(
+            lines=(Line("difference"),),
+            name=f"lab-drops-{number}",
+            x="objective",
+            by="size",
+            drops="models that drop",
+            finding=finding,
         )
+        yield drawn(result.table.where("task", task).where("budget", budget), chart)
     yield table_of(result.effects_table(_effects(result, measure="drop"), "Differences in the drop"))
 
 
 def _scores(result: LabResult) -> Iterator[Part]:
     for number, budget in enumerate(result.study.budgets):
         for index, (task, said, size, entries) in enumerate(_by_size(result)):
-            yield Figure(
-                f"lab-scores-{number}-{index}",
-                scores_by_layer(entries, budget),
-                f"Test {metric_title(entries[0].metric)} after fine-tuning, size {size}, budget {budget}{said}.",
-                "Thick: mean over seeds; thin: each seed; grey: MLM.",
-            )
+            curves = [(e.family, tuple(map(fmean, e.budgets[budget].test))) for e in entries if budget in e.budgets]
+            quantity = points(entries[0].metric, "test")
+            finding = f"{quantity.title} after fine-tuning, size {size}, budget {budget}{said}."
+            yield _by_objective(curves, quantity, f"lab-scores-{number}-{index}", finding)
             effects = _effects(result, measure="score", task=task, size=size, budget=budget)
             yield _folded(result.effects_table(effects, f"Differences from the MLM twin, {size}, {budget}{said}"))
 
 
 def _similarities(result: LabResult) -> Iterator[Part]:
     for index, (task, said, size, entries) in enumerate(_by_size(result)):
-        if any(OTHER_SEED in entry.cka for entry in entries):
-            yield Figure(
-                f"lab-cka-{index}",
-                cka_by_layer(entries),
-                f"CKA with the MLM model of another seed, size {size}{said}.",
-                f"The grey line, {TWIN}, is the noise floor: two MLM models of different seeds.",
-            )
+        curves = [(e.family, e.cka[OTHER_SEED].values) for e in entries if OTHER_SEED in e.cka]
+        if curves:
+            quantity = Quantity("CKA with an MLM model of another seed", best="higher")
+            finding = f"{quantity.title}, size {size}{said}; that of MLM models is the noise floor."
+            yield _by_objective(curves, quantity, f"lab-cka-{index}", finding)
             effects = _effects(result, measure="CKA", task=task, size=size)
             yield _folded(result.effects_table(effects, f"Differences from the noise floor, {size}{said}"))
+
+
+def _by_objective(curves: Sequence[tuple[str, Sequence[float]]], quantity: Quantity, name: str, finding: str) -> Figure:
+    """Return the mean over seeds of the pretraining by layer, a line an objective, with every seed."""
+    families = dict.fromkeys(family for family, _ in curves)
+    by_family = {family: [values for name, values in curves if name == family] for family in families}
+    rows = [
+        (family, layer, scores)
+        for family, own in by_family.items()
+        for layer, scores in enumerate(zip(*own, strict=True))
+    ]
+    objectives, layers, seeds = zip(*rows, strict=True)
+    table = Table(
+        columns=(
+            Column("objective", objectives),
+            Column("layer", layers),
+            Column("mean", tuple(map(fmean, seeds)), form=".3f", quantity=quantity),
+            Column("seeds", seeds, form=".3f"),
+        )
+    )
+    return drawn(table, Chart(lines=(Line("mean", seeds="seeds"),), name=name, by="objective", finding=finding))
 
 
 def _folded(shown: Table) -> Markup:

@@ -14,6 +14,7 @@ from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE, EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.names import in_percent
+from layerprobe.results.charts import Quantity
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of
 from layerprobe.stats.sentences import drop_sentence
@@ -234,11 +235,17 @@ class LabResult(Shown):
                 true("best_layer"),
                 tested("score", lambda row: row[0][row[1]], title="its score", form=".2f"),
                 tested("last", lambda row: row[0][-1], title="last layer", form=".2f"),
-                true("difference", lambda truth: truth.effect, form="+.2f"),
+                true(
+                    "difference",
+                    lambda truth: truth.effect,
+                    form="+.2f",
+                    quantity=Quantity("points, best layer less last layer", "test", "lower"),
+                ),
                 true("drop"),
                 tested("test", lambda row: row[0], shown=False, meaning="By layer, the mean over seeds."),
             ),
             title="Models",
+            marks=tuple("drop" if each.drop else None for each in truths),
         )
 
     def effects_table(self, effects: Sequence[ObjectiveEffect], title: str) -> Table:

@@ -4,7 +4,6 @@
   const figures = JSON.parse(text("figures"));
   const darkColours = JSON.parse(text("dark"));
   const system = matchMedia("(prefers-color-scheme: dark)");
-  const touch = matchMedia("(pointer: coarse)").matches;
   const root = document.documentElement;
 
   // ---- figures ----
@@ -17,8 +16,7 @@
   };
   const config = {
     displaylogo: false,
-    displayModeBar: touch ? false : "hover",
-    modeBarButtons: [["toImage"]],
+    displayModeBar: false,
     responsive: true,
     scrollZoom: false,
     showTips: false,
@@ -47,8 +45,33 @@
     draw(isDark());
   });
   system.addEventListener("change", () => draw(isDark()));
-  addEventListener("beforeprint", () => draw(false, true));
-  addEventListener("afterprint", () => draw(isDark()));
+  // Paper has everything: what is folded opens, and closes again after.
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll("details:not([open])")];
+    for (const fold of closed) fold.open = true;
+    draw(false, true);
+  });
+  addEventListener("afterprint", () => {
+    for (const fold of closed) fold.open = false;
+    draw(isDark());
+  });
+
+  // ---- contents: the section in view is marked, and a link to a folded one opens it ----
+  const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));
+  const seen = new IntersectionObserver((entries) => {
+    const entered = entries.filter((entry) => entry.isIntersecting);
+    if (!entered.length) return;
+    for (const link of links.values()) link.removeAttribute("aria-current");
+    links.get(entered[0].target.id)?.setAttribute("aria-current", "true");
+  }, { rootMargin: "-10% 0px -75% 0px" });
+  for (const id of links.keys()) seen.observe(document.getElementById(id));
+  const unfold = () => {
+    const fold = location.hash.length > 1 && document.getElementById(location.hash.slice(1))?.querySelector(":scope > details");
+    if (fold) fold.open = true;
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
 
   // ---- Plotly, which the page carries compressed, or has loaded from the network ----
   const fromNetwork = document.getElementById("plotly").src;
@@ -99,6 +122,13 @@
   }
 
   // ---- downloads ----
+  for (const button of document.querySelectorAll("button[data-plot]")) {
+    const { plot, kind, filename } = button.dataset;
+    button.addEventListener("click", () => {
+      const { clientWidth: width, clientHeight: height } = document.getElementById(`plot-${plot}`);
+      Plotly.downloadImage(`plot-${plot}`, { format: kind, filename, width, height, scale: kind === "png" ? 2 : 1 });
+    });
+  }
   const unescaped = { study: () => text("study").replace(/\\(u003c|.)/g, (whole, c) => (c === "u003c" ? "<" : whole)) };
   const contents = { ...unescaped, table: () => JSON.parse(text("table")) };
   for (const button of document.querySelectorAll("button[data-source]")) {

@@ -10,6 +10,7 @@ from pathlib import Path
 from layerprobe.files.serialisation import to_dict
 from layerprobe.lab.studies.page import lab_page
 from layerprobe.lab.studies.values import LabFailure, LabResult
+from layerprobe.results import numbers
 from layerprobe.results.page import render, write_page
 from tests.report.test_page import Page
 from tests.shown import assert_shows_itself
@@ -32,7 +33,7 @@ def test_every_figure_has_its_place(result: LabResult) -> None:
 
 def test_every_sentence_and_effect_is_told(result: LabResult) -> None:
     page = render(lab_page(result))
-    assert all(sentence in page for sentence in result.sentences)
+    assert all(numbers.typeset_text(sentence) in page for sentence in result.sentences)
     assert "Differences from the noise floor, s" in page
     assert page.count('<th scope="row">rtd</th>') == 4 + 2 * 3 + 3  # drops, scores by budget and layer, CKA by layer
 

@@ -5,11 +5,10 @@ from itertools import groupby
 
 import plotly.graph_objects as go
 
-from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.metrics.names import metric_title
-from layerprobe.report.charts import MANY, area, beside, floor_line, line, mean_and_std
+from layerprobe.metrics.names import points as scores
 from layerprobe.results import numbers
+from layerprobe.results.draw import MANY, area, beside, floor_line, line
 from layerprobe.results.shown import from_layer
 from layerprobe.results.style import (
     CANDIDATE,
@@ -24,18 +23,7 @@ from layerprobe.results.style import (
 )
 from layerprobe.search.values import LayerBelief
 from layerprobe.stats.sentences import points
-from layerprobe.study.values import Finding, MadeRun, Study
-
-
-def search(study: Study) -> go.Figure:
-    """Return the figure of the search of a study.
-
-    Raises:
-        DataError: If the study has no search.
-    """
-    if study.finding is None:
-        raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")
-    return of_finding(study.finding, study.outcomes)
+from layerprobe.study.values import Finding, MadeRun
 
 
 def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
@@ -61,8 +49,9 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
         level = numbers.confidence(found.settings.level)
         band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
         traces = [band, *traces, *_rings(finding), _candidates_entry()]
-    figure = go.Figure([*traces, *floor_line(finding.floor, len(known) - 1)])
-    figure.update_yaxes(title=f"{numbers.capitalised(metric_title(finding.primary))} × 100<br>on validation")
+    floor = finding.floor
+    figure = go.Figure([*traces, *(floor_line(floor.value, floor.by, (0, len(known) - 1)) if floor else ())])
+    figure.update_yaxes(title=scores(finding.primary, "validation").title)
     layer_axis(figure, len(known))
     if not found.spoilt:
         _shade_candidates(figure, found.candidates)
@@ -81,7 +70,7 @@ def _text(finding: Finding, known: LayerBelief, tested: LayerOutcome | None) -> 
             f"chance to be within {near} of the best: {numbers.redrawn_share(known.chance_within)}",
         ]
     if tested is not None:
-        said.append(f"fine-tuned, on test: {mean_and_std(tested.tested)}")
+        said.append(f"fine-tuned, on test: {numbers.number(tested.mean)}")
     return "<br>".join(said)
 
 

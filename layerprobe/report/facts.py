@@ -1,0 +1,93 @@
+"""What many pages say of a model, a verdict and a smaller model. Knows Markup and numbers, no result."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.names import short_name
+from layerprobe.results import numbers
+from layerprobe.results.parts import facts_table, folded, section, table_of
+from layerprobe.results.table import Column, Table
+from layerprobe.results.values import Part, Section
+from layerprobe.similarity.values import LayerDiagnostics
+
+_CLAUSE = re.compile(r"(?<=[^\s]{2})(?:: |; | \(|\. |\.$)")
+
+
+def verdict(sentence: str) -> str:
+    """Return the first clause of a sentence, as a heading.
+
+    Examples:
+        >>> verdict("Layer 5 scores best without fine-tuning: Spearman 63.92 (95% 60.72 to 66.82). No other.")
+        'Layer 5 scores best without fine-tuning'
+    """
+    return _CLAUSE.split(sentence, maxsplit=1)[0]
+
+
+def about(model: str, task: str = "") -> str:
+    """Return whose result it is: a model, on a task."""
+    return " on ".join(filter(None, (model and numbers.label(short_name(model)), task and short_name(task))))
+
+
+def size_facts(parameters: tuple[int, ...], layer: int) -> tuple[str, ...]:
+    """Return how large a truncated model is, and how much smaller than the whole one."""
+    kept, whole = parameters[layer], parameters[-1]
+    fewer = "" if kept == whole else f", {numbers.percent(round(1 - kept / whole, 2))} fewer"
+    return (f"{numbers.millions(kept)} parameters{fewer}",)
+
+
+def model_facts(model: ModelDescription) -> dict[str, str]:
+    """Return what a model is, by name of the fact."""
+    norm = {
+        "none": "post-norm, nothing added",
+        "final": "final norm applied at every layer",
+        "raw": "final norm left out",
+    }[model.norm]
+    return {
+        "Name": model.name,
+        "Revision": model.revision,
+        "Architecture": model.architecture,
+        "Blocks": str(model.n_blocks),
+        "Hidden size": str(model.hidden_size),
+        "Parameters": numbers.millions(model.parameters[-1]),
+        "Norm": norm,
+        "Precision": model.dtype,
+    }
+
+
+def models(*described: ModelDescription | None) -> tuple[Part, ...]:
+    """Return what each of some models is, side by side; nothing of one that is not known."""
+    known = [model for model in described if model is not None]
+    names = [f"Model {number}" for number in range(1, len(known) + 1)] if len(known) > 1 else ["Model"]
+    return (facts_table("Models", names, list(map(model_facts, known))),) if known else ()
+
+
+def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], int]]) -> Section:
+    """Return what the layers of each model are like alone, from its first one that is not left out; a table a model."""
+    folds = [
+        folded(f"Layers of {name}", table_of(replace(diagnostics_table(layers, first), title=f"Diagnostics of {name}")))
+        for name, layers, first in models
+        if layers
+    ]
+    intro = ("Properties of each layer, and what can distort its similarity.",) if folds else ()
+    return section("diagnostics", "Diagnostics of the layers", *intro, *folds)
+
+
+def diagnostics_table(layers: Sequence[LayerDiagnostics], first: int = 0) -> Table:
+    """Return what each layer from the first one on is like by itself, one row per layer."""
+    own, share = layers[first:], numbers.percent
+    return Table(
+        columns=(
+            Column("layer", range(first, len(layers))),
+            Column("texts", [layer.n_samples for layer in own]),
+            Column("features", [layer.n_features for layer in own]),
+            Column("copies", [layer.duplicates for layer in own]),
+            Column("mean_cosine", [layer.mean_cosine for layer in own], form=".3f"),
+            Column("top_feature", [layer.top_dimension_share for layer in own], form=share),
+            Column("top_three", [layer.top_three_share for layer in own], form=share),
+            Column("effective_rank", [layer.effective_rank for layer in own], form=".1f"),
+            Column("intrinsic_dimension", [layer.intrinsic_dimension for layer in own], form=".1f"),
+            Column("chance_cka", [layer.chance_cka for layer in own], "chance CKA", ".3f"),
+        )
+    )

@@ -1,0 +1,154 @@
+"""Similarity of every two layers as a figure, and of every layer to a reference. Knows Plotly and similarities."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.report import words
+from layerprobe.results import numbers
+from layerprobe.results.draw import drawn
+from layerprobe.results.shown import from_cell
+from layerprobe.results.style import INK, NEGATIVE, PAPER, SEQUENTIAL, square_axis, styled, text
+from layerprobe.results.values import Figure
+from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
+
+OTHER_NORMALIZATION = (
+    "Raw features and standardised features in the same colours: where the two maps differ much, a few features of"
+    " large variance decide the raw one."
+)
+ALIGNMENTS = {
+    "same-index": "Each layer is compared with the reference's layer of the same index.",
+    "relative-depth": "Each layer is compared with the reference's layer at the same relative depth.",
+    "best-match": "Each layer is compared with the reference's layer that it resembles most.",
+    "previous-layer": "Each layer is compared with the one before; layer 0, which has none, with itself.",
+}
+
+
+def curve_figure(comparisons: Comparisons, name: str, finding: str) -> Figure:
+    """Return the similarity of a model to each of some references by layer, by one measure."""
+    table = comparisons.table
+    (chart, *_) = table.charts
+    figure = drawn(table, chart.named(name, finding))
+    alignment = ALIGNMENTS[comparisons.comparisons[0].curve.alignment]
+    return Figure(name, figure.plot, finding, f"{alignment} {figure.reading}".strip())
+
+
+def map_figure(
+    name: str,
+    shown: SimilarityMap,
+    names: tuple[str, str],
+    *,
+    curve: SimilarityCurve | None = None,
+    lowest: float | None = None,
+    title: str = "",
+) -> Figure:
+    """Return a map with what it shows; dots mark the pairs of a curve."""
+    plot = similarity_map(shown, names, compared=curve, lowest=lowest, title=title)
+    rows, columns = shown.shape
+    alone = curve is not None and curve.alignment == "previous-layer"
+    finding, style = words.cka_map_finding(shown, alone=alone), f"--columns:{columns};--rows:{rows}"
+    return Figure(name, plot, finding, "", kind="plot map", style=style)
+
+
+def both_normalizations(comparison: Comparison, names: tuple[str, str]) -> list[Figure]:
+    """Return the map of a comparison, and next to it that of the other normalization where there is one."""
+    maps = [each for each in (comparison.map, comparison.other_normalization) if each is not None]
+    lowest = lowest_value(maps)
+    return [
+        map_figure(
+            f"map-{number}",
+            each,
+            names,
+            curve=comparison.curve,
+            lowest=lowest,
+            title=words.features(each) if len(maps) > 1 else "",
+        )
+        for number, each in enumerate(maps)
+    ]
+
+
+def lowest_value(maps: Sequence[SimilarityMap]) -> float:
+    """Return the lowest value of some maps, from which they share one scale of colours."""
+    rows = (row[each.first_layers[1] :] for each in maps for row in each.values[each.first_layers[0] :])
+    return min(value for row in rows for value in row)
+
+
+def similarity_map(
+    shown: SimilarityMap,
+    names: tuple[str, str],
+    *,
+    compared: SimilarityCurve | None = None,
+    lowest: float | None = None,
+    title: str = "",
+) -> go.Figure:
+    """Return every layer of a model (rows) against every layer of a reference (columns); names are of both.
+
+    Dots mark the pairs of a curve. Colours go from 0, or from the lowest value where that is negative, to 1.
+    """
+    measure, (model, reference), (rows, columns) = shown.measure.short_name, names, shown.shape
+    lowest = lowest_value([shown]) if lowest is None else lowest
+    cells, template = _cells(shown)
+    alone = compared is not None and compared.alignment == "previous-layer"
+    legend = "" if title.lower().startswith(measure.lower()) else measure
+    pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
+    heat = go.Heatmap(
+        z=from_cell(shown.first_layers, shown.values),
+        hoverongaps=False if any(shown.first_layers) else None,
+        customdata=cells,
+        name=f"{measure} map",
+        zmin=min(0.0, lowest),
+        zmax=1.0,
+        xgap=1,
+        ygap=1,
+        colorscale=_colour_scale(lowest),
+        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
+        hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
+    )
+    figure = go.Figure([heat, *([] if compared is None else [_dots(compared, shown.first_layers[0])])])
+    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
+    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
+    styled(figure)
+    if title:
+        figure.update_layout(title={"text": text(title), "x": 0, "xref": "paper", "font": {"size": 15}})
+    figure.update_xaxes(tickfont_size=11)
+    return figure.update_yaxes(tickfont_size=11)
+
+
+def _dots(compared: SimilarityCurve, first: int) -> go.Scatter:
+    return go.Scatter(
+        x=list(compared.reference_layers[first:]),
+        y=list(range(first, len(compared.values))),
+        name="compared in the curve",
+        mode="markers",
+        marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _cells(shown: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
+    """Return the numbers of every cell next to its value, and how they are shown when it is pointed at."""
+    matrices, template = [], ""
+    if shown.uncertainty is not None:
+        matrices += [shown.uncertainty.lower, shown.uncertainty.upper, shown.uncertainty.standard_errors]
+        level = numbers.confidence(shown.uncertainty.level)
+        template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
+        template += "<br>standard error %{customdata[2]:.4f}"
+    if shown.null is not None:
+        start = len(matrices)
+        matrices += [shown.null.threshold, shown.null.p_values]
+        template += f"<br>chance reaches %{{customdata[{start}]:.3f}}, p = %{{customdata[{start + 1}]:.2~g}}"
+    if not matrices:
+        return None, ""
+    return [[list(cell) for cell in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)], template
+
+
+def _colour_scale(lowest: float) -> list[list[Any]]:
+    """Return the colours from the lowest value, or 0, to 1; values under 0 are of another hue."""
+    zero = -lowest / (1 - lowest) if lowest < 0 else 0.0
+    steps = len(SEQUENTIAL) - 1
+    # 1 less a part, as Plotly refuses a scale that rounding ends just under 1.
+    positive: list[list[Any]] = [[1 - (1 - zero) * (1 - i / steps), colour] for i, colour in enumerate(SEQUENTIAL)]
+    return [[0.0, NEGATIVE], *positive] if zero > 0 else positive

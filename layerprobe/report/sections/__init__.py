@@ -1,1 +1,0 @@
-"""A study as the sections of a page."""

@@ -1,0 +1,68 @@
+"""Which blocks of a model stay, as a strip: in a line of a terminal, and as a small picture. Knows blocks alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from layerprobe.results.markup import Markup, element
+
+_SIGNS = {"kept": "■", "undecided": "▨", "cut": "□"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """The blocks of a model, from 1: kept, undecided or cut."""
+
+    n: int
+    """How many there are."""
+    kept: Collection[int]
+    undecided: Collection[int] = field(default=())
+    """Blocks of which it is open whether they should stay; they count before kept."""
+
+    @classmethod
+    def upto(cls, n: int, layer: int, candidates: Collection[int] = ()) -> Blocks:
+        """Return the blocks of a model that is truncated at a layer, where each of the candidates may be the best."""
+        low, high = min((layer, *candidates)), max((layer, *candidates))
+        return cls(n=n, kept=range(1, layer + 1), undecided=range(low + 1, high + 1))
+
+    def state(self, block: int) -> str:
+        """Return kept, undecided or cut."""
+        return "undecided" if block in self.undecided else "kept" if block in self.kept else "cut"
+
+    @property
+    def text(self) -> str:
+        """The strip as a line.
+
+        Examples:
+            >>> Blocks.upto(8, 4, (3, 5)).text
+            '■■■▨▨□□□ 4 of 8 blocks kept'
+        """
+        return f"{''.join(_SIGNS[self.state(block)] for block in range(1, self.n + 1))} {self.said}"
+
+    @property
+    def said(self) -> str:
+        """How many blocks are kept."""
+        return f"{len(self.kept)} of {self.n} blocks kept"
+
+    def svg(self) -> Markup:
+        """Return the strip as a picture with its legend."""
+        step = 14
+        drawn = (
+            element(
+                "rect",
+                x=str(step * place),
+                y="0",
+                width=str(step - 2),
+                height="18",
+                rx="2",
+                class_=self.state(place + 1),
+            )
+            for place in range(self.n)
+        )
+        said = self.said + (f"; {len(self.undecided)} undecided" if self.undecided else "")
+        width = str(step * self.n)
+        picture = element(
+            "svg", *drawn, viewBox=f"0 0 {width} 18", width=width, height="18", role="img", aria_label=said
+        )
+        return element("p", picture, " ", element("span", f"{said}."), class_="strip")

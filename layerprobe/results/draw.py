@@ -1,0 +1,508 @@
+"""Charts of tables as Plotly figures. Knows what a chart declares, no result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity, floor_by
+from layerprobe.results.style import (
+    BAND,
+    CHOSEN,
+    COLOURS,
+    DASHES,
+    DROP,
+    FAINT,
+    FURTHER,
+    INK,
+    INTERVAL,
+    REFERENCE,
+    SHADE,
+    TRANSPARENT,
+    layer_axis,
+    shade_drop,
+    styled,
+    text,
+)
+from layerprobe.results.table import Column, Table
+from layerprobe.results.values import Figure
+
+Bounds = tuple[float, float]
+MANY = 8
+"""More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
+ROOM, DODGE = 0.4, 0.13
+"""Layers from the mean to where the dots of its seeds end: of a line alone, and of lines that stand side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a line is drawn."""
+
+    colour: str
+    shade: str = INTERVAL
+    symbol: str = "circle"
+    dash: str = "solid"
+
+    @property
+    def marker(self) -> dict[str, Any]:
+        """Plotly's marker of its points."""
+        return {"size": 8, "color": self.colour, "symbol": self.symbol}
+
+
+LOOKS = (
+    Look(colour=COLOURS[0]),
+    Look(colour=COLOURS[1], shade=SHADE, symbol="square", dash="dash"),
+    *(
+        Look(colour=c, shade=s, symbol=y, dash=d)
+        for (c, s, d), y in zip(FURTHER, ("diamond", "x", "star"), strict=True)
+    ),
+)
+"""By curve, in turn."""
+
+
+MARKS = {"chosen": CHOSEN, "candidate": CHOSEN, "drop": DROP}
+"""Colours of the rows that a table marks."""
+
+
+class _Curve(NamedTuple):
+    """One curve: its rows, which have a number and an x."""
+
+    name: str
+    rows: tuple[int, ...]
+    line: Line
+    look: Look
+
+
+def drawn(table: Table, chart: Chart) -> Figure:
+    """Return a chart of a table with its caption; the axis has the title that its columns declare.
+
+    Raises:
+        DataError: If there is no such column, or columns are of several units or splits.
+    """
+    quantity, curves = chart.quantity(table), _curves(table, chart)
+    figure = go.Figure(list({"cost": _costs, "bars": _bars_of, "line": _lines}[chart.kind](table, chart, curves)))
+    figure.add_traces([*_across(table, chart, curves), *(_floor(table, chart, curves) if chart.floor else [])])
+    _axes(figure, table, chart, curves)
+    if chart.limit is not None:
+        figure.add_hline(y=chart.limit, line={"dash": "dot", "color": FAINT})
+    figure.update_yaxes(title=text(quantity.title))
+    if _is_layers(table, chart) and not chart.by:
+        drops = [row for row, mark in zip(table.column("layer").values, table.marks, strict=False) if mark == "drop"]
+        shade_drop(figure, drops, what=chart.drops.removesuffix(" layers"))  # type: ignore[arg-type]
+    finding = chart.finding or _course(table, chart, curves)
+    return Figure(chart.name, styled(figure), finding, chart.reading(table), kind=f"plot {chart.height}".strip())
+
+
+def _curves(table: Table, chart: Chart) -> list[_Curve]:
+    """Return the curves: one a column, and of each one a value of `by`."""
+    x, groups = table.column(chart.x).values, dict.fromkeys(_labels(table, chart.by))
+    curves, looks = [], _looks()
+    for line in chart.lines:
+        column = table.column(line.column)
+        for group in groups:
+            rows = tuple(
+                row
+                for row, (value, label) in enumerate(zip(column.values, _labels(table, chart.by), strict=True))
+                if value is not None and x[row] is not None and label == group
+            )
+            own = line.name or (column.title or column.name if len(chart.lines) > 1 else "")
+            curves.append(_Curve(" ".join(filter(None, (group, own))) or column.head, rows, line, next(looks)))
+    return [curve for curve in curves if curve.rows]
+
+
+def _looks() -> Iterator[Look]:
+    """Yield the look of each curve; beyond `LOOKS`, with open symbols and dotted ones."""
+    for ending in cycle(("", "-open", "-dot")):
+        yield from (replace(look, symbol=f"{look.symbol}{ending}") for look in LOOKS)
+
+
+def _labels(table: Table, by: str) -> tuple[str, ...]:
+    return table.column(by).cells if by else ("",) * len(table)
+
+
+# ---- pieces, also of figures that are drawn by hand ---------------------------------------------------------
+
+
+def line(
+    values: Iterable[float | None],
+    *,
+    name: str,
+    colour: str,
+    x: Iterable[float] | None = None,
+    width: float = 2.0,
+    dash: str = "solid",
+    marker: Mapping[str, Any] | None = None,
+    texts: Iterable[str] | None = None,
+    **options: Any,
+) -> go.Scatter:
+    """Return a line over layers, or over x, with a gap where a value is None.
+
+    Texts, of Plotly's kind, are shown on hover.
+    """
+    values = list(values)
+    hover: dict[str, Any] = {"hoverinfo": "skip"} if texts is None else {"hovertemplate": "%{hovertext}<extra></extra>"}
+    return go.Scatter(
+        x=list(range(len(values)) if x is None else x),
+        y=values,
+        name=text(name),
+        mode="lines+markers" if marker else "lines",
+        line={"color": colour, "width": width, "dash": dash},
+        marker=marker,
+        hovertext=None if texts is None else list(texts),
+        **hover,
+        **options,
+    )
+
+
+def area(
+    lower: Sequence[float],
+    upper: Sequence[float],
+    *,
+    name: str,
+    colour: str,
+    first: int = 0,
+    x: Sequence[float] | None = None,
+    **options: Any,
+) -> go.Scatter:
+    """Return the ground between two curves over x, or from a layer on: along the upper one and back."""
+    along = list(range(first, len(lower))) if x is None else list(x)
+    outline = [*upper[first:], *reversed(lower[first:])]
+    filled: dict[str, Any] = {"fill": "toself", "fillcolor": colour}
+    return line(outline, name=name, colour=TRANSPARENT, x=[*along, *reversed(along)], width=0, **filled, **options)
+
+
+def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str, Any]:
+    """Return bars from values with their lower and upper ends."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for value, _, high in bounds],
+        "arrayminus": [value - low for value, low, _ in bounds],
+        "color": colour,
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def beside(count: int, room: float = ROOM) -> list[float]:
+    """Return how far from the mean each seed stands: side by side, so that equals stay apart."""
+    width = room * (0.4 if count <= MANY else 0.65)
+    return [0.4 * room + width * index / max(count - 1, 1) for index in range(count)]
+
+
+def ring(x: float, y: float, name: str, colour: str = CHOSEN, **options: Any) -> go.Scatter:
+    """Return a ring around a point, which the legend names."""
+    marker = {"size": 17, "color": TRANSPARENT, "line": {"color": colour, "width": 2.5}}
+    return go.Scatter(x=[x], y=[y], name=text(name), mode="markers", marker=marker, hoverinfo="skip", **options)
+
+
+def floor_line(value: float | None, by: str, ends: Bounds) -> list[go.Scatter]:
+    """Return a dashed line at what a trivial answer scores; nothing where there is none, or at 0, far from all else."""
+    if not value:
+        return []
+    texts = [f"{text(by)}: {numbers.number(value)}"] * 2
+    return [line([value] * 2, name=by, colour=FAINT, x=ends, width=1.5, dash="dash", texts=texts)]
+
+
+# ---- what charts draw ---------------------------------------------------------------------------------------
+
+
+def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.Scatter]:
+    several, joined = len(curves) > 1, _is_numeric(table.column(chart.x))
+    shifted = several and not chart.band and any(curve.line.interval or curve.line.seeds for curve in curves)
+    room = DODGE if shifted else ROOM
+    for number, (name, rows, drawn_line, look) in enumerate(curves):
+        shift = DODGE * (number - (len(curves) - 1) / 2) if shifted and _is_layers(table, chart) else 0.0
+        values, at = _numbers(table, drawn_line.column, rows), [_place(table, chart, row) + shift for row in rows]
+        ends = _ends(table, drawn_line.interval, rows, values)
+        if drawn_line.seeds:
+            yield from _seeds(table, name, rows, drawn_line, look, at, room)
+        outer = _ends(table, drawn_line.band, rows, values) if not chart.by or number == 0 else []
+        for bounds, colour in ((outer, BAND), (ends if chart.band else [], look.shade)):
+            if bounds:
+                ground = area(*zip(*bounds, strict=True), name=name, colour=colour, x=at)
+                yield ground.update(showlegend=False, legendgroup=name)
+        marks = [table.marks[row] if table.marks else None for row in rows]
+        marks = [mark if mark == "drop" or not chart.by else None for mark in marks]
+        symbols = ["diamond" if mark == "drop" else look.symbol for mark in marks]
+        colours = [MARKS.get(mark or "", look.colour) for mark in marks]
+        trace = line(
+            values,
+            name=name,
+            colour=look.colour,
+            x=at,
+            dash=look.dash if several else "solid",
+            marker={"size": 8, "color": colours, "symbol": symbols},
+            texts=_texts(table, chart, drawn_line, rows, name if several else ""),
+            error_y=None if chart.band or not ends else bars(_with(values, ends), look.colour),
+            legendgroup=name,
+            showlegend=several,
+        )
+        yield trace if joined else trace.update(mode="markers")
+        for row, place, value in zip(rows, at, values, strict=True):
+            if table.marks and table.marks[row] == "chosen" and drawn_line is chart.lines[0]:
+                yield ring(place, value, chart.chosen, showlegend=False)
+
+
+def _seeds(
+    table: Table, name: str, rows: Sequence[int], drawn_line: Line, look: Look, at: Sequence[float], room: float
+) -> Iterator[go.Scatter]:
+    scores: list[Sequence[float]] = [table.column(drawn_line.seeds).values[row] or () for row in rows]  # type: ignore[misc]
+    most = max(map(len, scores), default=0)
+    if most < 2:
+        return
+    yield go.Scatter(
+        x=[place + aside for place, own in zip(at, scores, strict=True) for aside in beside(len(own), room)],
+        y=[value for own in scores for value in own],
+        name=f"{text(name)}, seeds",
+        mode="markers",
+        legendgroup=name,
+        showlegend=False,
+        marker={"size": 4 if most > MANY else 6, "color": look.colour, "opacity": 0.5, "symbol": look.symbol},
+        hovertemplate=f"{text(name)}, one seed<br>%{{y:.2f}}<extra></extra>",
+    )
+
+
+def _bars_of(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.Bar]:
+    for name, rows, drawn_line, look in curves:
+        marks = [table.marks[row] if table.marks else None for row in rows]
+        yield go.Bar(
+            x=[table.column(chart.x).values[row] for row in rows],
+            y=_numbers(table, drawn_line.column, rows),
+            name=text(name),
+            showlegend=len(curves) > 1,
+            marker={"color": [MARKS.get(mark or "", look.colour) for mark in marks]},
+            hovertext=_texts(table, chart, drawn_line, rows, ""),
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+
+
+def _across(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.Scatter]:
+    """Yield a line across for each row without an x, such as one of several layers together."""
+    column, names = table.column(chart.lines[0].column), table.columns[0].cells
+    places = [_place(table, chart, row) for curve in curves for row in curve.rows]
+    rows = [row for row, x in enumerate(table.column(chart.x).values) if x is None and column.values[row] is not None]
+    for row, dash in zip(rows if places else (), cycle(DASHES[1:])):
+        texts = [f"{text(names[row])} {text(column.cells[row])}"] * 2
+        ends = min(places), max(places)
+        value = _numbers(table, chart.lines[0].column, [row])[0]
+        yield line([value] * 2, name=names[row], colour=REFERENCE, x=ends, dash=dash, texts=texts)
+
+
+def _floor(table: Table, chart: Chart, curves: Sequence[_Curve]) -> list[go.Scatter]:
+    column = table.column(chart.floor)
+    values = _numbers(table, chart.floor, [row for row, value in enumerate(column.values) if value is not None])
+    places = [_place(table, chart, row) for curve in curves for row in curve.rows]
+    return (
+        floor_line(values[0], floor_by(table.column(chart.floor)), (min(places), max(places)))
+        if values and places
+        else []
+    )
+
+
+# ---- quality against cost -----------------------------------------------------------------------------------
+
+
+class _Point(NamedTuple):
+    """A row of a chart of quality against cost."""
+
+    row: int
+    cost: float
+    across: Bounds
+    value: float
+    upright: Bounds
+
+
+def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.Scatter]:
+    """Yield labelled points of quality against cost; what another beats beyond both intervals is faint."""
+    groups = [_points(table, chart, curve) for curve in curves]
+    points, lower = [point for group in groups for point in group], chart.quantity(table).best == "lower"
+    sides = dict(zip(points, placed_labels([(point.cost, point.value) for point in points]), strict=True))
+    beaten = {
+        point
+        for point in points
+        if any(each.across[1] < point.across[0] and _beats(each.upright, point.upright, lower) for each in points)
+    }
+    labels = table.column(chart.label).cells if chart.label else table.columns[0].cells
+    for (name, rows, drawn_line, look), group in zip(curves, groups, strict=True):
+        yield go.Scatter(
+            x=[point.cost for point in group],
+            y=[point.value for point in group],
+            name=text(name),
+            showlegend=len(curves) > 1,
+            mode="markers+text",
+            text=[text(labels[point.row]) if sides[point] else "" for point in group],
+            textposition=[sides[point] or "top center" for point in group],
+            textfont={"color": INK, "size": 11},
+            cliponaxis=False,
+            marker=look.marker | {"opacity": [0.35 if point in beaten else 1.0 for point in group]},
+            hovertext=_texts(table, chart, drawn_line, rows, name if len(curves) > 1 else ""),
+            hovertemplate="%{hovertext}<extra></extra>",
+            error_x=bars([(point.cost, *point.across) for point in group], look.colour) if chart.x_interval else None,
+            error_y=bars([(point.value, *point.upright) for point in group], look.colour) | {"thickness": 0.8},
+        )
+    for point in points:
+        if table.marks and table.marks[point.row] == "chosen":
+            yield ring(point.cost, point.value, chart.chosen, showlegend=False)
+
+
+def _points(table: Table, chart: Chart, curve: _Curve) -> list[_Point]:
+    costs, values = _numbers(table, chart.x, curve.rows), _numbers(table, curve.line.column, curve.rows)
+    across = _ends(table, chart.x_interval, curve.rows, costs) or [(cost, cost) for cost in costs]
+    upright = _ends(table, curve.line.interval, curve.rows, values) or [(value, value) for value in values]
+    return [_Point(*each) for each in zip(curve.rows, costs, across, values, upright, strict=True)]
+
+
+def _beats(one: Bounds, other: Bounds, lower: bool) -> bool:
+    """Return whether all of one interval is better than all of another."""
+    return one[1] < other[0] if lower else one[0] > other[1]
+
+
+SIDES = {"top center": (0.0, 1.0), "bottom center": (0.0, -1.0), "middle right": (1.0, 0.0), "middle left": (-1.0, 0.0)}
+WIDTH, HEIGHT = 0.035, 0.055
+"""Of a label, as shares of a figure."""
+
+
+def placed_labels(points: Sequence[tuple[float, float]]) -> list[str | None]:
+    """Return for each point of a logarithmic and a linear axis where its label stands; None where there is no room.
+
+    Examples:
+        >>> placed_labels([(1.0, 1.0), (1.0, 1.0), (10.0, 2.0)])
+        ['top center', 'bottom center', 'top center']
+    """
+    xs, ys = [math.log(max(x, 1e-12)) for x, _ in points], [y for _, y in points]
+    wide, high = (max(each) - min(each) or 1.0 for each in (xs or [0.0], ys or [0.0]))
+    at = [((x - min(xs)) / wide, (y - min(ys)) / high) for x, y in zip(xs, ys, strict=True)]
+    taken: list[tuple[float, float]] = []
+    sides: list[str | None] = []
+    for place, (x, y) in enumerate(at):
+        others = [point for number, point in enumerate(at) if number != place]
+        for side, (right, up) in SIDES.items():
+            spot = x + right * WIDTH, y + up * HEIGHT
+            clear = all(_apart(spot, other) for other in taken) and all(
+                _apart(spot, other, 0.6) or other == (x, y) for other in others
+            )
+            if clear:
+                taken.append(spot)
+                sides.append(side)
+                break
+        else:
+            sides.append(None)
+    return sides
+
+
+def _apart(one: tuple[float, float], other: tuple[float, float], share: float = 1.0) -> bool:
+    return abs(one[0] - other[0]) > share * WIDTH or abs(one[1] - other[1]) > share * HEIGHT
+
+
+# ---- axes and words -----------------------------------------------------------------------------------------
+
+
+def _axes(figure: go.Figure, table: Table, chart: Chart, curves: Sequence[_Curve]) -> None:
+    column = table.column(chart.x)
+    if _is_layers(table, chart):
+        layer_axis(figure, 1 + max((int(column.values[row]) for c in curves for row in c.rows), default=0))  # type: ignore[call-overload]
+        return
+    title = column.quantity.title if column.quantity else numbers.capitalised(column.head)
+    figure.update_xaxes(title=text(title))
+    if chart.kind == "cost":
+        figure.update_xaxes(type="log", dtick="D2", tickformat="~s")
+    elif not _is_numeric(column):
+        names = list(dict.fromkeys(column.cells))
+        figure.update_xaxes(tickvals=list(range(len(names))), ticktext=list(map(text, names)))
+    elif all(isinstance(value, int) for value in column.values):
+        figure.update_xaxes(dtick=max(1, len(set(column.values)) // 10))
+
+
+def _is_layers(table: Table, chart: Chart) -> bool:
+    return chart.x == "layer" and chart.kind != "cost" and table.column("layer").title == ""
+
+
+def _is_numeric(column: Column) -> bool:
+    return all(isinstance(value, (int, float)) for value in column.values if value is not None)
+
+
+def _place(table: Table, chart: Chart, row: int) -> float:
+    """Return where a row stands on the axis: at its number, or, of names, in the order of the names."""
+    column = table.column(chart.x)
+    value = column.values[row]
+    return value if isinstance(value, (int, float)) else list(dict.fromkeys(column.cells)).index(column.cells[row])
+
+
+def _numbers(table: Table, name: str, rows: Sequence[int]) -> list[float]:
+    values = table.column(name).values
+    return [values[row] for row in rows]  # type: ignore[misc]
+
+
+def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float]) -> list[Bounds]:
+    """Return the interval of each row, of no length where it has none; nothing where no row has one."""
+    if not name:
+        return []
+    column = table.column(name, interval=True)
+    bounds: list[Bounds | None] = [column.values[row] for row in rows]  # type: ignore[misc]
+    known = any(each is not None for each in bounds)
+    return [each or (value, value) for each, value in zip(bounds, values, strict=True)] if known else []
+
+
+def _with(values: Sequence[float], ends: Sequence[Bounds]) -> list[tuple[float, float, float]]:
+    return [(value, *bounds) for value, bounds in zip(values, ends, strict=True)]
+
+
+def _texts(table: Table, chart: Chart, drawn_line: Line, rows: Sequence[int], name: str) -> list[str]:
+    """Return what is shown of each row that is pointed at: the cells of the columns that are drawn."""
+    wanted = dict.fromkeys(
+        filter(None, (chart.label, chart.x, chart.x_interval, drawn_line.column, drawn_line.interval, drawn_line.seeds))
+    )
+    columns = [table.column(each) for each in wanted]
+    return [
+        "<br>".join(
+            [text(name)] * bool(name)
+            + [
+                f"{text(column.head)} {text(numbers.typeset(cell))}"
+                for column in columns
+                if (cell := column.cells[row])
+            ]
+        )
+        for row in rows
+    ]
+
+
+def _course(table: Table, chart: Chart, curves: Sequence[_Curve]) -> str:
+    """Return what each curve is where it is chosen, or best, and in the last row; of costs, what is against what."""
+    quantity, x = chart.quantity(table), table.column(chart.x)
+    if chart.kind == "cost":
+        return f"{quantity.title} against {x.quantity.title if x.quantity else x.head}."
+    pieces = [_piece(table, chart, curve, quantity) for curve in curves]
+    if len(curves) == 1:
+        return f"{quantity.title} is {pieces[0]}."
+    named = "; ".join(f"{curve.name} is {piece}" for curve, piece in zip(curves, pieces, strict=True))
+    return f"{quantity.title}: {named}."
+
+
+def _piece(table: Table, chart: Chart, curve: _Curve, quantity: Quantity) -> str:
+    """Return the number of the chosen row, of the best one where that chooses nothing, and of the last."""
+    x, column, rows = table.column(chart.x), table.column(curve.line.column), curve.rows
+
+    def at(row: int) -> str:
+        return f"{column.cells[row]} at {x.title or x.name} {x.cells[row]}"
+
+    chosen = next((row for row in rows if table.marks and table.marks[row] == "chosen"), None)
+    if chosen is not None:
+        first, top = f"{at(chosen)}, {chart.chosen},", chosen
+    elif quantity.split == "test":  # what is highest on test is the luck of a maximum, too
+        first, top = at(rows[0]), rows[0]
+    else:
+        values, (best, what) = (
+            _numbers(table, curve.line.column, rows),
+            (min, "lowest") if quantity.best == "lower" else (max, "highest"),
+        )
+        top = rows[values.index(best(values))]
+        first = f"{what} at {x.title or x.name} {x.cells[top]}, {column.cells[top]},"
+    both = first.rstrip(",") if top == rows[-1] else f"{first} and {at(rows[-1])}"
+    return numbers.typeset_text(both)
