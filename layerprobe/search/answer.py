@@ -23,8 +23,8 @@ def answer(
         DataError: If no score is finite.
     """
     settings = settings or SearchSettings()
-    known, claimed = posterior(evidence), posterior(evidence, claims=True)
-    best, within = known.best_layer, claimed.chances_within(settings.tolerance)
+    beliefs, claimed = posterior(evidence), posterior(evidence, claims=True)
+    best, within = beliefs.best_layer, claimed.chances_within(settings.tolerance)
     sufficient = [layer for layer in claimed.tested.tolist() if within[layer] >= settings.level]
     candidates, worse = claimed.statement(settings.tolerance, settings.level)
     result = SearchAnswer(
@@ -32,12 +32,12 @@ def answer(
         chance=float(claimed.chances[best]),
         candidates=tuple(sorted({*candidates, best})),
         smallest_sufficient=sufficient[0] if sufficient else None,
-        layers=_beliefs(evidence, known.means, claimed, settings),
+        layers=_beliefs(evidence, beliefs.means, claimed, settings),
         settings=settings,
         spent=evidence.spent,
         full_sweep=settings.full_sweep(evidence.n_blocks),
         decision=decision or next_run(evidence, settings),
-        doubt=_doubt(evidence, known, settings),
+        doubt=_doubt(evidence, beliefs, settings),
         sentence="",
         first_layer=evidence.first_layer,
         worse=tuple(layer for layer in worse if layer != best),
@@ -67,13 +67,13 @@ def _beliefs(
     )
 
 
-def _doubt(evidence: Evidence, known: Posterior, settings: SearchSettings) -> Doubt:
-    best, chances = known.best_layer, known.chances
+def _doubt(evidence: Evidence, beliefs: Posterior, settings: SearchSettings) -> Doubt:
+    best, chances = beliefs.best_layer, beliefs.chances
     others = [layer for layer in evidence.contenders if layer != best] or [best]
     rival = max(others, key=lambda layer: (chances[layer], -layer))
     contrast = np.zeros(len(chances))
     contrast[[best, rival]] = 1.0, -1.0
-    item_error = math.sqrt(max(float(contrast @ known.items @ contrast), 0.0))
+    item_error = math.sqrt(max(float(contrast @ beliefs.items @ contrast), 0.0))
     runs = [_runs(evidence, layer) for layer in (best, rival)]
     needed = None
     if evidence.n_items is not None and settings.tolerance > 0 and item_error > 1e-9:
@@ -81,9 +81,9 @@ def _doubt(evidence: Evidence, known: Posterior, settings: SearchSettings) -> Do
         needed = math.ceil(evidence.n_items * (reach / settings.tolerance) ** 2)
     return Doubt(
         rival=rival,
-        difference=float(contrast @ known.means),
+        difference=float(contrast @ beliefs.means),
         item_error=item_error if item_error > 1e-9 else 0.0,
-        seed_error=math.sqrt(known.run_variance[best] * sum(1 / n for n in runs)) if all(runs) else None,
+        seed_error=math.sqrt(beliefs.run_variance[best] * sum(1 / n for n in runs)) if all(runs) else None,
         items_needed=needed,
     )
 

@@ -70,13 +70,13 @@ def next_run(
     Computing 21, 599-613), per unit of cost.
     """
     settings, models = settings or SearchSettings(), _by_number(evidence)
-    left = sum(each.block_cost * (settings.block_steps(each.n_blocks) - each.spent) for each in models.values())
+    left = sum(model.block_cost * (settings.block_steps(model.n_blocks) - model.spent) for model in models.values())
     left += ROUNDING - sum(_cost(run, models) for run in pending)
-    beginnings = [_opening(each, settings, pending) for each in models.values() if not _is_given_up(each, models)]
+    beginnings = [_opening(model, settings, pending) for model in models.values() if not _is_given_up(model, models)]
     runs = [begun.run for begun in beginnings if begun is not None and begun.run is not None]
     if not runs:
         return _by_gain(models, settings, left, pending)
-    if not pending and not any(each.scores for each in models.values()):
+    if not pending and not any(model.scores for model in models.values()):
         _check_budget(sum(_cost(run, models) for run in runs), left, models, settings)
     begun = next(begun for begun in beginnings if begun is not None)
     return begun if _cost(runs[0], models) <= left else _over("budget", settings, models)
@@ -123,39 +123,39 @@ class Schedule:
         return ended[1]
 
 
-def gain_of_run(known: Posterior, layer: int, beside: Sequence[int] = ()) -> float:
+def gain_of_run(beliefs: Posterior, layer: int, beside: Sequence[int] = ()) -> float:
     """Return by how many points one more run at a layer is expected to raise the highest posterior mean, at least 0.
 
     With runs beside it, at these layers, by how many more points than they alone.
     """
-    means, cross = known.means[known.choices], known.run.cross[known.choices]
+    means, cross = beliefs.means[beliefs.choices], beliefs.run.cross[beliefs.choices]
     if not beside:
-        moves = cross[:, layer] / np.sqrt(known.run.seen[layer, layer] + known.run_variance[layer])
+        moves = cross[:, layer] / np.sqrt(beliefs.run.seen[layer, layer] + beliefs.run_variance[layer])
         return max(_expected_maximum(means, moves) - float(means.max()), 0.0)
     layers = [*beside, layer]
-    seen = known.run.seen[np.ix_(layers, layers)] + known.run_variance[layers] * np.eye(len(layers))
+    seen = beliefs.run.seen[np.ix_(layers, layers)] + beliefs.run_variance[layers] * np.eye(len(layers))
     moves = np.linalg.solve(np.linalg.cholesky(seen), cross[:, layers].T)
-    drawn = standard_normal(len(known.draws), len(layers))
+    drawn = standard_normal(len(beliefs.draws), len(layers))
     without = means + drawn[:, :-1] @ moves[:-1]
     gained = (without + np.outer(drawn[:, -1], moves[-1])).max(axis=1) - without.max(axis=1)
     return max(float(gained.mean()), 0.0)
 
 
-def gain_of_scan(known: Posterior) -> float:
+def gain_of_scan(beliefs: Posterior) -> float:
     """Return the same for one more scan."""
-    return _gain_of_all(known, known.scan, known.run_variance)
+    return _gain_of_all(beliefs, beliefs.scan, beliefs.run_variance)
 
 
-def gain_of_seeds(known: Posterior) -> float:
+def gain_of_seeds(beliefs: Posterior) -> float:
     """Return the same for runs without end at every layer, on all items that there are."""
-    return _gain_of_all(known, known.endless, np.zeros(len(known.means)))
+    return _gain_of_all(beliefs, beliefs.endless, np.zeros(len(beliefs.means)))
 
 
-def _gain_of_all(known: Posterior, outlook: Outlook, run_variance: Array) -> float:
+def _gain_of_all(beliefs: Posterior, outlook: Outlook, run_variance: Array) -> float:
     seen = outlook.seen + run_variance * np.eye(len(run_variance))
     explained = outlook.cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ outlook.cross.T
-    moves = standard_normal(len(known.draws), len(known.means)) @ square_root(explained)
-    means, moves = known.means[known.choices], moves[:, known.choices]
+    moves = standard_normal(len(beliefs.draws), len(beliefs.means)) @ square_root(explained)
+    means, moves = beliefs.means[beliefs.choices], moves[:, beliefs.choices]
     return max(float((means + moves).max(axis=1).mean() - means.max()), 0.0)
 
 
@@ -190,29 +190,29 @@ def _by_gain(
     begun = _begun(models, pending)
     if not begun:
         return _over("budget", settings, models)
-    scored = len(begun) == sum(each.scored for each in models.values())
-    known = side_by_side([posterior(each) for each in begun])
-    hoped = side_by_side([posterior(each, nothing=LOOKING) for each in begun])
-    places = [(models[each.model], layer) for each in begun for layer in range(each.n_blocks + 1)]
-    n_seeds = [_seeds(each, layer, pending) for each, layer in places]
-    costs = [each.block_cost * (layer + 1) for each, layer in places]
-    names = [(each.model, layer) for each, layer in places]
-    best = known.best_layer
+    scored = len(begun) == sum(model.scored for model in models.values())
+    beliefs = side_by_side([posterior(model) for model in begun])
+    hoped = side_by_side([posterior(model, nothing=LOOKING) for model in begun])
+    places = [(models[model.model], layer) for model in begun for layer in range(model.n_blocks + 1)]
+    n_seeds = [_seeds(model, layer, pending) for model, layer in places]
+    costs = [model.block_cost * (layer + 1) for model, layer in places]
+    names = [(model.model, layer) for model, layer in places]
+    best = beliefs.best_layer
     if not n_seeds[best] and costs[best] <= left:
         return _fine_tune(*places[best], "this layer looks best and has no run of its own yet", pending)
     if places[best][1] == 0 and not n_seeds[best + 1] and costs[best + 1] <= left:
         why = "layer 0 looks best, and runs at other blocks say little of the first"
         return _fine_tune(*places[best + 1], why, pending)
-    likely = known.candidates(settings.level)
-    open_places = [i for i in known.choices.tolist() if n_seeds[i] < settings.seeds]
+    likely = beliefs.candidates(settings.level)
+    open_places = [i for i in beliefs.choices.tolist() if n_seeds[i] < settings.seeds]
     if scored:
-        if known.chances_within(settings.tolerance)[best] >= settings.level:
-            claimed = side_by_side([posterior(each, claims=True) for each in begun])
+        if beliefs.chances_within(settings.tolerance)[best] >= settings.level:
+            claimed = side_by_side([posterior(model, claims=True) for model in begun])
             if claimed.chances_within(settings.tolerance)[best] >= settings.level:
                 return _over("settled", settings, models)
         if not set(likely) & set(open_places):
             return _over("seeds", settings, models)
-        if gain_of_seeds(known) < LEAST_GAIN:
+        if gain_of_seeds(beliefs) < LEAST_GAIN:
             return _over("gain", settings, models)
     if not open_places:
         return _over("seeds", settings, models)
@@ -228,12 +228,12 @@ def _by_gain(
     rates = {i: round(gain / costs[i], 9) for i, gain in gains.items()}
     if of_scan / last > max(rates.values(), default=0.0):
         return _scan(begun[0], "another run of all layers at once promises most for its cost", pending)
-    each, layer = places[min(rates, key=lambda i: (-rates[i], i))]
-    return _fine_tune(each, layer, "another seed at this layer promises most for its cost", pending)
+    model, layer = places[min(rates, key=lambda i: (-rates[i], i))]
+    return _fine_tune(model, layer, "another seed at this layer promises most for its cost", pending)
 
 
 def _by_number(evidence: Evidence | Sequence[Evidence]) -> dict[int, Evidence]:
-    return {each.model: each for each in ((evidence,) if isinstance(evidence, Evidence) else evidence)}
+    return {model.model: model for model in ((evidence,) if isinstance(evidence, Evidence) else evidence)}
 
 
 def _cost(run: PlannedRun, models: Mapping[int, Evidence]) -> float:
@@ -249,7 +249,7 @@ def _check_budget(cost: float, left: float, models: Mapping[int, Evidence], sett
     """Raise DataError where the first runs cost more than there is."""
     if cost <= left:
         return
-    full = sum(each.block_cost * settings.full_sweep(each.n_blocks) for each in models.values())
+    full = sum(model.block_cost * settings.full_sweep(model.n_blocks) for model in models.values())
     least, runs, sweeps, costs = "one run", "the first run", "a full sweep", "costs"
     if len(models) > 1:
         least, runs = "one run of each model", "the first run of each"
@@ -265,23 +265,23 @@ def _begun(models: Mapping[int, Evidence], pending: Sequence[PlannedRun]) -> lis
 
     One score alone says nothing about differences between layers.
     """
-    highest = max((s.value for each in models.values() for s in each.scores if s.value is not None), default=0.0)
+    highest = max((s.value for model in models.values() for s in model.scores if s.value is not None), default=0.0)
     begun = []
-    for number, each in models.items():
-        own = [run for run in pending if run.model == number]
-        if not each.scored and own:
-            layers = each.choices if own[0].scan else (own[0].layer,)
-            scores = (Score(layer=layer, seed=own[0].seed, value=highest, scan=own[0].scan) for layer in layers)
-            each = replace(each, scores=tuple(scores), item_covariance=())
-        if each.scored:
-            begun.append(each)
+    for number, model in models.items():
+        runs = [run for run in pending if run.model == number]
+        if not model.scored and runs:
+            layers = model.choices if runs[0].scan else (runs[0].layer,)
+            scores = (Score(layer=layer, seed=runs[0].seed, value=highest, scan=runs[0].scan) for layer in layers)
+            model = replace(model, scores=tuple(scores), item_covariance=())
+        if model.scored:
+            begun.append(model)
     return begun
 
 
 def _seeds(evidence: Evidence, layer: int, pending: Sequence[PlannedRun]) -> int:
     """Return how many runs a layer has, or will have."""
-    own = (run for run in pending if run.model == evidence.model and not run.scan)
-    return len(evidence.runs_at(layer)) + sum(run.layer == layer for run in own)
+    runs = (run for run in pending if run.model == evidence.model and not run.scan)
+    return len(evidence.runs_at(layer)) + sum(run.layer == layer for run in runs)
 
 
 def _over(stop: StopReason, settings: SearchSettings, models: Mapping[int, Evidence]) -> Decision:

@@ -203,9 +203,6 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
         nothing: Chance that InfoNCE says nothing, before any score is known.
         claims: Admit what would make a statement false: that InfoNCE says nothing, scores change within few blocks,
             seeds err more with depth, and layer 0 is like the others. Searches are not the better for it.
-
-    Raises:
-        DataError: If no score is finite.
     """
     rows = [row for row, score in enumerate(evidence.scores) if score.value is not None]
     if not rows:
@@ -214,13 +211,13 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     infonce = fitted_parameters().search
     y = np.array([score.value for score in scores])
     errors = np.array(evidence.item_covariance)[np.ix_(rows, rows)] if evidence.item_covariance else np.zeros((m, m))
-    errors, own = _with_expected_runs(errors, scores, evidence)
+    errors, of_run = _with_expected_runs(errors, scores, evidence)
 
     # the scores, f, and the scores of the next runs, the next scan, and runs without end
     layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 4])
     scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
     trend = infonce_trend(evidence)[layers]
-    law = _Law.of(evidence, layers, scan, errors, told=infonce.slope_sd * trend)
+    law = _Law.of(evidence, layers, scan, errors, slopes=infonce.slope_sd * trend)
     nothing = nothing if trend.any() and not claims else 1.0
     grid, log_weights = _grid(seeing_scan=bool(scan.any()), nothing=nothing, claims=claims)
     expected = infonce.slope * grid[:, 4, None] * trend
@@ -238,39 +235,41 @@ def posterior(evidence: Evidence, *, nothing: float = NOTHING, claims: bool = Fa
     log_weights = log_weights[:, None, None] + log_priors + np.log(variances / np.square(CHANGES)) / 2
     log_weights += variances * pull[..., None] ** 2 / 2
     weights = np.exp(np.maximum(log_weights - log_weights.max(), _LEAST))  # of subnormal numbers all is slow
-    kept = weights.sum(axis=(1, 2)) > _NEGLIGIBLE * weights.sum(axis=(1, 2)).max()
-    weights, grid = weights[kept] / weights[kept].sum(), grid[kept]
-    variances, sizes = variances[kept], variances[kept] * pull[kept][..., None]
+    likely = weights.sum(axis=(1, 2)) > _NEGLIGIBLE * weights.sum(axis=(1, 2)).max()
+    weights, grid = weights[likely] / weights[likely].sum(), grid[likely]
+    variances, sizes = variances[likely], variances[likely] * pull[likely][..., None]
     points = weights.sum(axis=(1, 2))
 
     # f and what is expected given the scores, for each point of the grid and together
-    known = np.linalg.solve(roots[kept], law.at(grid, slice(m), slice(m, None)))
-    means = (expected[:, m:] + level)[kept] + np.einsum("gmi,gm->gi", known, white[kept])
-    covariances = law.at(grid, slice(m, m + n), slice(m, m + n)) - known[..., :n].transpose(0, 2, 1) @ known[..., :n]
-    ahead, steps = shapes[:, layers[m:]], steps[kept]  # what a change of size 1 is, and (points, scores, shapes)
+    explained = np.linalg.solve(roots[likely], law.at(grid, slice(m), slice(m, None)))
+    means = (expected[:, m:] + level)[likely] + np.einsum("gmi,gm->gi", explained, white[likely])
+    covariances = (
+        law.at(grid, slice(m, m + n), slice(m, m + n)) - explained[..., :n].transpose(0, 2, 1) @ explained[..., :n]
+    )
+    ahead, steps = shapes[:, layers[m:]], steps[likely]  # what a change of size 1 is, and (points, scores, shapes)
     sized, squared = (weights * sizes).sum(axis=2), (weights * (variances + sizes**2)).sum(axis=2)
-    moved = sized @ ahead - np.einsum("gm,gmi->gi", np.einsum("gmj,gj->gm", steps, sized), known)
+    moved = sized @ ahead - np.einsum("gm,gmi->gi", np.einsum("gmj,gj->gm", steps, sized), explained)
     mean = points @ means + moved.sum(axis=0)
 
     def summed(left: Array, right: Array) -> Array:
         return left.reshape(-1, 4 * n).T @ right.reshape(-1, 4 * n)
 
     apart, weighed = means - mean, steps * squared[:, None]
-    beside = summed(weighed @ ahead, known)
-    covariance = law.mean(grid, points)[m:, m:] - summed(points[:, None, None] * known, known)
+    beside = summed(weighed @ ahead, explained)
+    covariance = law.mean(grid, points)[m:, m:] - summed(points[:, None, None] * explained, explained)
     covariance += (points[:, None] * apart).T @ apart + apart.T @ moved + moved.T @ apart
     covariance += (ahead.T * squared.sum(axis=0)) @ ahead - beside - beside.T
     with_run = {score.layer for score in scores if not score.scan}
-    covariance += summed(weighed @ steps.transpose(0, 2, 1) @ known, known)
+    covariance += summed(weighed @ steps.transpose(0, 2, 1) @ explained, explained)
     draws = _draws(weights, sizes, variances)
     return Posterior(
         means=mean[:n],
         covariance=covariance[:n, :n],
-        draws=_mixture(draws, means[:, :n], covariances, shapes, steps, known[..., :n]),
+        draws=_mixture(draws, means[:, :n], covariances, shapes, steps, explained[..., :n]),
         run=_outlook(covariance, 1, n),
         scan=_outlook(covariance, 2, n),
         endless=_outlook(covariance, 3, n),
-        run_variance=own + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
+        run_variance=of_run + points @ _seed_variances(grid, np.arange(n) / evidence.n_blocks),
         items=errors[-n:, -n:],
         choices=np.array(evidence.contenders),
         tested=np.array([i for i in evidence.contenders if i in with_run], dtype=np.intp),
@@ -294,22 +293,22 @@ def side_by_side(parts: Sequence[Posterior]) -> Posterior:
         return np.asarray(block_diag(*map(of, parts)))
 
     def outlook(of: Callable[[Posterior], Outlook]) -> Outlook:
-        return Outlook(cross=joined(lambda each: of(each).cross), seen=joined(lambda each: of(each).seen))
+        return Outlook(cross=joined(lambda part: of(part).cross), seen=joined(lambda part: of(part).seen))
 
-    starts = np.cumsum([0, *(len(each.means) for each in parts[:-1])])
+    starts = np.cumsum([0, *(len(part.means) for part in parts[:-1])])
     # all are drawn from the same numbers, which another order makes independent
-    orders = [np.random.default_rng(i).permutation(len(each.draws)) for i, each in enumerate(parts)]
+    orders = [np.random.default_rng(i).permutation(len(part.draws)) for i, part in enumerate(parts)]
     return Posterior(
-        means=np.concatenate([each.means for each in parts]),
-        covariance=joined(lambda each: each.covariance),
-        draws=np.hstack([each.draws[order] for each, order in zip(parts, orders, strict=True)]),
-        run=outlook(lambda each: each.run),
-        scan=outlook(lambda each: each.scan),
-        endless=outlook(lambda each: each.endless),
-        run_variance=np.concatenate([each.run_variance for each in parts]),
-        items=joined(lambda each: each.items),
-        choices=np.concatenate([start + each.choices for start, each in zip(starts, parts, strict=True)]),
-        tested=np.concatenate([start + each.tested for start, each in zip(starts, parts, strict=True)]),
+        means=np.concatenate([part.means for part in parts]),
+        covariance=joined(lambda part: part.covariance),
+        draws=np.hstack([part.draws[order] for part, order in zip(parts, orders, strict=True)]),
+        run=outlook(lambda part: part.run),
+        scan=outlook(lambda part: part.scan),
+        endless=outlook(lambda part: part.endless),
+        run_variance=np.concatenate([part.run_variance for part in parts]),
+        items=joined(lambda part: part.items),
+        choices=np.concatenate([start + part.choices for start, part in zip(starts, parts, strict=True)]),
+        tested=np.concatenate([start + part.tested for start, part in zip(starts, parts, strict=True)]),
         starts=starts,
     )
 
@@ -322,7 +321,7 @@ def score_covariances(evidence: Evidence) -> tuple[Array, Array]:
     """
     layers = np.array([score.layer for score in evidence.scores])
     n, everything = len(layers), slice(None)
-    law = _Law.of(evidence, layers, np.zeros(n), np.zeros((n, n)), told=np.zeros(n))
+    law = _Law.of(evidence, layers, np.zeros(n), np.zeros((n, n)), slopes=np.zeros(n))
     grid, log_priors = _grid(seeing_scan=False, nothing=1.0, claims=False)
     of_seeds = _seed_variances(grid, layers / evidence.n_blocks)
     return law.at(grid, everything, everything) + of_seeds[:, :, None] * np.eye(n), log_priors
@@ -337,7 +336,7 @@ class _Law:
 
     @classmethod
     def of(
-        cls, evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, *, told: Array
+        cls, evidence: Evidence, layers: NDArray[np.intp], scan: NDArray[np.float64], errors: Array, *, slopes: Array
     ) -> Self:
         """Return that of scores.
 
@@ -346,7 +345,7 @@ class _Law:
             layers: (scores,) of each.
             scan: (scores,) 1 for those of scans, 0 for others.
             errors: (scores, scores) covariance over items.
-            told: (scores,) standard deviation of what InfoNCE is worth at each, with its sign.
+            slopes: (scores,) standard deviation of what InfoNCE is worth at each, with its sign.
         """
         same, depth = layers[:, None] == layers, layers / evidence.n_blocks
         fixed = LEVEL_SD**2 + (same & (layers > 0)) * OWN_SD**2 + errors
@@ -358,7 +357,7 @@ class _Law:
         place = _places(evidence)[layers]
         smooth = [_matern(np.abs(place[:, None] - place) / length) for length in LENGTHS]
         bias = np.outer(scan, scan) * _matern(np.abs(depth[:, None] - depth) / SCAN_LENGTH)
-        return cls(parts=np.stack([fixed, np.outer(told, told), *smooth, bias, 1.0 * (same & (layers == 0))]))
+        return cls(parts=np.stack([fixed, np.outer(slopes, slopes), *smooth, bias, 1.0 * (same & (layers == 0))]))
 
     def at(self, grid: Array, rows: slice, columns: slice) -> Array:
         """Return (points, rows, columns) at points of the grid."""
@@ -378,8 +377,8 @@ def _shares(grid: Array) -> Array:
 
 
 def _outlook(covariance: Array, part: int, n: int) -> Outlook:
-    there = slice(part * n, (part + 1) * n)
-    return Outlook(cross=covariance[:n, there], seen=covariance[there, there])
+    rows = slice(part * n, (part + 1) * n)
+    return Outlook(cross=covariance[:n, rows], seen=covariance[rows, rows])
 
 
 def square_root(covariance: Array) -> Array:
@@ -403,8 +402,8 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
     out, is taken for the smallest eigenvalue: what no run shares with any other.
     """
     n, n_folds = evidence.n_blocks + 1, evidence.n_folds
-    own = max(float(np.linalg.eigvalsh(errors)[0]), 0.0)
-    shared = errors - own * np.eye(len(scores))
+    least = max(float(np.linalg.eigvalsh(errors)[0]), 0.0)
+    shared = errors - least * np.eye(len(scores))
     with_scores, among = np.zeros((n_folds, len(scores), n)), np.zeros((n_folds, n, n))
     seen = sorted({evidence.fold(score.seed) for score in scores})
     for fold in seen:
@@ -430,7 +429,7 @@ def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Eviden
     layers = np.tile(np.arange(n), 4)
     beside = np.einsum("pf,fmp->mp", parts, with_scores[:, :, layers])
     expected = np.einsum("pf,qf,fpq->pq", parts, parts, among[:, layers[:, None], layers])
-    return np.block([[errors, beside], [beside.T, expected]]), own
+    return np.block([[errors, beside], [beside.T, expected]]), least
 
 
 def infonce_trend(evidence: Evidence) -> Array:
@@ -476,10 +475,10 @@ def _grid(*, seeing_scan: bool, nothing: float, claims: bool) -> tuple[Array, Ar
     if FLAT:
         curves.append(((0.0, 0), np.log(FLAT)))
     scans = log_prior(SCAN_SPREADS if seeing_scan else SCAN_SPREADS[:1], *SCAN_SPREAD_PRIOR)
-    told = [(told, np.log(chance)) for told, chance in ((0.0, nothing), (1.0, 1 - nothing)) if chance > 0]
+    informative = [(informs, np.log(chance)) for informs, chance in ((0.0, nothing), (1.0, 1 - nothing)) if chance > 0]
     growths = [(growth, np.log(chance)) for growth, chance in GROWTHS] if claims else [(1.0, 0.0)]
     embeddings = [(EMBEDDING_SD, np.log(1 - LIKE_BLOCKS)), (ALIKE_SD, np.log(LIKE_BLOCKS))][: 1 + claims]
-    points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), told, growths, embeddings))
+    points = list(product(curves, scans, log_prior(SEED_SDS, *SEED_PRIOR), informative, growths, embeddings))
     grid = np.array([(*curve[0], *(part[0] for part in parts)) for curve, *parts in points])
     return grid, np.array([sum(log for _, log in point) for point in points])
 
@@ -498,7 +497,7 @@ def _mixture(
     covariances: Array,
     shapes: Array,
     steps: Array,
-    known: Array,
+    explained: Array,
 ) -> Array:
     """Draw f from a mixture of Gaussians: (draws, layers).
 
@@ -508,7 +507,7 @@ def _mixture(
         covariances: (points, layers, layers) without a change.
         shapes: (shapes, layers).
         steps: (points, scores, shapes) the same at the scores, made white.
-        known: (points, scores, layers) what white scores say of f.
+        explained: (points, scores, layers) what white scores say of f.
     """
     point, shape, size = drawn
     noise = standard_normal(DRAWS, means.shape[1])
@@ -517,7 +516,7 @@ def _mixture(
     parts = zip(numbers, roots, np.split(np.arange(DRAWS), first[1:]), strict=True)
     f = np.empty_like(noise)
     for number, root, rows in parts:
-        moves = shapes[shape[rows]] - steps[number].T[shape[rows]] @ known[number]
+        moves = shapes[shape[rows]] - steps[number].T[shape[rows]] @ explained[number]
         f[rows] = means[number] + size[rows, None] * moves + noise[rows] @ root
     return f
 

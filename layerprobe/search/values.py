@@ -131,9 +131,9 @@ class Evidence:
 
     def next_seed(self, layer: int | None, pending: "Sequence[PlannedRun]" = ()) -> int:
         """Return the first seed that a layer has no run of, or will have; None: that there is no scan of."""
-        known = {(score.seed, score.layer, score.scan) for score in self.scores}
-        known |= {(run.seed, run.layer, run.scan) for run in pending if run.model == self.model}
-        used = {seed for seed, of, scan in known if (scan if layer is None else not scan and of == layer)}
+        places = {(score.seed, score.layer, score.scan) for score in self.scores}
+        places |= {(run.seed, run.layer, run.scan) for run in pending if run.model == self.model}
+        used = {seed for seed, of, scan in places if (scan if layer is None else not scan and of == layer)}
         return next(seed for seed in itertools.count() if seed not in used)
 
     @property
@@ -298,8 +298,8 @@ class SearchAnswer:
         """The layers with a run, from the last one back, that are worse than the best by more than the tolerance."""
         worse = () if self.spoilt else self.worse
         if worse is None:  # of layerprobe 0.2, which called layers without a run worse, too
-            worse = tuple(known.layer for known in self.layers if known.chance_within <= 1 - self.settings.level)
-        tested = [known.layer for known in self.layers if known.runs]
+            worse = tuple(layer.layer for layer in self.layers if layer.chance_within <= 1 - self.settings.level)
+        tested = [layer.layer for layer in self.layers if layer.runs]
         falling = itertools.takewhile(lambda layer: layer in worse, reversed(tested))
         return tuple(sorted(falling))
 
