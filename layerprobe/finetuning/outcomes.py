@@ -108,3 +108,12 @@ def differences(
     values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
     of_first, of_second = (influences.of(runs) for influences, runs in zip(items, (first, second), strict=True))
     return values, None if of_first is None or of_second is None else of_first - of_second
+
+
+def difference(
+    first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems], *, level: float
+) -> CrossedInterval | None:
+    """Return by how much `first` scores more on test than `second`, over items and seeds; see `differences`."""
+    values, influences = differences(first, second, items)
+    links, unit, primary = items[1].links.get("test"), items[1].unit, first[0].primary
+    return crossed(values, influences, links=links, level=level, unit=unit, metric=primary)

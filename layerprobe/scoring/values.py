@@ -394,7 +394,7 @@ class AcrossTasks(Shown):
             return None
         if layer == self.best_layer:
             return "best"
-        return "may be as good" if len(self.tasks) > 1 and layer in self.candidates else None
+        return "may be best" if len(self.tasks) > 1 and layer in self.candidates else None
 
     @property
     def candidates(self) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.items import RunItems, run_items
-from layerprobe.finetuning.outcomes import differences, outcomes
+from layerprobe.finetuning.outcomes import difference, outcomes
 from layerprobe.finetuning.runs import Run, RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.saved import without_checkpoint
 from layerprobe.finetuning.tmft import embed
@@ -57,7 +57,7 @@ from layerprobe.search.values import (
     SearchAnswer,
     SearchSettings,
 )
-from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
+from layerprobe.stats.crossed import item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.stats.values import Floor
 from layerprobe.store.store import Store
 from layerprobe.study.models import FoundModels
@@ -494,13 +494,10 @@ class _Search:
         if not seeds or best == self.n_blocks:
             return None
         kept, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
-        values, influences = differences(kept, last, (self._items, self._items))
-        links = self._items.links["test"]
-        primary, unit = self.folds[0].primary, self._items.unit
-        difference = crossed(values, influences, links=links, level=settings.level, unit=unit, metric=primary)
-        if difference is None:
+        ahead = difference(kept, last, (self._items, self._items), level=settings.level)
+        if ahead is None:
             return None
-        return AgainstLast(layer=best, last=self.n_blocks, primary=primary, difference=difference)
+        return AgainstLast(layer=best, last=self.n_blocks, primary=self.folds[0].primary, difference=ahead)
 
     @property
     def _items(self) -> RunItems:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.items import NO_ITEMS, RunItems, run_items
-from layerprobe.finetuning.outcomes import differences, outcomes
+from layerprobe.finetuning.outcomes import difference, differences, outcomes
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL, has_model
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, run_folder, run_set
@@ -321,15 +322,16 @@ def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, .
             sorted((run for run in tuned.runs if run.layer == layer), key=lambda run: run.seed)
             for tuned in (after, alone)
         )
+        error, joint = (
+            difference(first, second, items, level=confidence) for confidence in (level, 1 - (1 - level) / len(layers))
+        )
         effects.append(
-            ChainEffect.of(
-                layer,
-                *differences(first, second, items),
-                links=alone.items.links.get("test"),
-                unit=alone.items.unit,
-                metric=first[0].primary,
-                level=level,
-                n_layers=len(layers),
+            ChainEffect(
+                layer=layer,
+                value=statistics.fmean(differences(first, second, items)[0]),
+                interval=None if error is None else error.interval,
+                joint=None if joint is None else joint.interval,
+                error=error,
             )
         )
     return tuple(effects)

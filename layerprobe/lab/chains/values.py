@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-
-import numpy as np
-from numpy.typing import NDArray
 
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
@@ -20,13 +16,9 @@ from layerprobe.names import in_percent
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
 from layerprobe.similarity.values import Measure
-from layerprobe.stats.crossed import crossed
-from layerprobe.stats.links import Links
 from layerprobe.stats.sentences import drawn_anew
 from layerprobe.stats.values import CrossedInterval
 from layerprobe.tasks.values import TaskSettings
-
-Array = NDArray[np.float64]
 
 LISTED = 4
 """A sentence names so many layers one by one, and counts more of them."""
@@ -193,35 +185,6 @@ class ChainEffect:
     error: CrossedInterval | None = None
     """The difference with its errors over test items and seeds; None for one seed whose outputs are not known, and in
     files that are older than outputs by item."""
-
-    @classmethod
-    def of(
-        cls,
-        layer: int,
-        differences: Sequence[float],
-        influences: Array | None = None,
-        *,
-        links: Links | None = None,
-        unit: str = "item",
-        metric: str | None = None,
-        level: float,
-        n_layers: int,
-    ) -> ChainEffect:
-        """Return the effect at one of `n_layers` layers, from the differences by seed, at least one.
-
-        For influences, links, unit and metric see `crossed`.
-        """
-        error, joint = (
-            crossed(differences, influences, links=links, level=confidence, unit=unit, metric=metric)
-            for confidence in (level, 1 - (1 - level) / n_layers)
-        )
-        return cls(
-            layer=layer,
-            value=statistics.fmean(differences),
-            interval=None if error is None else error.interval,
-            joint=None if joint is None else joint.interval,
-            error=error,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.toml import chain_from_toml, chain_to_toml, load_chain
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainEffect, ChainResult, FinetuneStep
+from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.values import TaskSettings
 
 STS = FinetuneStep(task=TaskSettings(source="stsb"))
@@ -258,8 +259,9 @@ def test_few_chains_without_an_effect_name_a_layer(whole: ChainResult) -> None:
     for _ in range(n_chains):
         differences = rng.normal(size=(n_layers, 5))
         effects = tuple(
-            ChainEffect.of(layer, values, level=0.95, n_layers=n_layers)
+            ChainEffect(layer=layer, value=1.0, interval=None, joint=error.interval)
             for layer, values in enumerate(differences.tolist())
+            if (error := crossed(values, None, level=1 - 0.05 / n_layers)) is not None
         )
         named += "at layer" in dataclasses.replace(whole, effects=effects).effect_sentence
     assert 0.02 < named / n_chains < 0.09, "expected about 5 %; intervals of single layers would name one in 47 %"
