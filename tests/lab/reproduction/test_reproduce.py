@@ -134,14 +134,14 @@ def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
 def test_every_experiment_says_what_it_costs(layerprobe: Layerprobe, name: str) -> None:  # noqa: F811
     printed = layerprobe("lab", "reproduce", name, "--dry-run", "--json").json
     assert printed["gpu_hours"] > 0
-    assert {layer["model"] for layer in printed["layers"]} == set(experiment(name).models)
+    assert {layer["model"].partition(" (")[0] for layer in printed["jobs"]} == set(experiment(name).models)
     text = layerprobe("lab", "reproduce", name, "--dry-run").out
     assert all(note in text for note in printed["notes"])
 
 
 def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerprobe, words: Path, corpus: Path) -> None:  # noqa: F811
     arguments = ("lab", "reproduce", "table1", "--dry-run", "--models", BERT)
-    alone, after_words, adapted = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["layers"]
+    alone, after_words, adapted = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["jobs"]
     assert (after_words["runs"], after_words["steps"]) == (10, 5 * (1800 + 50))
     assert adapted["gpu_hours"] == pytest.approx(alone["gpu_hours"] + 7)
     assert adapted["steps"] == alone["steps"]
@@ -150,12 +150,12 @@ def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerpro
 def test_a_chain_without_data_costs_nothing(layerprobe: Layerprobe, words: Path) -> None:  # noqa: F811
     arguments = ("lab", "reproduce", "table1", "--dry-run", "--models", BERT)
     planned = layerprobe(*arguments, "--json").json
-    assert [(layer["runs"], layer["gpu_hours"] > 0) for layer in planned["layers"]] == [
+    assert [(layer["runs"], layer["gpu_hours"] > 0) for layer in planned["jobs"]] == [
         (5, True),
         (0, False),
         (0, False),
     ]
-    assert (planned["runs"], planned["gpu_hours"]) == (5, planned["layers"][0]["gpu_hours"])
+    assert (planned["runs"], planned["gpu_hours"]) == (5, planned["jobs"][0]["gpu_hours"])
     given = layerprobe(*arguments, "--words", words).out
     assert "--words FOLDER" not in given
     assert "Not run: domain adaptation, then TMFT; give the data with --corpus FILE." in given
@@ -294,7 +294,7 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
 
 def test_steps_of_word_similarity_are_those_of_the_pairs_given(layerprobe: Layerprobe, words: Path) -> None:  # noqa: F811
     arguments = ("lab", "reproduce", "table1", "--dry-run", "--seeds", "2", "--models", BERT, "--words", words)
-    _, after_words, _ = layerprobe(*arguments, "--json").json["layers"]
+    _, after_words, _ = layerprobe(*arguments, "--json").json["jobs"]
     assert (after_words["runs"], after_words["steps"]) == (4, 2 * (1800 + 50))
 
 
