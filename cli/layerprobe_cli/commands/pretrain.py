@@ -43,7 +43,7 @@ Shape = Annotated[
     group(
         EncoderSize,
         "Model",
-        "",
+        "n_blocks hidden_size heads intermediate_size",
         make=_size,
         size={
             "type": Literal["tiny", "mini", "small"],

@@ -57,7 +57,7 @@ def test_a_dry_run_trains_and_writes_nothing(layerprobe: Layerprobe, folder: Pat
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     said = layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run")
     assert said.code == 0, said.err
-    assert said.out.startswith(f"Adapting {folder.name} takes 4 steps on 59 texts, 1 more held out: about ")
+    assert said.out.startswith(f"Adapting {folder.name} by 4 steps on 59 texts, 1 more held out, takes at most about ")
     assert (
         layerprobe("lab", "adapt", folder, "--texts", texts, "--out", out, *QUICK, "--dry-run", "--json").json["steps"]
         == 4

@@ -46,10 +46,9 @@ def test_a_dry_run_writes_nothing(layerprobe: Layerprobe, tmp_path: Path) -> Non
     arguments = ("lab", "pretrain", tmp_path / "out", "--objective", "rtd", "--corpus", "language", *QUICK, "--dry-run")
     done = layerprobe(*arguments)
     assert done.code == 0, done.err
-    first, second, third = done.out.splitlines()
-    assert first.startswith("rtd: 2 blocks of 16 features, ")
-    assert second.startswith("2,778 words; ")
-    assert third.startswith("4 steps: ")
+    assert done.out.startswith("rtd: 2 blocks of 16 features. ")
+    assert " with heads and generator. 2,778 words; " in done.out
+    assert " held out. 4 steps: " in done.out
     assert layerprobe(*arguments, "--json").json["protocol"]["objective"] == "rtd"
     assert not (tmp_path / "out").exists()
     assert [path.name for path in tmp_path.iterdir()] == []
@@ -77,7 +76,9 @@ def test_refusals_are_one_line(layerprobe: Layerprobe, texts: Path, tmp_path: Pa
     few = tmp_path / "few.txt"
     few.write_text("a b\nc d\ne f\n")
     assert "a whole batch, got 2" in refused(tmp_path / "out", "--corpus", few)
-    assert "a hidden size that 3 attention heads divide" in refused(tmp_path / "out", "--corpus", texts, "--heads", "3")
+    odd = layerprobe("lab", "pretrain", *QUICK, tmp_path / "out", "--corpus", texts, "--heads", "3")
+    assert odd.code == 2
+    assert "a hidden size that 3 attention heads divide" in " ".join(odd.err.split())
     assert layerprobe("lab", "pretrain", tmp_path / "out", "--corpus", "language", "--column", "a", *QUICK).code == 2
 
 
