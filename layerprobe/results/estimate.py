@@ -62,18 +62,13 @@ class Estimate:
         about = {"title": self.title, "seconds": self.seconds, "computed_on": self.computed_on}
         return {**about, **self.numbers, **({"jobs": self.jobs} if self.jobs else {}), "sentence": self.sentence}
 
-    def total(self, name: str) -> float:
-        """Return the sum of a column of jobs; what is not known counts nothing."""
-        return sum(job[name] or 0 for job in self.jobs)
-
 
 def together(estimates: Iterable[Estimate], sentence: str) -> Estimate:
     """Return several estimates as one; `{}` in the sentence stands for the time of all."""
     estimates = tuple(estimates)
     seconds = sum(each.seconds or 0.0 for each in estimates)
-    *others, last = [each.sentence for each in estimates]
     return Estimate(
-        title=" ".join((*others, last)).removesuffix("."),
+        title=" ".join(each.sentence for each in estimates).removesuffix("."),
         details=(sentence.format(duration(seconds)),),
         numbers={"plans": [each.record for each in estimates], "seconds": seconds},
     )
