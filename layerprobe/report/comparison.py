@@ -1,5 +1,6 @@
 """A comparison as a page: one model against others, by one measure or several. Knows its words and sections."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -90,8 +91,8 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
 
 def _heading(lead: str) -> str:
     """Return what was found by the first measure, without the measure; a name of a model stays as it is."""
-    said = verdict(lead.partition(", ")[2] or lead)
-    return numbers.capitalised(said) if said.startswith("layer ") else said
+    heading = verdict(re.sub(r" \([^()]*\)", "", lead.partition(", ")[2] or lead))
+    return numbers.capitalised(heading) if heading.startswith("layer ") else heading
 
 
 def map_page(shown: SimilarityMap) -> Page:

@@ -22,7 +22,7 @@ def verdict(sentence: str) -> str:
         >>> verdict("Layer 5 scores best without fine-tuning: Spearman 63.92 (95% 60.72 to 66.82). No other.")
         'Layer 5 scores best without fine-tuning'
     """
-    return _CLAUSE.split(sentence, maxsplit=1)[0]
+    return _CLAUSE.split(sentence, maxsplit=1)[0].rstrip(".")
 
 
 def about(model: str, task: str = "") -> str:

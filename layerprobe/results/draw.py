@@ -477,7 +477,7 @@ def _course(table: Table, chart: Chart, curves: Sequence[_Curve]) -> str:
     """Return what each curve is where it is chosen, or best, and in the last row; of costs, what is against what."""
     quantity, x = chart.quantity(table), table.column(chart.x)
     if chart.kind == "cost":
-        return f"{quantity.title} against {x.quantity.title if x.quantity else x.head}."
+        return f"{quantity.title} against {x.quantity.unit if x.quantity else x.head}."
     pieces = [_piece(table, chart, curve, quantity) for curve in curves]
     if len(curves) == 1:
         return f"{quantity.title} is {pieces[0]}."
