@@ -121,4 +121,4 @@ def test_every_row_of_the_table_of_performance_has_its_script() -> None:
         assert len(cells) == len(columns), row
         assert cells[-3] in {"AVX2", "AVX-512", "AVX-512, bfloat16", "any", "not noted"}, row
     for script in scripts:
-        assert (ROOT / "tests" / "benchmarks" / script.split()[0]).is_file(), script
+        assert (ROOT / "benchmarks" / script.split()[0]).is_file(), script
