@@ -146,6 +146,7 @@ def _zero_shot(study: Study) -> Section:
         heading,
         words.score_method(first, study.provenance.task_kind),
         drawn(replace(table, marks=()), chart),
+        folded("Every metric", table_of(replace(table, marks=()))),
     )
 
 
