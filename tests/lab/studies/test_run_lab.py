@@ -316,7 +316,7 @@ def test_tasks_are_told_apart(both: tuple[LabStudy, Path, LabResult]) -> None:
     assert result.sentences[1].startswith("rtd, fast, pairs: ")
     page = render(lab_page(result))
     assert "Test Spearman × 100 after fine-tuning, size s, budget fast, pairs." in page
-    assert "4 models: 2 objectives" in page
+    assert "4 models · 2 objectives · sizes s" in page
     assert "<dd>words, pairs</dd>" in page
 
 
