@@ -42,11 +42,7 @@ def mean_influences(values: ArrayLike) -> Array:
 
 
 def correlation_influences(outputs: ArrayLike, targets: ArrayLike) -> Influences:
-    """Return the influences of items on Spearman's and Pearson's correlation of two (n,) series, see `correlations`.
-
-    Raises:
-        DataError: If a series is constant or not finite, has fewer than two values, or the lengths differ.
-    """
+    """Return the influences of items on Spearman's and Pearson's correlation of two (n,) series, see `correlations`."""
     spearman(outputs, targets)  # checks them
     x, y = np.asarray(outputs, dtype=np.float64), np.asarray(targets, dtype=np.float64)
     return {"spearman": _spearman_influences(x, y), "pearson": _pearson_influences(x, y)}

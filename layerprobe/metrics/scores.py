@@ -20,9 +20,6 @@ def fit_scores(outputs: Array, targets: Array) -> dict[str, float]:
     """Return how near (n,) outputs come to (n,) targets: correlations, and R2, the share of their variance.
 
     R2 = 1 - sum (output - target)^2 / sum (target - mean)^2, at most 1; negative where the mean would be nearer.
-
-    Raises:
-        DataError: If outputs or targets are all the same.
     """
     scores = correlations(outputs, targets)
     return {**scores, "r2": 1 - float(np.square(outputs - targets).sum() / np.square(targets - targets.mean()).sum())}

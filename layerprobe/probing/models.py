@@ -35,11 +35,6 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
 
     Kinds with a probe of whole embeddings are predicted across folds of all their items; others are scored as
     `layerprobe.scoring.across.score` does, pairs with scores and queries with combinations of layers as well.
-
-    Raises:
-        ModelError: If the model cannot be loaded or truncated.
-        DataError: If it is no task, or no layer can be scored.
-        StoreError: If the store cannot be written.
     """
     task = checked_task(task)
     checkpoint, kind = resolve_checkpoint(model, items=task.readable), KINDS[task.kind]

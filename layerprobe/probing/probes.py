@@ -141,11 +141,7 @@ class Problem:
         return tuple(said)
 
     def outputs(self, layer: Layer) -> Fitted:
-        """Return the outputs of one layer for every folding.
-
-        Raises:
-            DegenerateLayerError: If the layer has a value that is not finite, or is the same everywhere.
-        """
+        """Return the outputs of one layer for every folding."""
         if constant := layer.constant():
             raise DegenerateLayerError(constant)
         return self._fitted(layer, self.foldings, range(self.n_folds))

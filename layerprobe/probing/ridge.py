@@ -71,9 +71,6 @@ def fold_sums(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds:
         targets: (n, m), of mean 0.
         foldings: (foldings, n) folds.
         n_folds: Of each.
-
-    Raises:
-        DegenerateLayerError: If a value is not finite.
     """
     n, width = layer.shape
     shape, m = (len(foldings), n_folds), targets.shape[1]
@@ -225,9 +222,6 @@ def ridge_outputs(
         chosen, which know nothing of the fold that is left out; (foldings, n) influences of each row, as one to train
         on, on Pearson's correlation of one target with its outputs, 0 where there are several; and (foldings, folds)
         penalties.
-
-    Raises:
-        DegenerateLayerError: If a value is not finite.
     """
     centre = targets.mean(axis=0)
     sums, shift = fold_sums(layer, targets - centre, foldings, n_folds)

@@ -25,9 +25,6 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
 
     Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is
     larger here than on other tasks: the layers share what the level allows (Bonferroni).
-
-    Raises:
-        DataError: If there is no task, one comes twice, or the scores are not of all layers.
     """
     level = current().level
     if not tasks:
@@ -61,11 +58,7 @@ def _check_different(tasks: Iterable[tuple[str, str]]) -> None:
 
 
 def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "test") -> AcrossTasks:
-    """Score every layer on several tasks without fine-tuning, as `score` does each of them.
-
-    Raises:
-        LayerProbeError: As `score` and `across_tasks`.
-    """
+    """Score every layer on several tasks without fine-tuning, as `score` does each of them."""
     _check_different((task.name, task.digest) for task in tasks)
     checkpoint = resolve_checkpoint(model)
     done, description, warnings = [], None, []

@@ -50,11 +50,6 @@ def layer_means(model: ModelLike, task: Task) -> LayerMeans:
     over test items.
 
     By cosines no mean is ever made: the inner products of all layers of the two texts of a pair give all of them.
-
-    Raises:
-        ModelError: If the model cannot be loaded or truncated.
-        DataError: If it is no task, its kind is scored by neither cosines nor a probe, or a layer cannot be scored.
-        StoreError: If the store cannot be written.
     """
     level = current().level
     task = checked_task(task)
@@ -194,9 +189,6 @@ def mean_cosines(first: Sequence[Embedded | _Side], second: Sequence[Embedded | 
 
     Returns:
         By form, (layers, layers, n); on the diagonal the cosines of single layers.
-
-    Raises:
-        DegenerateLayerError: If a value is not finite, an embedding is zero, or a mean is.
     """
     layers, (n, width) = len(first), first[0].shape
     cosines: dict[MeanForm, Array] = {form: np.empty((layers, layers, n)) for form in get_args(MeanForm)}

@@ -38,12 +38,6 @@ def score_models(
     at most. `tolerance` is in points; with `all_pairs` letters also say which differ from which. Models are looked up
     before anything is spent; what was done before one fails is in the store. The same model with other options needs a
     `display_name`.
-
-    Raises:
-        ModelError: If a model cannot be loaded or truncated.
-        DataError: If there are fewer than two models, two are the same or called the same, nothing is known of what
-            items add to a score, or as `score`.
-        StoreError: If the store cannot be written.
     """
     task, level = checked_task(task), current().level
     split, unit = split or task.scored, KINDS[task.kind].unit

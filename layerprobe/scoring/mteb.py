@@ -27,10 +27,6 @@ def write_mteb(result: AcrossTasks, folder: str | Path) -> list[Path]:
 
     Scores are fractions there, as mteb has them. A layer that is left out has no folder. A model without an
     organisation is one of `local`. Files that are there are written over, each whole or not at all.
-
-    Raises:
-        DataError: If two tasks would have one file.
-        StoreError: If a file cannot be written.
     """
     model, written = result.model, []
     names = list(map(_task_name, result.tasks))

@@ -48,11 +48,6 @@ def log_evidence(features: ArrayLike, targets: ArrayLike, *, name: str = "the la
     Returns:
         Nats an item, of any sign.
 
-    Raises:
-        DataError: If an array has another shape, or a column of the targets is constant.
-        DegenerateLayerError: If there are fewer than four items, or the features are constant or not finite.
-        MisalignedSamplesError: If the numbers of items differ.
-
     Source: You et al., ICML 2021 (arXiv 2102.11005); the fixed point from singular values is that of You et al. 2022
     (arXiv 2110.10545). Their code adds 1e-5 to two denominators and stops after 11 steps.
 
@@ -130,12 +125,6 @@ def h_score(features: ArrayLike, classes: ArrayLike, *, name: str = "the layer")
     Returns:
         0 .. classes - 1.
 
-    Raises:
-        DataError: If an array has another shape, or there is one class.
-        DegenerateLayerError: If there are fewer than four items, or the features are constant, not finite or without
-            an inverse of S_a.
-        MisalignedSamplesError: If the numbers of items differ.
-
     Source: Ibrahim, Ponomareva and Mazumder, ECML 2022 (arXiv 2110.06893); Bao et al., ICIP 2019 (arXiv 2212.10082) for
     the H-score; Ledoit and Wolf 2004 (Journal of Multivariate Analysis 88) for the shrinkage. Covariances are divided
     by n; code that divides B by n - 1 gets n / (n - 1) times as much.
@@ -181,11 +170,6 @@ def linear_mse(features: ArrayLike, targets: ArrayLike, *, name: str = "the laye
     Returns:
         Minus the variance of the targets .. 0.
 
-    Raises:
-        DataError: If an array has another shape, or the targets are constant.
-        DegenerateLayerError: If there are fewer than four items, or the features are constant or not finite.
-        MisalignedSamplesError: If the numbers of items differ.
-
     Source: Nguyen et al., UAI 2023 (arXiv 2312.00656), LinMSE with lambda = 1. Without a penalty every layer scores 0
     as soon as there are no more items than features. Their code takes features as they are and leaves the penalty out
     of what it returns.
@@ -218,11 +202,6 @@ def neighbour_predictions(features: ArrayLike, targets: ArrayLike, *, classes: b
 
     Returns:
         (n,) predictions, each made without the item's own target.
-
-    Raises:
-        DataError: If an array has another shape, or all targets are the same.
-        DegenerateLayerError: If there are fewer than four items, or the features are constant or not finite.
-        MisalignedSamplesError: If the numbers of items differ.
 
     Source: Sorkhei et al. 2025 (arXiv 2503.18528) for nearest neighbours as an estimate; neighbours and distances are
     those of TransformerRanker (Garbaciauskas et al., Findings of ACL 2024).
@@ -278,10 +257,6 @@ def contrastive_loss(
 
     Returns:
         Nats, at least 0.
-
-    Raises:
-        DataError: If no query has a positive.
-        DegenerateLayerError: If an embedding is not finite or zero.
 
     Source: Thennal, Fischer and Biemann, RepL4NLP 2025 (arXiv 2410.14578); for several positives Khosla et al. 2020
     (arXiv 2004.11362), eq. 2.

@@ -42,10 +42,6 @@ def zero_shot(
 
     The embeddings are what `extract` gave for the texts of the split, and `fitted` for those of the split that
     `fitted_on` of the kind names; by default `embeddings` has them too. The progress is called with probed layers.
-
-    Raises:
-        MisalignedSamplesError: If a text was not embedded.
-        DataError: If a layer cannot be scored, such as where all pairs have one cosine.
     """
     kind = KINDS[task.kind]
     if kind.zero_shot == "own":
@@ -68,11 +64,6 @@ def probed(
     """Return what the probe of the task's kind scores, layer by layer; from the store, or fitted now.
 
     The arguments are those of `zero_shot`; `fitted` is of the train split.
-
-    Raises:
-        MisalignedSamplesError: If a text was not embedded.
-        DataError: If the kind has no probe, the task too few examples to fit it on, the split has those that it is
-            fitted on, or a layer cannot be scored.
     """
     probe: Probe | None = KINDS[task.kind].load("probe")
     if probe is None:
@@ -126,11 +117,6 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
 
     By default the test split is scored, or all of data that has no predefined split where nothing is fitted.
-
-    Raises:
-        ModelError: If the model cannot be loaded or truncated.
-        DataError: If it is no task, and as `zero_shot`.
-        StoreError: If the store cannot be written.
     """
     task = checked_task(task)
     split = split or task.scored
@@ -148,11 +134,7 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
 
 
 def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
-    """Return scores as `score_split` does, with what each item adds to them.
-
-    Raises:
-        DataError: If the kind of task does not say what items add.
-    """
+    """Return scores as `score_split` does, with what each item adds to them."""
     with settings(by_item=True):
         scores, embeddings = score_split(checkpoint, task, split=split)
     if not scores.influences:
@@ -168,9 +150,6 @@ def score_compared(
     """Return scores as `score_split` does, with their intervals and the layers compared with the best, if it is known.
 
     A kind of task that does not say what items add to a score has neither.
-
-    Raises:
-        LayerProbeError: As `score_split`.
     """
     task = checked_task(task)
     split = split or task.scored

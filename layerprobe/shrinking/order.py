@@ -40,11 +40,7 @@ class Subsets:
         return tokenized(self.whole, self.texts)
 
     def embeddings(self, blocks: Sequence[int]) -> Vectors:
-        """Return (text, width) of the model of some blocks.
-
-        Raises:
-            UnsupportedArchitectureError: If no model can be made of them.
-        """
+        """Return (text, width) of the model of some blocks."""
         encoder, options, tokens = self.whole.encoder, self.whole.options, self.tokens
         model = encoder.model
         if len(blocks) < encoder.description.n_blocks:
@@ -88,10 +84,6 @@ def removal_order(subsets: Subsets) -> tuple[Removal, ...]:
 
     With N blocks these are N (N + 1) / 2 - 1 passes over the texts, by ever fewer blocks. A block without which there
     is no model, such as the first one of T5, stays.
-
-    Raises:
-        UnsupportedArchitectureError: If no block can be taken out.
-        ModelError: If the model's own code fails.
     """
     description = subsets.whole.encoder.description
     n_blocks, name = description.n_blocks, description.name

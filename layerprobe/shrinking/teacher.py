@@ -82,9 +82,6 @@ def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
 
     Returns:
         (n,) from -1 to 1; 0 where all similarities of a text are equal.
-
-    Raises:
-        DataError: If an embedding has no direction, or there are too few texts.
     """
     if len(outputs) < 4:
         raise DataError(f"expected at least four texts to compare similarities of, got {len(outputs)}")
