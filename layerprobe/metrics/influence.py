@@ -36,8 +36,8 @@ def mean_influences(values: ArrayLike) -> Array:
         >>> mean_influences([1.0, 0.0, 1.0, 0.0]).tolist()
         [0.5, -0.5, 0.5, -0.5]
     """
-    each = np.asarray(values, dtype=np.float64)
-    centred: Array = each - each.mean()
+    array = np.asarray(values, dtype=np.float64)
+    centred: Array = array - array.mean()
     return centred
 
 
@@ -65,8 +65,8 @@ def class_influences(outputs: Array, targets: Array) -> Influences:
     """
     predicted = outputs.argmax(axis=1)
     classes = np.union1d(predicted, targets)
-    each = [_f1_influences(predicted == number, targets == number) for number in classes]
-    return {"macro f1": np.mean(each, axis=0), "accuracy": mean_influences(predicted == targets)}
+    by_class = [_f1_influences(predicted == number, targets == number) for number in classes]
+    return {"macro f1": np.mean(by_class, axis=0), "accuracy": mean_influences(predicted == targets)}
 
 
 def decision_influences(outputs: Array, targets: Array, threshold: float) -> Influences:
@@ -130,7 +130,7 @@ def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, 
 
 def _pearson_influences(x: Array, y: Array) -> Array:
     """Pearson's r = mean(a b) of a, b of mean 0 and variance 1 -> a b - r (a^2 + b^2) / 2."""
-    a, b = ((each - each.mean()) / each.std() for each in (x, y))
+    a, b = ((series - series.mean()) / series.std() for series in (x, y))
     influences: Array = a * b - (a @ b) / len(a) * (a**2 + b**2) / 2
     return influences
 
@@ -186,6 +186,6 @@ def _average_precision_influences(outputs: Array, true: NDArray[np.bool_]) -> Ar
     precision = np.cumsum(hits[::-1])[::-1] / from_here
     score = hits @ precision / hits.sum()
     of_hit, of_all = np.cumsum(hits / from_here), np.cumsum(hits * precision / from_here)
-    own = true * (precision[numbers] - score + of_hit[numbers]) - of_all[numbers]
-    influences: Array = len(true) / hits.sum() * own
+    contributions = true * (precision[numbers] - score + of_hit[numbers]) - of_all[numbers]
+    influences: Array = len(true) / hits.sum() * contributions
     return influences

@@ -72,7 +72,7 @@ def as_layers(embeddings: object) -> tuple[Layer, ...]:
     if isinstance(embeddings, str | Path):
         layers = _of_path(Path(embeddings))
     elif isinstance(embeddings, Sequence):
-        layers = [_matrix(f"layer {number}", each) for number, each in enumerate(embeddings)]
+        layers = [_matrix(f"layer {number}", array) for number, array in enumerate(embeddings)]
     else:
         layers = _of_array(embeddings, "embeddings")
     if not layers:
@@ -126,7 +126,7 @@ def _of_path(path: Path) -> list[Layer]:
         if path.is_dir():
             if (path / "config.json").is_file():
                 raise DataError(f"{path} is the folder of a model: expected a task for it, or embeddings as arrays")
-            files = sorted((each for each in path.iterdir() if each.suffix in SUFFIXES), key=_natural)
+            files = sorted((file for file in path.iterdir() if file.suffix in SUFFIXES), key=_natural)
             if not files:
                 raise DataError(f"expected a file a layer in {path}, one of {', '.join(SUFFIXES)}, got none")
             parts = [(file, _of_file(file)) for file in files]

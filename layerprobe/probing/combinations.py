@@ -49,7 +49,7 @@ def side_by_side(first: Layer, second: Layer) -> Layer:
     return Layer(
         name=f"{first.name} and {second.name}",
         shape=shape,
-        read=lambda rows: np.concatenate([normalised(each.rows(rows)) for each in (first, second)], axis=1),
+        read=lambda rows: np.concatenate([normalised(layer.rows(rows)) for layer in (first, second)], axis=1),
     )
 
 
@@ -144,7 +144,7 @@ class Combinations:
 
         def loss(logits: Array) -> tuple[float, Array]:
             weights = softmax(logits)
-            slopes = [2 * each @ weights for each in products]
+            slopes = [2 * product @ weights for product in products]
             dot, first, second = (slope @ weights / 2 for slope in slopes)
             scale = np.sqrt(first * second)
             cosines = dot / scale
@@ -157,8 +157,8 @@ class Combinations:
             slope = (y - correlation * centred / norm) @ (by_weight - by_weight.mean(axis=0)) / norm
             return -correlation, -_through_softmax(weights, slope)
 
-        found: Array = softmax(minimize(loss, np.zeros(len(self.layers)), jac=True, method="L-BFGS-B").x)
-        return found
+        fitted: Array = softmax(minimize(loss, np.zeros(len(self.layers)), jac=True, method="L-BFGS-B").x)
+        return fitted
 
     # ---- pairs ------------------------------------------------------------------------------------------
 
@@ -181,9 +181,9 @@ class Combinations:
     def _two_by_cosines(self, folding: int, fold: int) -> tuple[int, int]:
         """Take the layer of the highest Spearman correlation, and the one whose cosines add most."""
         train = self.problem.foldings[folding] != fold
-        cosines, scores = np.stack([each[folding] for each in self.outputs])[:, train], self.problem.targets[train]
-        first = int(np.argmax([spearman(each, scores) for each in cosines]))
-        return first, _best_other(first, [spearman(cosines[first] + each, scores) for each in cosines])
+        cosines, scores = np.stack([output[folding] for output in self.outputs])[:, train], self.problem.targets[train]
+        first = int(np.argmax([spearman(of_layer, scores) for of_layer in cosines]))
+        return first, _best_other(first, [spearman(cosines[first] + of_layer, scores) for of_layer in cosines])
 
     def _two_by_ranking(self, folding: int, fold: int) -> tuple[int, int]:
         """Take the layer of the highest nDCG@10 over queries, and the one that adds most."""
@@ -238,8 +238,8 @@ def _fitted_weights(by_layer: Array, targets: Array, logits: Array) -> Array:
         value = (weights @ products @ weights - 2 * weights @ pull) / size
         return float(value), _through_softmax(weights, 2 * (products @ weights - pull) / size)
 
-    found: Array = minimize(loss, logits, jac=True, method="L-BFGS-B").x
-    return found
+    fitted: Array = minimize(loss, logits, jac=True, method="L-BFGS-B").x
+    return fitted
 
 
 def _through_softmax(weights: Array, slope: Array) -> Array:

@@ -62,14 +62,15 @@ def jackknife(problem: Problem, layer: Layer, fitted: Fitted, metric: str) -> Ar
                 change = score - left.scores(outputs[~left_out])[metric]
             else:
                 before, after = (
-                    _smoothed(each[~left_out], left.targets, metric, smooth) for each in (fitted.outputs[0], outputs)
+                    _smoothed(values[~left_out], left.targets, metric, smooth)
+                    for values in (fitted.outputs[0], outputs)
                 )
                 change = before - after
             influences[left_out] = (len(sizes) - len(chosen)) * change / np.sqrt(len(chosen))
     except DataError:
         return None
-    own = 0.0 if smooth is None else problem.influences(fitted.outputs[0], metric)
-    return mean_influences(own + influences * n / len(sizes) / sizes[units])
+    scored = 0.0 if smooth is None else problem.influences(fitted.outputs[0], metric)
+    return mean_influences(scored + influences * n / len(sizes) / sizes[units])
 
 
 def _bandwidth(probabilities: Array, classes: NDArray[np.intp]) -> float:

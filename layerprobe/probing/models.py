@@ -61,7 +61,7 @@ def _by_rows(
     layers = [
         Layer(name=f"layer {number}", shape=stored.shape, read=stored.__getitem__)
         for number, stored in (
-            (each, embeddings.stored.rows(each)) for each in range(embeddings.first_layer, embeddings.n_layers)
+            (layer, embeddings.stored.rows(layer)) for layer in range(embeddings.first_layer, embeddings.n_layers)
         )
     ]
     links = links_of(items)
@@ -108,8 +108,8 @@ def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArr
         return sets, ()
     numbers: dict[tuple[str, ...], int] = {}
     copies = np.array([numbers.setdefault(item, len(numbers)) for item in items.alike], dtype=np.intp)
-    said = f"{sizes.max():,} of {len(sets):,} items are linked by texts that they share"
-    return copies, (f"{said}: only copies of an item are kept in one fold, so that folds share texts",)
+    linked = f"{sizes.max():,} of {len(sets):,} items are linked by texts that they share"
+    return copies, (f"{linked}: only copies of an item are kept in one fold, so that folds share texts",)
 
 
 def _left_out(embeddings: Embeddings) -> dict[str, str]:
@@ -130,8 +130,8 @@ def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Lay
 
 def _searched(items: Any, embeddings: Embeddings) -> Targets:
     queries, documents = (embeddings.rows(texts) for texts in (items.query_texts, items.document_texts))
-    own = np.array(items.own, dtype=np.int64)
-    return Targets(kind="queries", values=items.gold, rows=queries, documents=documents, own=own)
+    itself = np.array(items.own, dtype=np.int64)
+    return Targets(kind="queries", values=items.gold, rows=queries, documents=documents, own=itself)
 
 
 def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:

@@ -101,9 +101,9 @@ class Problem:
         if self.kind == "classes":
             return class_floors(self.targets)
         if self.kind == "labels":
-            each = [decision_floors(label) for label in self.targets.T]
-            means = {metric: float(np.mean([one[metric].value for one in each])) for metric in LABEL_METRICS}
-            return {metric: Floor(value=mean, by=each[0][metric].by) for metric, mean in means.items()}
+            by_label = [decision_floors(label) for label in self.targets.T]
+            means = {metric: float(np.mean([one[metric].value for one in by_label])) for metric in LABEL_METRICS}
+            return {metric: Floor(value=mean, by=by_label[0][metric].by) for metric, mean in means.items()}
         if self.kind == "queries":
             assert self.documents is not None
             itself = np.zeros(self.n_items) if self.own is None else self.own >= 0
@@ -117,28 +117,28 @@ class Problem:
         if self.kind != "labels":
             metrics = evaluate_outputs(self.scored_as or SCORED_AS[self.kind], outputs, self.targets).metrics
             return {RARE_PRIMARY: metrics[RARE_PRIMARY], **metrics} if self.has_rare_class else metrics
-        each = [decision_scores(*columns, 0.5) for columns in zip(outputs.T, self.targets.T, strict=True)]
-        return {metric: 100 * float(np.mean([one[metric] for one in each])) for metric in LABEL_METRICS}
+        by_label = [decision_scores(*columns, 0.5) for columns in zip(outputs.T, self.targets.T, strict=True)]
+        return {metric: 100 * float(np.mean([one[metric] for one in by_label])) for metric in LABEL_METRICS}
 
     def influences(self, outputs: NDArray[Any], metric: str) -> Array:
         """Return (n,) influences of the items on a metric x 100."""
         if self.kind != "labels":
             return item_influences(self.scored_as or SCORED_AS[self.kind], outputs, self.targets, metric=metric)
-        each = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
-        influences: Array = 100 * np.mean(each, axis=0)
+        psi = [decision_influences(*columns, 0.5)[metric] for columns in zip(outputs.T, self.targets.T, strict=True)]
+        influences: Array = 100 * np.mean(psi, axis=0)
         return influences
 
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
         """Return what is to be said of how layers are scored, and fitted: logistic regression on a part of the rows."""
-        said = []
+        notes = []
         if self.has_rare_class:
             smallest = f"the smallest has {np.bincount(self.targets).min():,} of {self.n_items:,} samples"
-            said.append(f"macro F1 comes before accuracy, which says little of rare classes: {smallest}")
+            notes.append(f"macro F1 comes before accuracy, which says little of rare classes: {smallest}")
         n, width = round(self.n_items * (1 - 1 / self.n_folds)), max(layer.shape[1] for layer in layers)
         if self.kind in ("classes", "labels") and n * width > FIT_NUMBERS:
             most = f"at most {FIT_NUMBERS // width:,} rows at random, of {n:,} in the other folds"
-            said.append(f"logistic regression is fitted on {most}")
-        return tuple(said)
+            notes.append(f"logistic regression is fitted on {most}")
+        return tuple(notes)
 
     def outputs(self, layer: Layer) -> Fitted:
         """Return the outputs of one layer for every folding."""
@@ -152,35 +152,35 @@ class Problem:
         for folding, folds in enumerate(self.foldings):
             layers = [layer_of(folding, fold) for fold in range(self.n_folds)]
             result: NDArray[Any] = np.empty(0)
-            for layer in {id(each): each for each in layers}.values():
-                wanted = [fold for fold, each in enumerate(layers) if each is layer]
-                fitted = self._fitted(layer, folds[None], wanted)
-                own = fitted.outputs[0]
+            for layer in {id(layer): layer for layer in layers}.values():
+                predicted = [fold for fold, other in enumerate(layers) if other is layer]
+                fitted = self._fitted(layer, folds[None], predicted)
+                predictions = fitted.outputs[0]
                 if self.kind == "pairs":  # folds are ranked together, and the cosines of each lie elsewhere
-                    own = (own - own.mean()) / max(float(own.std()), 1e-12)
+                    predictions = (predictions - predictions.mean()) / max(float(predictions.std()), 1e-12)
                 swayed[folding] += fitted.swayed[0]
-                result = result if result.size else own.copy()
-                here = np.isin(folds, wanted)
-                result[here] = own[here]
+                result = result if result.size else predictions.copy()
+                here = np.isin(folds, predicted)
+                result[here] = predictions[here]
             outputs.append(result)
         return Fitted(outputs=np.stack(outputs), losses=np.zeros(0), swayed=swayed, penalties=np.zeros(0))
 
-    def _fitted(self, layer: Layer, foldings: NDArray[np.intp], wanted: Collection[int]) -> Fitted:
+    def _fitted(self, layer: Layer, foldings: NDArray[np.intp], predicted: Collection[int]) -> Fitted:
         nothing = np.zeros((len(foldings), self.n_items))
         if self.kind == "scores":
             outputs, losses, swayed, penalties = ridge_outputs(
-                layer, self.targets[:, None], foldings, self.n_folds, wanted
+                layer, self.targets[:, None], foldings, self.n_folds, predicted
             )
             return Fitted(outputs=outputs[..., 0], losses=losses, swayed=100 * swayed, penalties=penalties[..., None])
         if self.kind in ("classes", "labels"):
             labels = self.targets.reshape(self.n_items, -1).T
-            each = [logistic_outputs(layer, label, foldings, self.n_folds, wanted) for label in labels]
-            outputs = each[0][0] if self.kind == "classes" else np.stack([one[0][..., -1] for one in each], axis=-1)
+            fits = [logistic_outputs(layer, label, foldings, self.n_folds, predicted) for label in labels]
+            outputs = fits[0][0] if self.kind == "classes" else np.stack([fit[0][..., -1] for fit in fits], axis=-1)
             return Fitted(
                 outputs=outputs,
-                losses=np.mean([losses for _, losses, _ in each], axis=0),
+                losses=np.mean([losses for _, losses, _ in fits], axis=0),
                 swayed=nothing,
-                penalties=np.stack([variances for *_, variances in each], axis=-1),
+                penalties=np.stack([variances for *_, variances in fits], axis=-1),
             )
         once = self._cosines(layer) if self.kind == "pairs" else self._ranked(layer)
         losses = np.zeros((len(foldings), self.n_folds))
@@ -211,12 +211,12 @@ class Problem:
         assert self.rows is not None
         assert self.documents is not None
         values = np.concatenate([block for _, block in layer.blocks()]).astype(np.float32, copy=False)
-        own = np.full(len(self.rows), -1) if self.own is None else self.own
-        return closest_documents(values, self.rows, self.documents, own, name=layer.name)
+        itself = np.full(len(self.rows), -1) if self.own is None else self.own
+        return closest_documents(values, self.rows, self.documents, itself, name=layer.name)
 
 
 def logistic_outputs(
-    layer: Layer, classes: NDArray[np.intp], foldings: NDArray[np.intp], n_folds: int, wanted: Collection[int]
+    layer: Layer, classes: NDArray[np.intp], foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
 ) -> tuple[Array, Array, Array]:
     """Return probabilities of the classes by logistic regression that was fitted without the fold of the row.
 
@@ -225,15 +225,15 @@ def logistic_outputs(
     than `FIT_NUMBERS` training numbers a random part of the rows is taken.
 
     Returns:
-        (foldings, n, classes) outputs, meaningless in folds that are not wanted; (foldings, folds) log losses, and the
-        variances of a logit that were chosen by them.
+        (foldings, n, classes) outputs, meaningless in folds that are not predicted; (foldings, folds) log losses, and
+        the variances of a logit that were chosen by them.
     """
     n, n_classes = layer.shape[0], int(classes.max()) + 1
     outputs = np.zeros((len(foldings), n, n_classes))
     losses, variances = np.full((2, len(foldings), n_folds), np.nan)
     most = max(FIT_NUMBERS // layer.shape[1], 2)
     for folding, folds in enumerate(foldings):
-        for fold in wanted:
+        for fold in predicted:
             train = np.flatnonzero(folds != fold)
             if len(train) > most:
                 train = np.sort(np.random.default_rng(folding).choice(train, most, replace=False))

@@ -80,13 +80,13 @@ def fold_sums(layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds:
     for where, block in layer.blocks():
         if where.start == 0:
             shift = block.mean(axis=0, dtype=np.float64)
-        rows, own = (block - shift).astype(dtype), targets[where]
+        rows, block_targets = (block - shift).astype(dtype), targets[where]
         for place in np.ndindex(shape):
             chosen = foldings[place[0], where] == place[1]
             part = rows[chosen]
             x[place] += part.sum(axis=0, dtype=np.float64)
             xx[place] += part.T @ part
-            xy[place] += part.T.astype(np.float64) @ own[chosen]
+            xy[place] += part.T.astype(np.float64) @ block_targets[chosen]
     sums = []
     for folding, folds in enumerate(foldings):
         inside = [folds == fold for fold in range(n_folds)]
@@ -142,7 +142,7 @@ class Fit:
     """Mean squared error across the other folds, by which the penalty was chosen."""
 
 
-def chosen_fits(sums: list[Sums], wanted: Iterable[int]) -> dict[int, Fit]:
+def chosen_fits(sums: list[Sums], predicted: Iterable[int]) -> dict[int, Fit]:
     """Return, by fold, the fit on all others.
 
     The error of a penalty is that on each of the other folds of the regression on the rest; both are left out together,
@@ -154,7 +154,7 @@ def chosen_fits(sums: list[Sums], wanted: Iterable[int]) -> dict[int, Fit]:
     def without(*pair: int) -> list[tuple[Array, Array]]:
         return solved(Sums.of(sums[fold] for fold in folds if fold not in pair))
 
-    for left_out in wanted:
+    for left_out in predicted:
         others = [fold for fold in folds if fold != left_out]
         errors = np.zeros(len(PENALTIES))
         for fold in others:
@@ -183,12 +183,12 @@ def pulls(sums: list[Sums], fits: dict[int, Fit]) -> tuple[Array, Array]:
     of_x, constants = np.zeros((len(sums), width)), np.zeros(len(sums))
     moments = np.zeros(3)
     for fold, fit in fits.items():
-        own, weights, bias = sums[fold], fit.weights[:, 0], float(fit.bias[0])
-        linear = float(own.x @ weights)
+        of_fold, weights, bias = sums[fold], fit.weights[:, 0], float(fit.bias[0])
+        linear = float(of_fold.x @ weights)
         moments += (
-            linear + own.n * bias,
-            float(weights @ own.xx @ weights) + 2 * bias * linear + own.n * bias**2,
-            float(own.xy[:, 0] @ weights) + bias * float(own.y[0]),
+            linear + of_fold.n * bias,
+            float(weights @ of_fold.xx @ weights) + 2 * bias * linear + of_fold.n * bias**2,
+            float(of_fold.xy[:, 0] @ weights) + bias * float(of_fold.y[0]),
         )
     n = sum(sums[fold].n for fold in fits)
     y, mean = float(whole.y[0]) / whole.n, moments[0] / n
@@ -206,7 +206,7 @@ def pulls(sums: list[Sums], fits: dict[int, Fit]) -> tuple[Array, Array]:
 
 
 def ridge_outputs(
-    layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, wanted: Collection[int]
+    layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
 ) -> tuple[Array, Array, Array, Array]:
     """Return what ridge regression gives for each row, fitted without the fold of the row.
 
@@ -215,7 +215,7 @@ def ridge_outputs(
         targets: (n, m).
         foldings: (foldings, n) folds.
         n_folds: Of each.
-        wanted: Folds whose rows are predicted.
+        predicted: Folds whose rows are predicted.
 
     Returns:
         (foldings, n, m) outputs, NaN in other folds; (foldings, folds) mean squared errors by which penalties were
@@ -230,7 +230,7 @@ def ridge_outputs(
     weights, bias = np.zeros((*shape, layer.shape[1], m)), np.full((*shape, m), np.nan)
     of_x, constants = np.zeros((*shape, layer.shape[1])), np.zeros(shape)
     for folding, of_folding in enumerate(sums):
-        fits = chosen_fits(of_folding, wanted)
+        fits = chosen_fits(of_folding, predicted)
         for fold, fit in fits.items():
             weights[folding, fold], bias[folding, fold], losses[folding, fold] = fit.weights, fit.bias, fit.loss
             penalties[folding, fold] = fit.penalty
@@ -239,10 +239,10 @@ def ridge_outputs(
     flat = weights.transpose(2, 0, 1, 3).reshape(layer.shape[1], -1)
     outputs, swayed = np.empty((len(foldings), n, m)), np.zeros((len(foldings), n))
     for where, block in layer.blocks():
-        rows, own = block - shift, targets[where] - centre
+        rows, block_targets = block - shift, targets[where] - centre
         values = (rows @ flat).reshape(len(block), *bias.shape) + bias
         if m == 1:
-            residuals = own[:, None] - np.nan_to_num(values[..., 0])
+            residuals = block_targets[:, None] - np.nan_to_num(values[..., 0])
             through = residuals * (np.einsum("nd,skd->nsk", rows, of_x, optimize=True) + constants)
             trained = foldings[:, where].T[..., None] != np.arange(n_folds)
             swayed[:, where] = n * (through * trained).sum(axis=2).T

@@ -77,22 +77,22 @@ class Board:
         """Score the outputs of a layer, or of several together, by folding; leave it out where that cannot be done."""
         outputs = list(outputs)
         try:
-            scored = [self.scores(each) for each in outputs]
+            scored = [self.scores(output) for output in outputs]
         except MisalignedSamplesError:
             raise
         except DataError as error:
             self.left_out[name] = str(error)
             return
-        metrics = {metric: float(np.mean([each[metric] for each in scored])) for metric in scored[0]}
+        metrics = {metric: float(np.mean([scores[metric] for scores in scored])) for metric in scored[0]}
         self.primary = self.primary or next(iter(metrics))
-        values = np.array([each[self.primary] for each in scored])
-        psi = np.mean([self.influences(each, self.primary) for each in outputs], axis=0)
+        values = np.array([scores[self.primary] for scores in scored])
+        psi = np.mean([self.influences(output, self.primary) for output in outputs], axis=0)
         psi = mean_influences(psi + np.mean(np.atleast_2d(swayed), axis=0))
         self.by_folding.append(values)
         self.psi.append(psi.astype(np.float32))
         self.again.append(again(self.primary))
-        known = self.error(values, psi if self.again[-1] is None else self.again[-1])
-        probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=known, note=note)
+        interval = self.error(values, psi if self.again[-1] is None else self.again[-1])
+        probed = ProbedLayer(name=name, layer=layer, width=width, metrics=metrics, error=interval, note=note)
         (self.together if layer is None else self.layers).append(probed)
 
     def error(
@@ -126,15 +126,15 @@ class Board:
         joint = of_highest(covariance, level=current().level, freedom=freedom, least=least)
         below = np.ones(count)
         below[int(np.argmax(values.mean(axis=1)))] = joint / student(current().level, freedom)
-        self.layers = [self.with_ends(*each, least) for each in zip(self.layers, below.tolist(), strict=True)]
-        self.together = [self.with_ends(each, 1.0, least) for each in self.together]
+        self.layers = [self.with_ends(*pair, least) for pair in zip(self.layers, below.tolist(), strict=True)]
+        self.together = [self.with_ends(probed, 1.0, least) for probed in self.together]
         return state(values.mean(axis=1), covariance, level=current().level, freedom=freedom, least=least)
 
-    def with_ends(self, each: ProbedLayer, below: float, least: float) -> ProbedLayer:
+    def with_ends(self, probed: ProbedLayer, below: float, least: float) -> ProbedLayer:
         """Return it with an interval that reaches so many times as far below as above, on Fisher's scale if it can."""
-        error = each.error
+        error = probed.error
         if error is None or error.items_error is None:
-            return each
+            return probed
         half, value = student(error.level, error.freedom), error.value
         if self.primary in CORRELATIONS and error.items_error**2 > least:
             ends = fisher_ends(value / 100, error.standard_error / 100, below * half, half)
@@ -142,14 +142,14 @@ class Board:
         else:
             half *= error.standard_error
             low, high = bounded(self.primary, (value - below * half, value + half))
-        return replace(each, error=replace(error, interval=(low, high)))
+        return replace(probed, error=replace(error, interval=(low, high)))
 
     def compared(self, candidates: Sequence[int]) -> list[ProbedLayer]:
         """Return several layers together with what they gain, each at its share of the level."""
         count, compared = len(self.layers), []
-        scores = [float(each.mean()) for each in self.by_folding[:count]]
+        scores = [float(values.mean()) for values in self.by_folding[:count]]
         best = int(np.argmax(scores))
-        for number, each in enumerate(self.together, start=count):
+        for number, combined in enumerate(self.together, start=count):
             gains = {
                 other: self.error(
                     self.by_folding[number] - self.by_folding[other],
@@ -160,7 +160,7 @@ class Board:
                 for other in {best, *candidates}
             }
             better = all(gain is not None and gain.interval[0] > 0 for gain in gains.values())
-            compared.append(replace(each, gain=gains[best], better=better))
+            compared.append(replace(combined, gain=gains[best], better=better))
         return compared
 
 
@@ -208,15 +208,15 @@ def probe(
         return probe_model(embeddings, targets, settings=settings, combinations=combinations)
     layers = as_layers(embeddings)
     n = layers[0].shape[0]
-    known, numbers = as_targets(targets, n, kind=kind, column=column), as_groups(groups, n)
+    parsed, numbers = as_targets(targets, n, kind=kind, column=column), as_groups(groups, n)
     problem = Problem(
-        kind=known.kind,
-        targets=known.values,
-        foldings=known.foldings(numbers, settings),
+        kind=parsed.kind,
+        targets=parsed.values,
+        foldings=parsed.foldings(numbers, settings),
         n_folds=settings.folds,
-        links=known.links(numbers),
-        rows=known.rows,
-        documents=known.documents,
+        links=parsed.links(numbers),
+        rows=parsed.rows,
+        documents=parsed.documents,
     )
     return probe_layers(
         layers,
@@ -224,9 +224,9 @@ def probe(
         settings=settings,
         combinations=combinations,
         name=str(embeddings) if isinstance(embeddings, str | Path) else "embeddings",
-        task=str(targets) if isinstance(targets, str | Path) else known.kind,
+        task=str(targets) if isinstance(targets, str | Path) else parsed.kind,
         n_groups=None if numbers is None else int(numbers.max()) + 1,
-        notes=known.notes,
+        notes=parsed.notes,
     )
 
 
@@ -253,7 +253,7 @@ def probe_layers(
         left_out=dict(left_out or {}),
     )
     first = len(board.left_out)
-    kept: list[Layer] = []
+    scored: list[Layer] = []
     outputs: list[NDArray[Any]] = []
     losses: list[Array] = []
     for number, layer in enumerate(layers, first):
@@ -267,19 +267,19 @@ def probe_layers(
             again = functools.partial(jackknife, problem, layer, fitted)
             board.add(layer.name, number, layer.shape[1], fitted.outputs, swayed=fitted.swayed, again=again)
             if layer.name not in board.left_out:
-                kept.append(layer)
+                scored.append(layer)
                 outputs.append(fitted.outputs if problem.kind in ("pairs", "queries") else fitted.outputs[:0])
                 losses.append(fitted.losses)
         report(f"probing {name}", number + 1 - first, len(layers) + len(TOGETHER))
-    if not kept:
+    if not scored:
         reason = next(iter(board.left_out.values()))
         raise DataError(f"no layer can be scored: {reason}")
-    size = sum(layer.shape[0] * layer.shape[1] for layer in kept)
-    if combinations or (combinations is None and size <= COMBINED and len(kept) > 1):
+    size = sum(layer.shape[0] * layer.shape[1] for layer in scored)
+    if combinations or (combinations is None and size <= COMBINED and len(scored) > 1):
         _add_together(
-            board, Combinations(problem=problem, layers=tuple(kept), outputs=tuple(outputs), losses=np.stack(losses))
+            board, Combinations(problem=problem, layers=tuple(scored), outputs=tuple(outputs), losses=np.stack(losses))
         )
-    elif combinations is None and len(kept) > 1:
+    elif combinations is None and len(scored) > 1:
         board.left_out["several layers together"] = f"the layers have {size:,} numbers, and are read many times for it"
     return finish(
         board,
@@ -292,7 +292,7 @@ def probe_layers(
         method=METHODS[problem.kind],
         floors=problem.floors,
         n_groups=n_groups,
-        notes=(*notes, *problem.notes(kept)),
+        notes=(*notes, *problem.notes(scored)),
         model=model,
     )
 
@@ -353,7 +353,7 @@ def finish(
 ) -> Probing:
     """Return the answer of what was scored."""
     statement = board.stated()
-    numbers = [each.layer for each in board.layers if each.layer is not None]
+    numbers = [layer.layer for layer in board.layers if layer.layer is not None]
     candidates = range(len(numbers)) if statement is None else statement.candidates
     behind = [None] * len(numbers) if statement is None else statement.behind
     report(f"probing {name}", 1, 1)
@@ -364,7 +364,7 @@ def finish(
         kind=kind,
         method=method,
         primary=board.primary,
-        layers=tuple(replace(each, behind=gap) for each, gap in zip(board.layers, behind, strict=True)),
+        layers=tuple(replace(layer, behind=gap) for layer, gap in zip(board.layers, behind, strict=True)),
         together=tuple(board.compared(tuple(candidates))),
         left_out=board.left_out,
         floors=floors or {},

@@ -66,11 +66,11 @@ class Targets:
         from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
         n, units = len(self.values), self._units(groups, settings.folds)
-        there = n if units is None else len(np.unique(units))
-        if there < settings.folds:
+        n_units = n if units is None else len(np.unique(units))
+        if n_units < settings.folds:
             what, finer = ("items", "") if groups is None else ("groups", ", or finer groups")
-            said = f"expected at least as many {what} as folds, got {there} for {settings.folds}"
-            raise DataError(f"{said}: use fewer folds{finer}")
+            message = f"expected at least as many {what} as folds, got {n_units} for {settings.folds}"
+            raise DataError(f"{message}: use fewer folds{finer}")
         classes = self.values if self.kind == "classes" else None
         splitters: dict[tuple[bool, bool], Any] = {
             (False, False): KFold,
@@ -137,8 +137,8 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
     if kind is not None:
         check_choice(kind, TargetKind, name="kind")
     if isinstance(given, str | Path):
-        values, found = _read(Path(given), column)
-        kind = kind or found
+        values, read_kind = _read(Path(given), column)
+        kind = kind or read_kind
     else:
         values = as_array(given, name="targets")  # type: ignore[arg-type]
     if values.ndim == 0 or values.size == 0:
@@ -174,8 +174,8 @@ def as_targets(given: object, n: int, *, kind: TargetKind | None = None, column:
     few = values.dtype.kind == "b" or (len(np.unique(values)) <= CLASSES and not np.mod(values, 1).any())
     if kind == "classes" or (kind is None and few):
         whole = values.astype(np.int64) if few else values
-        said = f"targets are taken for {len(np.unique(values))} classes; for scores say so by the kind of targets"
-        return _classes(whole, () if kind or values.dtype.kind == "b" else (said,))
+        note = f"targets are taken for {len(np.unique(values))} classes; for scores say so by the kind of targets"
+        return _classes(whole, () if kind or values.dtype.kind == "b" else (note,))
     scores = values.astype(np.float64)
     if np.ptp(scores) == 0:
         raise DataError(f"expected scores that differ, got {scores[0]:g} for all {n:,} samples")
@@ -297,18 +297,18 @@ def _read(path: Path, column: str | None, what: str = "target") -> tuple[NDArray
             raise
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:120]
         raise DataError(f"cannot read {path}: {reason}") from error
-    found: tuple[tuple[str, ...], TargetKind]
-    for found in ((PAIR, "pairs"), ((*QUERY, "gain"), "queries"), (QUERY, "queries")):
-        if column is None and set(found[0]) <= set(columns):
-            return np.stack([_numbers(columns[name]) for name in found[0]], axis=1), found[1]
+    layout: tuple[tuple[str, ...], TargetKind]
+    for layout in ((PAIR, "pairs"), ((*QUERY, "gain"), "queries"), (QUERY, "queries")):
+        if column is None and set(layout[0]) <= set(columns):
+            return np.stack([_numbers(columns[name]) for name in layout[0]], axis=1), layout[1]
     usual = COLUMNS if what == "target" else (what,)
     only = columns if len(columns) == 1 else ()
     names = column.split(",") if column else [name for name in (*usual, *only) if name in columns][:1]
     missing = [name for name in names if name not in columns]
     if missing or not names:
-        said = f"column {missing[0]!r}" if missing else f"a column of {what}s, such as {usual[0]},"
+        lacking = f"column {missing[0]!r}" if missing else f"a column of {what}s, such as {usual[0]},"
         guess = nearest(missing[0], columns) if missing else ""
-        raise DataError(f"expected {said} in {path}, got {some(list(columns), 12)}{guess}")
+        raise DataError(f"expected {lacking} in {path}, got {some(list(columns), 12)}{guess}")
     if len(names) == 1:
         return as_values(columns[names[0]]), None
     return np.stack([_numbers(columns[name]) for name in names], axis=1), "labels"
@@ -334,7 +334,7 @@ def _parquet(path: Path) -> dict[str, Sequence[Any]]:
 def _numbers(cells: Sequence[Any]) -> NDArray[Any]:
     """Return cells as numbers where all are, else as text."""
     text = _present(cells)
-    if not all(isinstance(cell, Real) or is_number(shown) for cell, shown in zip(cells, text, strict=True)):
+    if not all(isinstance(cell, Real) or is_number(string) for cell, string in zip(cells, text, strict=True)):
         return text
     return np.array([float(cell) for cell in cells])
 

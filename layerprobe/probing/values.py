@@ -124,7 +124,7 @@ class Probing(Shown):
     @property
     def best(self) -> ProbedLayer:
         """The layer with the highest score, the earlier one of equals."""
-        return max(self.layers, key=lambda each: each.metrics[self.primary])
+        return max(self.layers, key=lambda layer: layer.metrics[self.primary])
 
     @property
     def best_layer(self) -> int:
@@ -174,13 +174,13 @@ class Probing(Shown):
     def table(self) -> Table:
         """A row a layer, and below them one for several together."""
         rows, best = (*self.layers, *self.together), self.best
-        own = columns_of(rows)
+        column = columns_of(rows)
         further = [name for name in best.metrics if name != self.primary]
 
         def of(metric: str) -> Column:
-            return own(
+            return column(
                 metric.replace(" ", "_").replace("@", "_"),
-                lambda each: each.metrics[metric],
+                lambda row: row.metrics[metric],
                 title=metric_title(metric),
                 form=".2f",
                 quantity=points(metric),
@@ -188,47 +188,47 @@ class Probing(Shown):
 
         return Table(
             columns=(
-                own("embedding", lambda each: each.name),
-                own("layer", shown=False, dtype="Int64"),
-                own("width", shown=len({each.width for each in rows}) > 1, dtype="Int64"),
+                column("embedding", lambda row: row.name),
+                column("layer", shown=False, dtype="Int64"),
+                column("width", shown=len({row.width for row in rows}) > 1, dtype="Int64"),
                 of(self.primary),
-                own(
+                column(
                     "interval",
-                    lambda each: each.error and each.error.interval,
+                    lambda row: row.error and row.error.interval,
                     title=interval_title(self.level),
                     form=".2f",
                     meaning="On other items: of the best layer after its choice among all, of others by themselves.",
                     interval=True,
                     over=f"over new {plural(self.unit)}{' and foldings' if self.folded else ''}",
                 ),
-                own(
+                column(
                     "floor",
                     lambda _: self.floor and self.floor.value,
                     form=".2f",
                     meaning="" if self.floor is None else f"By {self.floor.by}.",
                 ),
-                own(
+                column(
                     "behind",
                     form=".2f",
                     title="at most behind",
                     meaning="Points that the best layer is ahead at most, true of all layers together.",
                 ),
-                own(
+                column(
                     "gain",
-                    lambda each: each.gain and each.gain.value,
+                    lambda row: row.gain and row.gain.value,
                     form="+.2f",
                     meaning="Over the best single layer.",
                 ),
-                own(
+                column(
                     "gain_interval",
-                    lambda each: each.gain and each.gain.interval,
+                    lambda row: row.gain and row.gain.interval,
                     title="of the gain",
                     form="+.2f",
                     interval=True,
                 ),
                 *map(of, further),
-                own("flag", self._flag),
-                own("note", shown=False),
+                column("flag", self._flag),
+                column("note", shown=False),
             ),
             title="Frozen layers",
             charts=(self._chart,),
@@ -244,17 +244,17 @@ class Probing(Shown):
             chosen="the best layer",
         )
 
-    def _mark(self, each: ProbedLayer) -> str | None:
-        if self.on_floor or each.layer is None:
+    def _mark(self, row: ProbedLayer) -> str | None:
+        if self.on_floor or row.layer is None:
             return None
-        return "chosen" if each is self.best else "candidate" if each.layer in self.candidates else None
+        return "chosen" if row is self.best else "candidate" if row.layer in self.candidates else None
 
-    def _flag(self, each: ProbedLayer) -> str | None:
-        if each.layer is None:
-            return "better" if each.better else None
+    def _flag(self, row: ProbedLayer) -> str | None:
+        if row.layer is None:
+            return "better" if row.better else None
         if self.compared is None:
-            return "best" if each is self.best else None
-        return self.compared.flag(self.layers.index(each))
+            return "best" if row is self.best else None
+        return self.compared.flag(self.layers.index(row))
 
     @property
     def sentence(self) -> str:
@@ -272,18 +272,18 @@ class Probing(Shown):
     def _together_said(self) -> str:
         if not self.together:
             return ""
-        said = []
-        for each in self.together:
-            if each.better and each.gain is not None:
-                low, high = each.gain.interval
-                gain = f"{each.gain.value:.1f} more ({low:.1f} to {high:.1f})"
-                said.append(f"The {each.name} scores {gain}, better than any single layer.")
-        rest = [f"the {each.name}" for each in self.together if not each.better]
+        sentences = []
+        for combination in self.together:
+            if combination.better and combination.gain is not None:
+                low, high = combination.gain.interval
+                gain = f"{combination.gain.value:.1f} more ({low:.1f} to {high:.1f})"
+                sentences.append(f"The {combination.name} scores {gain}, better than any single layer.")
+        rest = [f"the {combination.name}" for combination in self.together if not combination.better]
         if rest:
             verb = "is" if len(rest) == 1 else "are"
             names = listed(rest)
-            said.append(f"{names[0].upper()}{names[1:]} {verb} not shown to be better than a single layer.")
-        return " ".join(said)
+            sentences.append(f"{names[0].upper()}{names[1:]} {verb} not shown to be better than a single layer.")
+        return " ".join(sentences)
 
     @property
     def cost(self) -> str:
@@ -301,5 +301,5 @@ class Probing(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        scores = brief([each.metrics[self.primary] for each in self.layers])
+        scores = brief([layer.metrics[self.primary] for layer in self.layers])
         return f"{short_name(self.name)} on {short_name(self.task)}: {self.sentence} By layer: {scores}"

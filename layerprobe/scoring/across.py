@@ -29,14 +29,14 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
     level = current().level
     if not tasks:
         raise DataError("expected at least one task, got none")
-    _check_different((each.task, each.task_digest) for each in tasks)
-    curves = [each.scores.scores for each in tasks]
+    _check_different((task.task, task.task_digest) for task in tasks)
+    curves = [task.scores.scores for task in tasks]
     if wrong := [len(curve) for curve in curves if len(curve) != model.n_layers]:
         raise DataError(f"expected scores of {model.n_layers} layers, got {wrong[0]}")
     means = [fmean(scores) for scores in zip(*curves, strict=True)]
-    first = max(each.scores.first_layer for each in tasks)
+    first = max(task.scores.first_layer for task in tasks)
     best = first + best_of(means[first:])
-    widest = min((each.scores.primary for each in tasks), key=lambda name: METRICS[name].low)
+    widest = min((task.scores.primary for task in tasks), key=lambda name: METRICS[name].low)
     layers, each_level = [], 1 - 2 * (1 - level) / max(model.n_layers - first - 1, 2)
     for layer, mean in enumerate(means):
         behind = [curve[best] - curve[layer] for curve in curves]
@@ -66,7 +66,7 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
         scores, embeddings = score_compared(checkpoint, task, split=split)
         description = embeddings.model
         done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
-        warnings += [f"{name}: {said}" for said in (*embeddings.warnings, *scores.warnings)]
+        warnings += [f"{name}: {warning}" for warning in (*embeddings.warnings, *scores.warnings)]
     if description is None:
         raise DataError("expected at least one task, got none")
     return replace(across_tasks(description, done), settings=_not_its_own(checkpoint), warnings=tuple(warnings))
@@ -74,9 +74,9 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
 
 def _not_its_own(checkpoint: Checkpoint) -> dict[str, str]:
     """Return the settings of embeddings, by name, that are others than the model has by itself."""
-    used, own = checkpoint.settled, replace(checkpoint, options=DEFAULT_OPTIONS).settled
+    used, default = checkpoint.settled, replace(checkpoint, options=DEFAULT_OPTIONS).settled
     names = ("pooling", "prompt", "norm", "max_length")
-    return {name: str(getattr(used, name)) for name in names if getattr(used, name) != getattr(own, name)}
+    return {name: str(getattr(used, name)) for name in names if getattr(used, name) != getattr(default, name)}
 
 
 @overload

@@ -58,7 +58,7 @@ def layer_means(model: ModelLike, task: Task) -> LayerMeans:
         raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")
     checkpoint = resolve_checkpoint(model)
     splits: tuple[Split, ...] = ("validation", "test") if kind.zero_shot == "cosine" else get_args(Split)
-    embedded = {each: extract_split(checkpoint, task, each) for each in splits}
+    embedded = {split: extract_split(checkpoint, task, split) for split in splits}
     test = embedded["test"]
     outputs = _by_probe(embedded, task) if kind.zero_shot == "probe" else _by_cosines(embedded, task)
     layers = range(test.first_layer, test.n_layers)
@@ -117,18 +117,18 @@ class _Averages:
     def gain(self, form: MeanForm, pair: Pair, single: int, *, level: float) -> CrossedInterval | None:
         """Return what a pair scores more on test than a single layer, with its interval over items."""
         both: tuple[tuple[MeanForm, Pair], ...] = ((form, pair), ("plain", (single, single)))
-        (ours, theirs), links = (self.tested(*each) for each in both), links_of(self.task.test)
+        (ours, theirs), links = (self.tested(*mean) for mean in both), links_of(self.task.test)
         influences = None
         if errors_known(len(self.task.test), links):
             first, second = (
                 item_influences(
                     self.task.kind,
-                    self.outputs(*each)[1],
+                    self.outputs(*mean)[1],
                     self.task.test.gold,
                     metric=self.task.primary,
-                    threshold=self._chosen(*each).threshold,
+                    threshold=self._chosen(*mean).threshold,
                 )
-                for each in both
+                for mean in both
             )
             influences = (first - second)[None]
         primary = self.task.primary
@@ -198,13 +198,13 @@ def mean_cosines(first: Sequence[Embedded | _Side], second: Sequence[Embedded | 
             np.stack([side[start : start + step] for side in sides], 1).astype(np.float64) for sides in (first, second)
         )
         products = u @ v.swapaxes(1, 2), u @ u.swapaxes(1, 2), v @ v.swapaxes(1, 2)
-        norms = [np.sqrt(np.diagonal(each, axis1=1, axis2=2)) for each in products[1:]]
-        if not all(np.isfinite(each).all() and (each > 0).all() for each in norms):
+        norms = [np.sqrt(np.diagonal(product, axis1=1, axis2=2)) for product in products[1:]]
+        if not all(np.isfinite(norm).all() and (norm > 0).all() for norm in norms):
             raise DegenerateLayerError("expected finite embeddings that are not zero, got others: no cosine is defined")
         cosines["plain"][..., start : start + step] = _of_sums(*products)
         units = [
-            each / (left[:, :, None] * right[:, None, :])
-            for each, left, right in zip(products, (norms[0], *norms), (norms[1], *norms), strict=True)
+            product / (left[:, :, None] * right[:, None, :])
+            for product, left, right in zip(products, (norms[0], *norms), (norms[1], *norms), strict=True)
         ]
         cosines["unit"][..., start : start + step] = _of_sums(*units)
     return cosines
@@ -212,13 +212,13 @@ def mean_cosines(first: Sequence[Embedded | _Side], second: Sequence[Embedded | 
 
 def _of_sums(across: Array, of_first: Array, of_second: Array) -> Array:
     """Return cosines of sums of two layers, (layers, layers, n), from the (n, layers, layers) inner products."""
-    own = np.diagonal(across, axis1=1, axis2=2)
-    dots = own[:, :, None] + own[:, None, :] + across + across.swapaxes(1, 2)
+    diagonal = np.diagonal(across, axis1=1, axis2=2)
+    dots = diagonal[:, :, None] + diagonal[:, None, :] + across + across.swapaxes(1, 2)
     squares = []
     for products in (of_first, of_second):
         lengths = np.diagonal(products, axis1=1, axis2=2)
         squares.append(lengths[:, :, None] + lengths[:, None, :] + 2 * products)
-    if min(float(each.min()) for each in squares) <= 0:
+    if min(float(square.min()) for square in squares) <= 0:
         raise DegenerateLayerError("expected means of layers that are not zero, got two layers that cancel out")
     cosines: Array = (dots / np.sqrt(squares[0] * squares[1])).round(DIGITS).transpose(1, 2, 0)
     return cosines
@@ -246,7 +246,7 @@ def _by_probe(embedded: Mapping[Split, Embeddings], task: Task) -> Outputs:
 def _mean(layers: Sequence[_Side], form: MeanForm, pair: Pair) -> Embedded:
     a, b = (layers[layer][:] for layer in pair)
     if form == "unit" and pair[0] != pair[1]:
-        a, b = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (a, b))
+        a, b = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (a, b))
     mean: Embedded = (a + b) / np.float32(2)
     return mean
 

@@ -44,7 +44,7 @@ def score_models(
     checkpoints = resolve_all(models, items=task.readable) if models else []
     check_different(checkpoints)
     scored = [score_by_item(checkpoint, task, split=split) for checkpoint in checkpoints]
-    rows = [(i, layer) for i, (each, _) in enumerate(scored) for layer in range(each.first_layer, len(each.scores))]
+    rows = [(i, layer) for i, (one, _) in enumerate(scored) for layer in range(one.first_layer, len(one.scores))]
     times = None if timing is None else timing(checkpoints)
     values = [scored[i][0].scores[layer] for i, layer in rows]
     influences, links = [scored[i][0].influences[layer] for i, layer in rows], links_of(task.split(split))
@@ -56,7 +56,7 @@ def score_models(
     letters, layers = [""] * len(values), []
     if all_pairs:
         letters = list(compact_letters(differing(values, influences, links=links, level=level), values))
-    for (i, layer), value, interval, own in zip(rows, values, compared.intervals, letters, strict=True):
+    for (i, layer), value, interval, letter_set in zip(rows, values, compared.intervals, letters, strict=True):
         time, *ends = times[i][layer] if times else (None,)
         layers.append(
             LayerOfModel(
@@ -64,7 +64,7 @@ def score_models(
                 layer=layer,
                 score=value,
                 interval=interval,
-                letters=own,
+                letters=letter_set,
                 parameters=scored[i][1].model.parameters[layer],
                 milliseconds=time,
                 milliseconds_range=(ends[0], ends[1]) if ends else None,
@@ -90,16 +90,16 @@ def score_models(
 def _warnings(scored: tuple[LayerScores, Embeddings]) -> list[str]:
     """Return what is said of a model's embeddings, and of its scores with its name."""
     scores, embeddings = scored
-    return [*embeddings.warnings, *(f"{embeddings.model.name}: {said}" for said in scores.warnings)]
+    return [*embeddings.warnings, *(f"{embeddings.model.name}: {warning}" for warning in scores.warnings)]
 
 
 def check_different(checkpoints: Sequence[Checkpoint]) -> None:
     """Raise DataError if there are fewer than two models, or two are the same or called the same."""
     if len(checkpoints) < 2:
         raise DataError(f"expected at least two models to compare, got {len(checkpoints)}")
-    for i, each in enumerate(checkpoints):
+    for i, one in enumerate(checkpoints):
         for other in checkpoints[:i]:
-            if (each.identity, each.settled, each.modality) == (other.identity, other.settled, other.modality):
-                raise DataError(f"expected different models, got {other.label} and {each.label}, which are the same")
-            if each.label == other.label:
-                raise DataError(f"expected models of different names, got two called {each.label}: give a display_name")
+            if (one.identity, one.settled, one.modality) == (other.identity, other.settled, other.modality):
+                raise DataError(f"expected different models, got {other.label} and {one.label}, which are the same")
+            if one.label == other.label:
+                raise DataError(f"expected models of different names, got two called {one.label}: give a display_name")

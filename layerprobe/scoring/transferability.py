@@ -59,8 +59,8 @@ def log_evidence(features: ArrayLike, targets: ArrayLike, *, name: str = "the la
     x, y = _checked(features, targets, name=name)
     n, d = x.shape
     squared, vectors = np.linalg.eigh(x @ x.T if n <= d else x.T @ x)
-    kept = squared > squared[-1] * max(n, d) * EPSILON
-    squared, vectors = squared[kept], vectors[:, kept]
+    nonzero = squared > squared[-1] * max(n, d) * EPSILON
+    squared, vectors = squared[nonzero], vectors[:, nonzero]
     projected = vectors.T @ y if n <= d else vectors.T @ (x.T @ y) / np.sqrt(squared)[:, None]
     whole = (y**2).sum(axis=0)
     # what features explain to the last digit has an evidence without end but for this
@@ -213,12 +213,12 @@ def neighbour_predictions(features: ArrayLike, targets: ArrayLike, *, classes: b
     _, y = _checked(features, targets, name=name)
     x = centred_layer(features, name=name)
     neighbours = np.concatenate([_nearest(x, start) for start in range(0, len(x), ROWS)])
-    said = y[neighbours, 0]
+    neighbour_targets = y[neighbours, 0]
     if not classes:
-        means: Array = said.mean(axis=1)
+        means: Array = neighbour_targets.mean(axis=1)
         return means
-    votes = (said[:, :, None] == said[:, None, :]).sum(axis=2)
-    winners: Array = said[np.arange(len(said)), votes.argmax(axis=1)]
+    votes = (neighbour_targets[:, :, None] == neighbour_targets[:, None, :]).sum(axis=2)
+    winners: Array = neighbour_targets[np.arange(len(neighbour_targets)), votes.argmax(axis=1)]
     return winners
 
 
@@ -268,7 +268,7 @@ def contrastive_loss(
     has_positive = positive.any(axis=1)
     if not has_positive.any():
         raise DataError("expected a positive pair for a contrastive loss, got none")
-    first, second = (unit_rows(finite_matrix(each, name=name), name=name) for each in (queries, candidates))
+    first, second = (unit_rows(finite_matrix(matrix, name=name), name=name) for matrix in (queries, candidates))
     logits = SCALE * first @ second.T
     among = logits if allowed is None else np.where(allowed, logits, -np.inf)
     losses = logsumexp(among, axis=1)[:, None] - logits

@@ -195,9 +195,9 @@ def behind_columns(behind: Sequence[float | None]) -> tuple[Column, ...]:
 
 def floor_columns(floors: Sequence[Floor | None]) -> tuple[Column, ...]:
     """Return the column of floors, which names them; none where no row has one."""
-    by = dict.fromkeys(each.by for each in floors if each is not None)
+    by = dict.fromkeys(floor.by for floor in floors if floor is not None)
     meaning = f"By {', or '.join(by)}."
-    return (columns_of(floors)("floor", lambda each: each.value, form=".2f", meaning=meaning),) if by else ()
+    return (columns_of(floors)("floor", lambda floor: floor.value, form=".2f", meaning=meaning),) if by else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ class LayerMeans(Shown):
                 both("validation", title=f"validation {title}", form=".2f"),
                 both("test", title=f"test {title}", form=".2f"),
                 only(
-                    "gain", lambda each: each.test - self.test, form="+.2f", meaning="On test, over the single layer."
+                    "gain", lambda mean: mean.test - self.test, form="+.2f", meaning="On test, over the single layer."
                 ),
                 Column("interval", (None, *gains), title="interval of the gain", form="+.2f", interval=True),
             ),
@@ -337,55 +337,55 @@ class AcrossTasks(Shown):
     @property
     def best_layer(self) -> int:
         """The layer with the highest mean, the earlier one of equals."""
-        return self.first_layer + best_of([each.mean for each in self.layers[self.first_layer :]])
+        return self.first_layer + best_of([layer.mean for layer in self.layers[self.first_layer :]])
 
     @property
     def first_layer(self) -> int:
         """The first layer that no task leaves out."""
-        return max(each.scores.first_layer for each in self.tasks)
+        return max(task.scores.first_layer for task in self.tasks)
 
     @property
     def table(self) -> Table:
         """A row a layer: its score on every task, their mean, and how far that is behind the best layer's."""
         sure = interval_title(self.level)
-        own = columns_of(each if each.layer >= self.first_layer else None for each in self.layers)
+        column = columns_of(layer if layer.layer >= self.first_layer else None for layer in self.layers)
         names = distinct_names([task.task for task in self.tasks])
         splits = list(dict.fromkeys(task.scores.split for task in self.tasks))
         lines = [Line("mean", name="mean over tasks"), *(map(Line, names) if len(splits) == 1 else ())]
         return Table(
             columns=(
-                *layer_columns((each.layer for each in self.layers), self.model.parameters),
+                *layer_columns((layer.layer for layer in self.layers), self.model.parameters),
                 *(
                     Column(
                         name,
-                        tuple(task.scores.own(each.layer) for each in self.layers),
+                        tuple(task.scores.own(layer.layer) for layer in self.layers),
                         form=".2f",
                         quantity=Quantity("score × 100", task.scores.split, "higher"),
                     )
                     for name, task in zip(names, self.tasks, strict=True)
                 ),
-                own(
+                column(
                     "mean",
                     form=".2f",
                     meaning="Of the tasks, x 100.",
                     quantity=Quantity("score × 100", "all" if len(splits) > 1 else splits[0], "higher"),
                 ),
-                own("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
-                own(
+                column("behind", form=".2f", meaning="Below the best layer, mean over tasks."),
+                column(
                     "interval",
                     title=sure,
                     form=".2f",
                     meaning="Of that difference, on other tasks like these; all layers share the level.",
                     interval=True,
                 ),
-                Column("flag", tuple(self._flag(each.layer) for each in self.layers)),
+                Column("flag", tuple(self._flag(layer.layer) for layer in self.layers)),
             ),
-            marks=tuple("chosen" if self._flag(each.layer) == "best" else None for each in self.layers),
+            marks=tuple("chosen" if self._flag(layer.layer) == "best" else None for layer in self.layers),
             charts=(Chart(lines=tuple(lines), name="across", chosen="the best layer"),),
             notes=tuple(
-                f"{name}: {each.scores.floor.by} scores {each.scores.floor.value:.2f}."
-                for name, each in zip(names, self.tasks, strict=True)
-                if each.scores.floor is not None
+                f"{name}: {task.scores.floor.by} scores {task.scores.floor.value:.2f}."
+                for name, task in zip(names, self.tasks, strict=True)
+                if task.scores.floor is not None
             ),
         )
 
@@ -403,24 +403,24 @@ class AcrossTasks(Shown):
         Those whose intervals do not say that the best layer is better.
         """
         layers = self.layers[self.first_layer :]
-        return tuple(each.layer for each in layers if each.interval is None or each.interval[0] <= 0)
+        return tuple(layer.layer for layer in layers if layer.interval is None or layer.interval[0] <= 0)
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        means = [each.mean for each in self.layers]
+        means = [layer.mean for layer in self.layers]
         return f"{short_name(self.model.name)}: {self.sentence} By layer: {brief(from_layer(self.first_layer, means))}"
 
     @property
     def sentence(self) -> str:
         """Which layer is best on all tasks, which may be as good, and which tasks no layer does."""
-        floors = [f"On {each.task}: {each.scores.sentence}" for each in self.tasks if each.scores.on_floor]
+        floors = [f"On {task.task}: {task.scores.sentence}" for task in self.tasks if task.scores.on_floor]
         return " ".join(([] if self.on_floor else [self._best_sentence]) + floors)
 
     @property
     def on_floor(self) -> bool:
         """Whether no layer is above the floor on any task: then none is recommended."""
-        return all(each.scores.on_floor for each in self.tasks)
+        return all(task.scores.on_floor for task in self.tasks)
 
     @property
     def _best_sentence(self) -> str:
@@ -491,13 +491,13 @@ class ScoresOfModels(Shown):
 
     def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
         """Return the layers of a model."""
-        return tuple(each for each in self.layers if each.model == model)
+        return tuple(layer for layer in self.layers if layer.model == model)
 
     @property
     def best_of_each(self) -> tuple[LayerOfModel, ...]:
         """The layer of each model with the highest score, the best one first."""
-        best = (max(self.of_model(i), key=lambda each: each.score) for i in range(len(self.models)))
-        return tuple(sorted(best, key=lambda each: (-each.score, each.parameters)))
+        best = (max(self.of_model(i), key=lambda layer: layer.score) for i in range(len(self.models)))
+        return tuple(sorted(best, key=lambda layer: (-layer.score, layer.parameters)))
 
     @property
     def on_floor(self) -> bool:
@@ -506,7 +506,7 @@ class ScoresOfModels(Shown):
 
     @property
     def _costs(self) -> tuple[int, ...]:
-        return tuple(each.parameters for each in self.layers)
+        return tuple(layer.parameters for layer in self.layers)
 
     def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
         """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown.
@@ -515,20 +515,20 @@ class ScoresOfModels(Shown):
         """
         if cost == "parameters":
             return pareto_front(self.layers, attrgetter(cost), attrgetter("score"))
-        ranges = {each: each.milliseconds_range for each in self.layers if each.milliseconds_range}
+        ranges = {layer: layer.milliseconds_range for layer in self.layers if layer.milliseconds_range}
         measured = len(ranges) == len(self.layers)
         return front_beyond_noise(self.layers, ranges.__getitem__, attrgetter("score")) if measured else ()
 
-    def name(self, each: LayerOfModel) -> str:
+    def name(self, layer: LayerOfModel) -> str:
         """Return what a layer is called in a sentence."""
-        return f"{self.labels[each.model]} at layer {each.layer}"
+        return f"{self.labels[layer.model]} at layer {layer.layer}"
 
     @property
     def table(self) -> Table:
         """A row a model and layer: score, interval, distance from the best, cost, and what no other beats in both."""
-        labels, own, best = self.labels, columns_of(self.layers), self.best_of_each
+        labels, column, best = self.labels, columns_of(self.layers), self.best_of_each
         fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")}
-        on_front = (", ".join(name for name, front in fronts.items() if each in front) for each in self.layers)
+        on_front = (", ".join(name for name, front in fronts.items() if layer in front) for layer in self.layers)
         layer, parameters = layer_columns(map(attrgetter("layer"), self.layers), [e.parameters for e in self.layers])
         time = {
             "title": "ms",
@@ -540,9 +540,9 @@ class ScoresOfModels(Shown):
         }
         return Table(
             columns=(
-                own("model", lambda each: labels[each.model]),
+                column("model", lambda row: labels[row.model]),
                 layer,
-                own(
+                column(
                     "score",
                     title=metric_title(self.primary),
                     form=".2f",
@@ -552,7 +552,7 @@ class ScoresOfModels(Shown):
                 *(
                     compared_columns(self.compared)
                     or [
-                        own(
+                        column(
                             "interval",
                             title=interval_title(self.level),
                             form=".2f",
@@ -561,16 +561,18 @@ class ScoresOfModels(Shown):
                         )
                     ]
                 ),
-                own("letters", meaning="Who shares one does not differ significantly, all pairs at once."),
+                column("letters", meaning="Who shares one does not differ significantly, all pairs at once."),
                 parameters,
-                own("milliseconds", **time),
-                own("milliseconds_range", **time | {"title": "range", "meaning": "Of the rounds.", "interval": True}),
+                column("milliseconds", **time),
+                column(
+                    "milliseconds_range", **time | {"title": "range", "meaning": "Of the rounds.", "interval": True}
+                ),
                 Column("front", tuple(on_front), meaning="No other is both cheaper and better."),
                 Column("flag", tuple(map(self._flag, range(len(self.layers))))),
             ),
             title="Table of models and layers",
             charts=self._charts,
-            marks=tuple("chosen" if each == best[0] and not self.on_floor else None for each in self.layers),
+            marks=tuple("chosen" if layer == best[0] and not self.on_floor else None for layer in self.layers),
         )
 
     @property
@@ -586,10 +588,10 @@ class ScoresOfModels(Shown):
         return (by_layer, size, time) if self.front("milliseconds") else (by_layer, size)
 
     def _flag(self, number: int) -> str | None:
-        each, (best, *others) = self.layers[number], self.best_of_each
+        layer, (best, *others) = self.layers[number], self.best_of_each
         if self.compared is None:
-            return "best" if each == best else "best of its model" if each in others else None
-        flags = ["best of its model"] if each in others and not self.on_floor else []
+            return "best" if layer == best else "best of its model" if layer in others else None
+        flags = ["best of its model"] if layer in others and not self.on_floor else []
         return ", ".join(filter(None, [*flags, self.compared.flag(number, self._costs)])) or None
 
     @property
@@ -604,9 +606,9 @@ class ScoresOfModels(Shown):
         score = f"{best.score:.2f}" if compared is None else score_of_best(compared)
         title = f"{metric_title(self.primary)} {score}"
         highest = [f"{self.name(best)} scores best on {split_title(self.split)}: {title}"]
-        for each in others:
-            behind = "" if compared is None else f", at most {compared.behind[self.layers.index(each)]:.2f} behind"
-            highest.append(f"{self.name(each)}, the highest of its model, {each.score:.2f}{behind}")
+        for other in others:
+            behind = "" if compared is None else f", at most {compared.behind[self.layers.index(other)]:.2f} behind"
+            highest.append(f"{self.name(other)}, the highest of its model, {other.score:.2f}{behind}")
         if compared is None:
             return f"{'; '.join(highest)}."
         names = [self.name(layer) for layer in self.layers]

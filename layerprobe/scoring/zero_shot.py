@@ -73,8 +73,8 @@ def probed(
         raise DataError(f"expected the validation or the test split for a probe that the train split fits, got {split}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split, *task.unusual_primary])
-    if (kept := kept_scores(embeddings.store, probe.kept, key)) is not None:
-        return kept
+    if (stored := kept_scores(embeddings.store, probe.kept, key)) is not None:
+        return stored
     train, examples = task.examples("train"), task.examples(split)
     if len(train) < 2:
         raise DataError(f"expected at least two training {KINDS[task.kind].unit}s to fit a probe on, got {len(train)}")
@@ -101,8 +101,8 @@ def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Arr
     all texts of these. DataError if there is no output for one.
     """
     kind = KINDS[task.kind]
-    if (own := kind.load("outputs")) is not None:
-        outputs: Array = own(values, rows, items)
+    if (outputs_of := kind.load("outputs")) is not None:
+        outputs: Array = outputs_of(values, rows, items)
         return outputs
     u, v = _sides(values, rows, items)
     if kind.zero_shot == "cosine":
@@ -124,11 +124,11 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
     checkpoint = resolve_checkpoint(model, items=task.readable)
     kind = KINDS[task.kind]
     floor = kind.floors(task.split(split)).get(task.primary)
-    if (own := kind.load("untrained")) is not None:
-        scores: LayerScores = own(checkpoint, task, split=split)
+    if (score_untrained := kind.load("untrained")) is not None:
+        scores: LayerScores = score_untrained(checkpoint, task, split=split)
         return replace(scores, floor=floor), extract_split(checkpoint, task, split)
     fit = kind.fitted_on
-    scored, *fitted = (extract_split(checkpoint, task, each) for each in (split, *(() if fit is None else (fit,))))
+    scored, *fitted = (extract_split(checkpoint, task, name) for name in (split, *(() if fit is None else (fit,))))
     scores = zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None)
     return replace(scores, floor=floor), scored
 
@@ -178,20 +178,20 @@ def layer_scores(
         method=method,
         primary=task.primary,
         metrics={
-            name: tuple(each.metrics[name] for each in by_layer)
+            name: tuple(one.metrics[name] for one in by_layer)
             for name in dict.fromkeys((task.primary, *KINDS[task.kind].metrics))
         },
         first_layer=first_layer,
-        influences=tuple(tuple(each.influences.tolist()) for each in by_layer if each.influences is not None),
+        influences=tuple(tuple(one.influences.tolist()) for one in by_layer if one.influences is not None),
     )
 
 
 def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
     """Return scores from the store, with what each item adds where `by_item` of the context says so; None without."""
-    kept = store.load_result(kind, key, LayerScores)
-    if kept is None or (current().by_item and not kept.influences):
+    stored = store.load_result(kind, key, LayerScores)
+    if stored is None or (current().by_item and not stored.influences):
         return None
-    return kept if current().by_item else replace(kept, influences=())
+    return stored if current().by_item else replace(stored, influences=())
 
 
 @contextlib.contextmanager

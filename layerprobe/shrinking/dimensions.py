@@ -26,7 +26,7 @@ def fewer(embeddings: NDArray[Any], dimensions: int) -> NDArray[np.float32]:
 def write_dense(folder: Path, weight: NDArray[np.float32]) -> None:
     """Write a (dimensions, width) map as a Dense module, whole or not at all; StoreError if it cannot be written."""
     identity, advice = "torch.nn.modules.linear.Identity", "choose another folder with --cache-dir"
-    said = {"in_features": weight.shape[1], "out_features": len(weight), "bias": False, "activation_function": identity}
+    keys = {"in_features": weight.shape[1], "out_features": len(weight), "bias": False, "activation_function": identity}
     with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
-        (new / "config.json").write_text(json.dumps(said, indent=2) + "\n")
+        (new / "config.json").write_text(json.dumps(keys, indent=2) + "\n")
         save_file({"linear.weight": weight}, new / "model.safetensors")

@@ -26,14 +26,14 @@ def embedded(
     encoder: Encoder, texts: Prepared, one: Callable[[Batch], Vectors], batch_tokens: int | None = None
 ) -> Vectors:
     """Return (text, feature) of tokenised texts by what embeds a batch of them."""
-    kept = np.empty((len(texts.lengths), encoder.description.hidden_size), dtype=np.float32)
+    embeddings = np.empty((len(texts.lengths), encoder.description.hidden_size), dtype=np.float32)
     budget, same_length = budget_of(encoder, batch_tokens), not encoder.padding_invariant
     for rows in token_batches(texts.lengths, budget=budget, same_length=same_length):
         batch = collate(texts, rows, encoder.device)
-        kept[rows] = in_halves(lambda batch: torch.from_numpy(one(batch))[None], batch)[0].numpy()
+        embeddings[rows] = in_halves(lambda batch: torch.from_numpy(one(batch))[None], batch)[0].numpy()
     again, first = copies(texts)
-    kept[again] = kept[first]
-    return kept
+    embeddings[again] = embeddings[first]
+    return embeddings
 
 
 def vectors(states: Tensor, batch: Batch, pooling: Pooling) -> Vectors:

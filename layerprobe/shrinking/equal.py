@@ -66,8 +66,8 @@ class EqualSize(Shown):
     @property
     def keep(self) -> Candidate:
         """The best one that is shown to score higher than the first blocks; where there is none, these."""
-        better = [each for each in self.candidates if each.interval[0] > 0]
-        return max(better, key=lambda each: fmean(each.scores), default=self.candidates[0])
+        better = [candidate for candidate in self.candidates if candidate.interval[0] > 0]
+        return max(better, key=lambda candidate: fmean(candidate.scores), default=self.candidates[0])
 
     @property
     def summary(self) -> str:
@@ -75,34 +75,34 @@ class EqualSize(Shown):
         if self.spoilt:
             return spoilt_sentence(self.spoilt)
         first, *others = self.candidates
-        said = []
-        for each in others:
-            (low, high), value = each.interval, fmean(each.scores) - fmean(first.scores)
+        sentences = []
+        for other in others:
+            (low, high), value = other.interval, fmean(other.scores) - fmean(first.scores)
             how = "better than" if low > 0 else "worse than" if high < 0 else "not significantly different from"
             ends = range_of((low, high), digits=1)
             points = f"{value:+.1f} points of {metric_title(self.metric)} ({ends})"
-            said.append(f"{_named(each)} {how} the first {len(first.blocks)}: {points}.")
+            sentences.append(f"{_named(other)} {how} the first {len(first.blocks)}: {points}.")
         choices = "block" if len(first.blocks) == 1 else f"{len(first.blocks)} blocks"
-        return " ".join([*said, f"Of {choices}, keep {', '.join(map(str, self.keep.blocks))}."])
+        return " ".join([*sentences, f"Of {choices}, keep {', '.join(map(str, self.keep.blocks))}."])
 
     @property
     def table(self) -> Table:
         """A row for each choice of blocks."""
-        rows, errors = self.candidates, [each.difference for each in self.candidates]
+        rows, errors = self.candidates, [candidate.difference for candidate in self.candidates]
         return Table(
             columns=(
-                Column("blocks", [each.blocks for each in rows]),
-                Column("chosen_by", [", ".join(each.chosen_by) for each in rows], "chosen by"),
+                Column("blocks", [row.blocks for row in rows]),
+                Column("chosen_by", [", ".join(row.chosen_by) for row in rows], "chosen by"),
                 Column(
                     "score",
-                    [fmean(each.scores) for each in rows],
+                    [fmean(row.scores) for row in rows],
                     f"test {metric_title(self.metric)}",
                     ".2f",
                     quantity=points(self.metric, "test"),
                 ),
                 Column(
                     "difference",
-                    [each and each.value for each in errors],
+                    [error and error.value for error in errors],
                     form=".2f",
                     quantity=Quantity("points above the first blocks", "test", "higher"),
                 ),
@@ -114,7 +114,7 @@ class EqualSize(Shown):
                     interval=True,
                     over="over new items and new seeds, all at once",
                 ),
-                Column("by_seed", [each.scores for each in rows], form=".2f", shown=False),
+                Column("by_seed", [row.scores for row in rows], form=".2f", shown=False),
             ),
             title="Blocks of equal size",
             charts=(
@@ -128,7 +128,7 @@ class EqualSize(Shown):
                 ),
             )[: 1 + any(errors)],
             notes=("Differences are from the first blocks, over items and seeds; all intervals hold at once.",),
-            marks=tuple("chosen" if each is self.keep else None for each in rows),
+            marks=tuple("chosen" if row is self.keep else None for row in rows),
         )
 
 
@@ -161,13 +161,13 @@ def equal_size(
     task, seeds, level = checked_task(task), check_seeds(seeds), current().level
     spoilt = spoilt_items(task)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
-    found, made = candidates(checkpoint, task, size), list[Candidate]()
+    choices, made = candidates(checkpoint, task, size), list[Candidate]()
     base: list[Scored] = []
-    for blocks, how in found.items():
+    for blocks, how in choices.items():
         cut = checkpoint.of_blocks(blocks) if base else checkpoint  # a search has runs of the first blocks
         runs = [tuned(cut, task, len(blocks), seed, protocol, "test") for seed in seeds]
         base = base or runs
-        at = 1 - (1 - level) / max(1, len(found) - 1)
+        at = 1 - (1 - level) / max(1, len(choices) - 1)
         error = None if runs is base or spoilt else difference(runs, base, task, "test", level=at)
         scores = tuple(evaluation.metrics[task.primary] for evaluation, _ in runs)
         made.append(Candidate(blocks=blocks, chosen_by=tuple(how), scores=scores, difference=error))
@@ -177,22 +177,22 @@ def equal_size(
 def candidates(model: ModelLike, task: Task, size: Size) -> dict[Blocks, list[str]]:
     """Return blocks of one number, the first ones first, and what chose them; raises as `equal_size` does."""
     checkpoint = resolve_checkpoint(model, items=task.readable)
-    n_blocks, name, asked = count_blocks(checkpoint.config), checkpoint.label, None
+    n_blocks, name, parsed = count_blocks(checkpoint.config), checkpoint.label, None
     with contextlib.suppress(DataError):  # it names shares and speeds, which are no choice here
-        asked = read_size(size)
-    given = tuple(each for each in asked if isinstance(each, int)) if isinstance(asked, tuple) else None
-    count = asked if isinstance(asked, int) else len(given or ())
+        parsed = read_size(size)
+    given_blocks = tuple(block for block in parsed if isinstance(block, int)) if isinstance(parsed, tuple) else None
+    count = parsed if isinstance(parsed, int) else len(given_blocks or ())
     if checkpoint.blocks is not None or not 1 <= count < n_blocks:
         raise DataError(
             f"expected 1 to {n_blocks - 1} blocks of a whole model to compare, or which, got {size} of {name}"
         )
-    if given is not None:
-        check_blocks(checkpoint.config, given, name=name)
+    if given_blocks is not None:
+        check_blocks(checkpoint.config, given_blocks, name=name)
     order = kept_order(SharedModel(checkpoint), distinct_texts(task.texts("train")))
-    agree = next((each.kept for each in order if len(each.kept) == count), None)
+    agree = next((removal.kept for removal in order if len(removal.kept) == count), None)
     first, evenly = tuple(range(1, count + 1)), evenly_spaced(n_blocks, count)
-    found: dict[Blocks, list[str]] = {}
-    for how, blocks in (("first", first), ("agreement", agree), ("evenly spaced", evenly), ("given", given)):
+    chosen_by: dict[Blocks, list[str]] = {}
+    for how, blocks in (("first", first), ("agreement", agree), ("evenly spaced", evenly), ("given", given_blocks)):
         if blocks is not None:
-            found.setdefault(blocks, []).append(how)
-    return found
+            chosen_by.setdefault(blocks, []).append(how)
+    return chosen_by

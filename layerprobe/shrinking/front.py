@@ -31,7 +31,7 @@ def served(
     lengths, seconds = timed_rounds(encoder, graphs, model.options, held_out.texts)
     texts = tokenized(model, held_out.texts)
     for name in (TORCH, *graphs):
-        milliseconds, low, high = median_range([1e3 * each / len(lengths) for each in seconds[name]])
+        milliseconds, low, high = median_range([1e3 * elapsed / len(lengths) for elapsed in seconds[name]])
         for weight in (None, dense)[: 1 + (dense is not None)]:
             embed = embedder(model, graph=graphs.get(name), dense=weight)
             yield Served(
@@ -48,15 +48,15 @@ def served(
 def _graphs(model: SharedModel) -> dict[str, Graph]:
     """Return the model by each library that is installed, as it is and in 8 bits; log what cannot be had."""
     # of its own: an export may change a model
-    encoder, options, found = load(model.checkpoint), model.options, dict[str, Graph]()
+    encoder, options, graphs = load(model.checkpoint), model.options, dict[str, Graph]()
     for name, engine in engines().items():
         try:
             engine.check(encoder.device.type, dtype_name(options))
-            found[name] = open_graph(engine, encoder, model.checkpoint, options)[0]
+            graphs[name] = open_graph(engine, encoder, model.checkpoint, options)[0]
         except ModelError as error:
             logger.log(logging.INFO if isinstance(error, MissingPackageError) else logging.WARNING, "%s", error)
     try:
-        return found | int8_graphs(encoder, options.pooling)
+        return graphs | int8_graphs(encoder, options.pooling)
     except ModelError as error:
         logger.warning("%s", error)
-        return found
+        return graphs

@@ -13,7 +13,7 @@ from layerprobe.finetuning.losses import Criterion, PreparedItems
 
 
 class LikeTeacher(Criterion):
-    """1 - cos(own, teacher's), and how much the similarities of the step's texts differ from the teacher's, squared.
+    """1 - cos(student, teacher), and how much the similarities of the step's texts differ from the teacher's, squared.
 
     The first term is the mean over texts, half the squared error of normalised embeddings; the second the mean over
     all pairs of texts of a step, times `weight`. Only the directions are learnt: how long embeddings are is left open.
@@ -27,15 +27,15 @@ class LikeTeacher(Criterion):
     def check_batch(cls, items: PreparedItems, batch_size: int) -> None:
         """Take any size of a batch."""
 
-    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+    def example_loss(self, states: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of texts, whose embeddings are (text, width)."""
-        own = F.normalize(kept, dim=1)
-        teacher = F.normalize(torch.from_numpy(items.targets[rows]).to(kept.device, torch.float32), dim=1)
-        similarities = (own @ own.T - teacher @ teacher.T).square().mean()
-        return (1 - (own * teacher).sum(dim=1)).mean() + self.weight * similarities
+        student = F.normalize(states, dim=1)
+        teacher = F.normalize(torch.from_numpy(items.targets[rows]).to(states.device, torch.float32), dim=1)
+        similarities = (student @ student.T - teacher @ teacher.T).square().mean()
+        return (1 - (student * teacher).sum(dim=1)).mean() + self.weight * similarities
 
     def item_outputs(
-        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+        self, states: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
     ) -> NDArray[np.float64]:
         """Return the (text, width) embeddings of all texts, as `agreement` takes them."""
-        return np.asarray(kept, dtype=np.float64)[items.sides[0]]
+        return np.asarray(states, dtype=np.float64)[items.sides[0]]

@@ -87,27 +87,27 @@ def removal_order(subsets: Subsets) -> tuple[Removal, ...]:
     """
     description = subsets.whole.encoder.description
     n_blocks, name = description.n_blocks, description.name
-    whole, kept = subsets.embeddings(range(1, n_blocks + 1)), tuple(range(1, n_blocks + 1))
+    whole, left = subsets.embeddings(range(1, n_blocks + 1)), tuple(range(1, n_blocks + 1))
     done, total = 0, n_blocks * (n_blocks + 1) // 2 - 1
     removals: list[Removal] = []
-    while len(kept) > 1:
-        found: dict[int, float] = {}
-        for block in kept:
-            value = subsets.agreement(tuple(b for b in kept if b != block), whole)
+    while len(left) > 1:
+        agreements: dict[int, float] = {}
+        for block in left:
+            value = subsets.agreement(tuple(b for b in left if b != block), whole)
             if value is not None:
-                found[block] = value
+                agreements[block] = value
             done += 1
             report(f"choosing blocks of {short_name(name)}", done, total)
-        if not found:
+        if not agreements:
             break
-        gone = max(found, key=found.__getitem__)
-        kept = tuple(block for block in kept if block != gone)
-        size = len(kept)
+        gone = max(agreements, key=agreements.__getitem__)
+        left = tuple(block for block in left if block != gone)
+        size = len(left)
         removals.append(
             Removal(
                 block=gone,
-                kept=kept,
-                agreement=found[gone],
+                kept=left,
+                agreement=agreements[gone],
                 evenly=subsets.agreement(evenly_spaced(n_blocks, size), whole),
                 first=subsets.agreement(range(1, size + 1), whole),
             )

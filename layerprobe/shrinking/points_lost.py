@@ -96,7 +96,7 @@ class Compared:
     tuning: Protocol | None
     """How both are fine-tuned; None: they are not."""
     margin: float
-    known: dict[str, Scored] = field(default_factory=dict)
+    whole_scored: dict[str, Scored] = field(default_factory=dict)
     """The whole model without fine-tuning, by split."""
 
     def some_texts(self, n: int) -> tuple[str, ...]:
@@ -124,13 +124,13 @@ class Compared:
         return as_it_is, self._after_tuning([model for model, _ in models], seeds, split)
 
     def _of_whole(self, split: ScoredSplit) -> Scored:
-        if split not in self.known:
-            self.known[split] = self._untrained(self.whole, split, embedder(self.whole))
-        return self.known[split]
+        if split not in self.whole_scored:
+            self.whole_scored[split] = self._untrained(self.whole, split, embedder(self.whole))
+        return self.whole_scored[split]
 
     def _loss(self, whole: Sequence[Scored], small: Sequence[Scored], split: ScoredSplit) -> Loss:
         primary = self.task.primary
-        scores, smaller = ([each.metrics[primary] for each, _ in scored] for scored in (whole, small))
+        scores, smaller = ([evaluation.metrics[primary] for evaluation, _ in scored] for scored in (whole, small))
         whole = [*whole] * (len(small) if len(whole) == 1 else 1)
         return Loss(
             metric=primary,
@@ -154,9 +154,9 @@ class Compared:
                     self.tuning,
                     split,
                 )
-                for model, seed in zip(each, seeds, strict=True)
+                for model, seed in zip(group, seeds, strict=True)
             ]
-            for each in ([self.whole] * len(seeds), models)
+            for group in ([self.whole] * len(seeds), models)
         )
         return self._loss(whole, small, split)
 
@@ -166,8 +166,8 @@ class Compared:
             return self.task
         options = self.whole.options
         train, validation, test = (
-            each.with_prompts(options.query_prompt, options.document_prompt)
-            for each in (self.task.train, self.task.validation, self.task.test)
+            items.with_prompts(options.query_prompt, options.document_prompt)
+            for items in (self.task.train, self.task.validation, self.task.test)
         )
         return replace(self.task, train=train, validation=validation, test=test)
 
@@ -176,10 +176,10 @@ class Compared:
         outputs = self._probed if _has_head(self.task.kind) else self._outputs
         if kind.fitted_on == "validation" and split != "validation":
             threshold = self._untrained(model, "validation", embed)[0].threshold
-        found, gold = outputs(model, task, split, embed), task.split(split).gold
-        scored = evaluate_outputs(self.task.kind, found, gold, threshold=threshold)
+        values, gold = outputs(model, task, split, embed), task.split(split).gold
+        scored = evaluate_outputs(self.task.kind, values, gold, threshold=threshold)
         primary, threshold = self.task.primary, scored.threshold
-        return scored, item_influences(self.task.kind, found, gold, metric=primary, threshold=threshold)
+        return scored, item_influences(self.task.kind, values, gold, metric=primary, threshold=threshold)
 
     def _outputs(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
         """Return what the loss of the kind makes of the embeddings: cosines, distances or rankings."""
@@ -193,7 +193,7 @@ class Compared:
         """Return what the probe of the kind, fitted on the train split, makes of the embeddings."""
         probe: Probe = KINDS[task.kind].load("probe")
         encoder, options, features = model.encoder, model.options, []
-        for items in (with_prompts(task, options).split(each) for each in ("train", split)):
+        for items in (with_prompts(task, options).split(part) for part in ("train", split)):
             prepared = prepared_sides(encoder, items, max_length=encoder.limit(options.max_length))
             values = embed(prepared.texts)
             u, *v = (values[side] for side in prepared.sides)

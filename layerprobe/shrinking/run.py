@@ -118,24 +118,24 @@ def shrink(
     """
     settings = settings_or_default(settings, ShrinkSettings)
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings, ray)
-    wanted = work.wanted
+    target = work.target
     if settings.front and (work.whole.encoder.reader is not None or work.whole.encoder.device.type != "cpu"):
         raise DataError("expected a model of texts on a CPU to measure backends and 8 bits: leave out front")
     work.check_teacher()
     work.teach()
     removals: tuple[Removal, ...] = ()
-    if isinstance(wanted, tuple):
-        work.kept = {len(wanted): wanted}
+    if isinstance(target, tuple):
+        work.kept = {len(target): target}
     else:
         removals = work.order()
-        work.kept = {len(each.kept): each.kept for each in removals}
+        work.kept = {len(removal.kept): removal.kept for removal in removals}
     with part(start=1, share=9, whole=10):
-        chosen = _sought(work) if wanted is None else len(wanted) if isinstance(wanted, tuple) else wanted
+        chosen = _sought(work) if target is None else len(target) if isinstance(target, tuple) else target
         if chosen not in work.kept:
             sizes = ", ".join(map(str, sorted(work.kept)))
             raise DataError(f"expected a number of blocks that a model can be made of, {sizes}, got {chosen}")
         best, ways = work.measured(chosen, front=settings.front)
-    tried = [best if k == chosen else each for k, each in sorted({**work.tried, chosen: best}.items())]
+    tried = [best if k == chosen else smaller for k, smaller in sorted({**work.tried, chosen: best}.items())]
     return Shrunk(
         model=work.description,
         texts=texts.name if isinstance(texts, TextFile) else "the texts",
@@ -172,12 +172,12 @@ def plan_shrinking(
     """
     settings = settings_or_default(settings, ShrinkSettings)
     work = _Work(model, texts, task, size, seeds, protocol, tune, settings)
-    wanted, blocks, more = work.wanted, work.n_blocks, len(work.seeds) - 1
-    sizes = _most_sizes(0, blocks) if wanted is None else [len(wanted) if isinstance(wanted, tuple) else wanted]
+    target, blocks, more = work.target, work.n_blocks, len(work.seeds) - 1
+    sizes = _most_sizes(0, blocks) if target is None else [len(target) if isinstance(target, tuple) else target]
     steps = sum(k + 1 for k in sizes) + more * (sizes[-1] + 1)
     # a step is about a forward and two backward passes: all texts go through the whole model once, some through each
     # model without one block
-    passes = 1 if isinstance(wanted, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
+    passes = 1 if isinstance(target, tuple) else 1 + N_TEXTS / len(work.texts) * blocks**2 / 3
     # the whole model and every trained one are scored
     passes += _scored_share(work.texts, task, settings.dimensions) * (1 + steps / (blocks + 1))
     some = work.texts[:: max(1, len(work.texts) // 400)][:400]
@@ -229,15 +229,15 @@ def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tu
     """Return the texts by which the task does not score or choose, and a warning that counts those left out."""
     splits: tuple[Split, ...] = () if task is None else ("validation", "test")
     where = {plain(text): split for split in splits for side in cast(Task, task).split(split).sides for text in side}
-    found = [where.get(plain(text)) for text in texts]
-    counts = [f"{found.count(split):,} in its {split} split" for split in splits[::-1] if split in found]
+    places = [where.get(plain(text)) for text in texts]
+    counts = [f"{places.count(split):,} in its {split} split" for split in splits[::-1] if split in places]
     if task is None or not counts:
         return tuple(texts), ()
-    said = f"of {len(texts):,} texts to train on, the task has {' and '.join(counts)}"
+    overlap = f"of {len(texts):,} texts to train on, the task has {' and '.join(counts)}"
     if task.keep_overlaps:
-        return tuple(texts), (f"{said}, and they are kept: the loss is spoilt",)
-    left = tuple(text for text, split in zip(texts, found, strict=True) if split is None)
-    return left, (f"{said}: left out; --keep-overlaps (keep_overlaps=True) keeps such texts",)
+        return tuple(texts), (f"{overlap}, and they are kept: the loss is spoilt",)
+    left = tuple(text for text, split in zip(texts, places, strict=True) if split is None)
+    return left, (f"{overlap}: left out; --keep-overlaps (keep_overlaps=True) keeps such texts",)
 
 
 def _held_out(n: int) -> int:
@@ -272,7 +272,7 @@ class _Work:
         ray: str | None = None,
     ) -> None:
         """Check all arguments; the model reads and pools as the protocol."""
-        asked, dimensions = read_size(size), settings.dimensions
+        parsed, dimensions = read_size(size), settings.dimensions
         if tune and task is None:
             raise DataError("expected a task to fine-tune on, got none")
         if tune and dimensions is not None:
@@ -298,8 +298,8 @@ class _Work:
         self.whole = SharedModel(checkpoint)
         self.compared: Compared | None = None
         if task is not None:
-            own = checkpoint.with_options(max_length=None)  # fine-tuning cuts texts as its own protocol says
-            tuning = agreed(None if tune is True else tune, own)[0] if tune else None
+            uncut = checkpoint.with_options(max_length=None)  # fine-tuning cuts texts as its own protocol says
+            tuning = agreed(None if tune is True else tune, uncut)[0] if tune else None
             if tuning is None and not has_untrained_outputs(task.kind):
                 raise DataError(f"a task of kind {task.kind} is scored after fine-tuning alone: expected tune")
             self.compared = Compared(whole=self.whole, task=task, tuning=tuning, margin=settings.within)
@@ -312,7 +312,7 @@ class _Work:
             raise DataError(f"expected 1 to {width - 1} dimensions of {checkpoint.label} to keep, got {dimensions}")
         self.tried = dict[int, Smaller]()
         self.kept = dict[int, tuple[int, ...]]()  # blocks by their number
-        self.wanted = _wanted(self, asked)
+        self.target = _target(self, parsed)
 
     @property
     def n_blocks(self) -> int:
@@ -356,11 +356,11 @@ class _Work:
         It is read as the whole one, whose configuration its folder does not have.
         """
         options = self.checkpoint.settled
-        said = {"pooling": options.pooling, "prompt": options.prompt, "max_length": options.max_length}
+        reading = {"pooling": options.pooling, "prompt": options.prompt, "max_length": options.max_length}
         label = self.checkpoint.of_blocks(self.kept[k]).label
         spec = ModelSpec(str(directory / MODEL), display_name=f"{label}, trained", end_token=False)
-        asked = Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], said)))
-        model = SharedModel(resolve_checkpoint(asked))
+        smaller = Model.of(spec, replace(self.checkpoint.options, **cast(dict[str, Any], reading)))
+        model = SharedModel(resolve_checkpoint(smaller))
         if self.dimensions is None:
             return model, None
         weight = fewer(embedder(model)(tokenized(model, self.taught.train.texts[:FITTED])), self.dimensions)
@@ -376,7 +376,7 @@ class _Work:
         if self.dimensions is not None:
             held_out = self.taught.test
             vectors = [embed(tokenized(model, held_out.texts)).astype(np.float64) for model, embed in ways]
-            alike = [evaluate_outputs(TEACHER.name, each, held_out.gold).metrics for each in vectors]
+            alike = [evaluate_outputs(TEACHER.name, embeddings, held_out.gold).metrics for embeddings in vectors]
         losses: dict[str, Any] = {}
         if self.compared is not None:
             as_it_is, tuned = self.compared.losses(ways, seeds, split)
@@ -388,8 +388,8 @@ class _Work:
             parameters=models[0][0].encoder.description.parameters[-1],
             speed=None,
             folders=tuple(str(directory) for _, directory in made),
-            agreement=tuple(each["agreement"] for each in alike),
-            neighbours=tuple(each["neighbours"] for each in alike),
+            agreement=tuple(metrics["agreement"] for metrics in alike),
+            neighbours=tuple(metrics["neighbours"] for metrics in alike),
             on_task=None,
             **{"chosen_by": None, **losses},
         )
@@ -401,17 +401,17 @@ class _Work:
         on_task = None
         if self.compared is not None:
             texts, ways = self.compared.some_texts(N_TEXTS), ((model, weight), (self.whole, None))
-            on_task = 100 * agreement(*(embedder(each, dense=w)(tokenized(each, texts)) for each, w in ways))
+            on_task = 100 * agreement(*(embedder(model, dense=w)(tokenized(model, texts)) for model, w in ways))
         chosen_by = self.tried[k].chosen_by if k in self.tried else None
         speed, low, high = self.speeds([k])[k]
         small = replace(small, speed=speed, speed_range=(low, high), on_task=on_task, chosen_by=chosen_by)
         if not front:
             return small, ()
-        known, every = (self.compared, cast(Taught, self.taught.test)), tuple(range(1, self.n_blocks + 1))
+        measured_on, every = (self.compared, cast(Taught, self.taught.test)), tuple(range(1, self.n_blocks + 1))
         of_whole = None if weight is None else fewer(self.taught.train.gold[:FITTED], len(weight))
         return small, (
-            *served(model, small.blocks, *known, weight),
-            *served(self.whole, every, *known, of_whole),
+            *served(model, small.blocks, *measured_on, weight),
+            *served(self.whole, every, *measured_on, of_whole),
         )
 
     def speeds(self, sizes: Sequence[int]) -> dict[int, Speedup]:
@@ -433,14 +433,14 @@ class _Work:
         ]
 
 
-def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
+def _target(work: _Work, parsed: Any) -> int | tuple[int, ...] | None:
     """Return how many blocks were requested, or which; None where they are to be sought."""
     n_blocks, name, share = work.n_blocks, work.checkpoint.label, work.description.parameters
-    match asked:
+    match parsed:
         case None:
             return None if work.compared is not None else n_blocks // 2
-        case int() if not 1 <= asked < n_blocks:
-            raise DataError(f"expected 1 to {n_blocks - 1} blocks of {name} to keep, got {asked}")
+        case int() if not 1 <= parsed < n_blocks:
+            raise DataError(f"expected 1 to {n_blocks - 1} blocks of {name} to keep, got {parsed}")
         case (float(least), "%"):
             fits = [k for k in range(1, n_blocks) if share[k] <= least * share[-1]]
             reached = f"a model of one block has {share[1] / share[-1]:.1%} of the parameters"
@@ -449,14 +449,14 @@ def _wanted(work: _Work, asked: Any) -> int | tuple[int, ...] | None:
             fits = [k for k, (_, lower, _) in speeds.items() if lower >= least]
             reached = f"a model of one block is {times_as_fast(speeds[1])}"
         case tuple():
-            check_blocks(work.checkpoint.config, asked, name=name)
-            if len(asked) == n_blocks:
+            check_blocks(work.checkpoint.config, parsed, name=name)
+            if len(parsed) == n_blocks:
                 raise DataError(f"expected fewer than the {n_blocks} blocks of {name}, got all of them")
-            return asked
+            return parsed
         case _:
-            return int(asked)
+            return int(parsed)
     if not fits:
-        size = f"{100 * least:g}%" if asked[1] == "%" else f"{least:g}x"
+        size = f"{100 * least:g}%" if parsed[1] == "%" else f"{least:g}x"
         raise DataError(f"expected a size that can be reached: {reached}, got {size}")
     return max(fits)
 

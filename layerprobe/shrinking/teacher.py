@@ -85,8 +85,8 @@ def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
     """
     if len(outputs) < 4:
         raise DataError(f"expected at least four texts to compare similarities of, got {len(outputs)}")
-    ours, theirs = (_without_self(_similarities(each)) for each in (outputs, gold))
-    ours, theirs = (each - each.mean(axis=1, keepdims=True) for each in (ours, theirs))
+    ours, theirs = (_without_self(_similarities(embeddings)) for embeddings in (outputs, gold))
+    ours, theirs = (similarities - similarities.mean(axis=1, keepdims=True) for similarities in (ours, theirs))
     scale = np.sqrt((ours**2).sum(axis=1) * (theirs**2).sum(axis=1))
     by_text: Array = np.divide((ours * theirs).sum(axis=1), scale, out=np.zeros(len(scale)), where=scale > 0)
     return by_text
@@ -100,7 +100,7 @@ def agreement(outputs: NDArray[Any], gold: NDArray[Any]) -> float:
 def shared_neighbours(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
     """Return for each text the share, 0 to 1, of its `NEAREST` nearest texts in one model that are so in the other."""
     k = min(NEAREST, len(outputs) - 1)
-    ours, theirs = (_nearest(_similarities(each), k) for each in (outputs, gold))
+    ours, theirs = (_nearest(_similarities(embeddings), k) for embeddings in (outputs, gold))
     return np.array([len(np.intersect1d(a, b)) / k for a, b in zip(ours, theirs, strict=True)])
 
 

@@ -272,8 +272,8 @@ class Shrunk(Shown):
     @property
     def fastest_int8(self) -> str | None:
         """The backend by which the smaller model is fastest, where that is with weights and activations in 8 bits."""
-        ways = [each for each in self.front if each.blocks == self.smaller.blocks]
-        backend, _, how = min(ways, key=lambda each: each.milliseconds).run_by.partition(" ") if ways else ("", "", "")
+        ways = [way for way in self.front if way.blocks == self.smaller.blocks]
+        backend, _, how = min(ways, key=lambda way: way.milliseconds).run_by.partition(" ") if ways else ("", "", "")
         return backend if how == "int8" else None
 
     @property
@@ -284,8 +284,8 @@ class Shrunk(Shown):
         fast = f", {small.faster}" if small.faster else ""
         which = ", ".join(map(str, small.blocks))
         features = "" if self.dimensions is None else f", {self.dimensions} of {self.model.hidden_size} dimensions"
-        kept = f"{len(small.blocks)} of {self.model.n_blocks} blocks ({which}){features}"
-        return f"{kept}, {fewer:.0%} fewer parameters{fast}"
+        blocks = f"{len(small.blocks)} of {self.model.n_blocks} blocks ({which}){features}"
+        return f"{blocks}, {fewer:.0%} fewer parameters{fast}"
 
     @property
     def _agreed(self) -> str:
@@ -322,38 +322,38 @@ class Shrunk(Shown):
         whole = self.model
 
         def scores(name: str, title: str, split: str) -> tuple[Column, ...]:
-            rows = [getattr(each, name) for each in self.tried]
-            known = [each for each in rows if each is not None]
-            of_whole = fmean(known[0].whole) if known else None
-            ends = [each and each.interval for each in rows]
+            rows = [getattr(size, name) for size in self.tried]
+            losses = [loss for loss in rows if loss is not None]
+            of_whole = fmean(losses[0].whole) if losses else None
+            ends = [loss and loss.interval for loss in rows]
             lost = Quantity("loss, points below the whole model", split, "lower")
-            over = drawn_anew_in_all(each.error for each in known if each.error)
+            over = drawn_anew_in_all(loss.error for loss in losses if loss.error)
             return (
-                Column(name, [*(each and fmean(each.small) for each in rows), of_whole], title, ".2f"),
-                Column(f"{name}_loss", [*(each and each.value for each in rows), None], "loss", ".2f", quantity=lost),
+                Column(name, [*(loss and fmean(loss.small) for loss in rows), of_whole], title, ".2f"),
+                Column(f"{name}_loss", [*(loss and loss.value for loss in rows), None], "loss", ".2f", quantity=lost),
                 Column(f"{name}_loss_interval", [*ends, None], interval_title(0.95), ".2f", interval=True, over=over),
             )
 
-        metric = next((metric_title(each.loss.metric) for each in self.tried if each.loss), "score")
+        metric = next((metric_title(size.loss.metric) for size in self.tried if size.loss), "score")
         notes = ["Agreement: how closely text similarities match the full model's. It is not a task score."]
-        if any(each.loss for each in self.tried):
+        if any(size.loss for size in self.tried):
             notes.append(
                 "Losses are points below the full model; the upper end of the interval is the largest plausible loss."
             )
         return Table(
             columns=(
-                Column("blocks", [*(each.blocks for each in self.tried), tuple(range(1, whole.n_blocks + 1))]),
+                Column("blocks", [*(size.blocks for size in self.tried), tuple(range(1, whole.n_blocks + 1))]),
                 Column("parameters", [*(e.parameters for e in self.tried), whole.parameters[-1]], form=millions),
                 column("speed", form=".1f", meaning="Times as fast as the whole model, the median over rounds."),
                 column("speed_range", title="range", form=".1f", interval=True),
                 Column("untrained", [*map(self._before, self.tried), None], "agreement before", ".1f"),
-                column("agreement", lambda each: fmean(each.agreement), form=".1f"),
-                column("neighbours", lambda each: fmean(each.neighbours), title="shared neighbours", form=".1f"),
+                column("agreement", lambda size: fmean(size.agreement), form=".1f"),
+                column("neighbours", lambda size: fmean(size.neighbours), title="shared neighbours", form=".1f"),
                 *scores("chosen_by", f"validation {metric}", "validation"),
                 *scores("as_it_is", f"test {metric}", "test"),
                 *scores("tuned", f"TMFT {metric}", "test"),
                 Column(
-                    "left", [*(len(each.blocks) for each in self.tried), whole.n_blocks], "blocks kept", shown=False
+                    "left", [*(len(size.blocks) for size in self.tried), whole.n_blocks], "blocks kept", shown=False
                 ),
             ),
             title="Sizes",
@@ -379,11 +379,11 @@ class Shrunk(Shown):
                 chosen="the size that was chosen",
             )
             for name, where in splits.items()
-            if sum(getattr(each, name) is not None for each in self.tried) > 1
+            if sum(getattr(size, name) is not None for size in self.tried) > 1
         )
 
     def _before(self, small: Smaller) -> float | None:
-        return next((each.agreement for each in self.removals if each.kept == small.blocks), None)
+        return next((removal.agreement for removal in self.removals if removal.kept == small.blocks), None)
 
     @property
     def order(self) -> Table:
@@ -391,7 +391,7 @@ class Shrunk(Shown):
         column = columns_of(self.removals)
         return Table(
             columns=(
-                Column("left", [len(each.kept) for each in self.removals], "blocks left"),
+                Column("left", [len(removal.kept) for removal in self.removals], "blocks left"),
                 column("block", title="goes"),
                 column("kept"),
                 *(
@@ -405,7 +405,7 @@ class Shrunk(Shown):
                     lines=(Line("agreement", name="chosen"), Line("evenly"), Line("first")),
                     name="order",
                     x="left",
-                    finding=f"Blocks go in the order {', '.join(str(each.block) for each in self.removals)}.",
+                    finding=f"Blocks go in the order {', '.join(str(removal.block) for removal in self.removals)}.",
                 ),
             ),
             notes=("Agreement of similarities with the whole model's, without training.",),
@@ -414,10 +414,10 @@ class Shrunk(Shown):
     @property
     def ways(self) -> Table:
         """A row for each way to run the models, the fastest first."""
-        rows = sorted(self.front, key=lambda each: (each.milliseconds, each.dimensions))
-        column, losses = columns_of(rows), [each.loss for each in rows]
-        ends = [each and each.interval for each in losses]
-        best = front_beyond_noise(rows, cost=lambda each: each.interval, score=lambda each: each.quality)
+        rows = sorted(self.front, key=lambda way: (way.milliseconds, way.dimensions))
+        column, losses = columns_of(rows), [way.loss for way in rows]
+        ends = [loss and loss.interval for loss in losses]
+        best = front_beyond_noise(rows, cost=lambda way: way.interval, score=lambda way: way.quality)
         return Table(
             columns=(
                 column("blocks"),
@@ -425,7 +425,7 @@ class Shrunk(Shown):
                 column("milliseconds", title="a text", form=".2f", unit="ms", quantity=Quantity("milliseconds a text")),
                 Column(
                     "interval",
-                    [each.interval for each in rows],
+                    [way.interval for way in rows],
                     interval_title(0.95),
                     ".2f",
                     interval=True,
@@ -435,7 +435,7 @@ class Shrunk(Shown):
                 column("agreement", form=".1f", quantity=Quantity("agreement × 100", "", "higher")),
                 Column(
                     "loss",
-                    [each and each.value for each in losses],
+                    [loss and loss.value for loss in losses],
                     form=".2f",
                     quantity=Quantity("loss, points below the whole model", "test", "lower"),
                 ),
@@ -445,9 +445,9 @@ class Shrunk(Shown):
                     interval_title(0.95),
                     ".2f",
                     interval=True,
-                    over=drawn_anew_in_all(each.error for each in losses if each and each.error),
+                    over=drawn_anew_in_all(loss.error for loss in losses if loss and loss.error),
                 ),
-                column("size", lambda each: f"{len(each.blocks)} blocks, {each.dimensions} dimensions", shown=False),
+                column("size", lambda way: f"{len(way.blocks)} blocks, {way.dimensions} dimensions", shown=False),
             ),
             title="Ways to run them",
             charts=(
@@ -463,15 +463,15 @@ class Shrunk(Shown):
                 ),
             ),
             notes=("Losses are points below the whole model in torch. Marked: none is surely faster and no worse.",),
-            marks=tuple("chosen" if each in best else None for each in rows),
+            marks=tuple("chosen" if way in best else None for way in rows),
         )
 
     @property
     def account(self) -> str:
         """How it was made and measured, for a model card."""
-        small, kept = self.smaller, ", ".join(map(str, self.smaller.blocks))
+        small, blocks = self.smaller, ", ".join(map(str, self.smaller.blocks))
         parts = [
-            f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {kept} were kept.",
+            f"Of the {self.model.n_blocks} blocks of {short_name(self.model.name)}, {blocks} were kept.",
             f"The model of these was trained, without labels, to give the whole model's normalised embeddings of "
             f"{self.n_texts:,} texts of {short_name(self.texts)} (passes: {self.protocol.epochs}).",
         ]
@@ -481,7 +481,7 @@ class Shrunk(Shown):
                 "normalised embeddings of such texts are largest."
             )
         losses = {"as it is": small.as_it_is, "after fine-tuning both": small.tuned}
-        parts += [f"On {short_name(self.task or '')}, {how}: {each.said}." for how, each in losses.items() if each]
+        parts += [f"On {short_name(self.task or '')}, {how}: {loss.said}." for how, loss in losses.items() if loss]
         if small.loss is None:
             parts.append(f"{self._agreed.capitalize()}.")
         elif small.loss.verdict == "within":
