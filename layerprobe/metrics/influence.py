@@ -1,4 +1,4 @@
-"""What each item adds to a metric: how a score would move if other items were drawn. Knows arrays, no tasks.
+"""Influences of items on metrics: how a score would move if other items were drawn. Knows arrays, no tasks.
 
 The influence of item i is the derivative of the metric by the share that the item has in all, so that influences are
 (n,) of mean 0, in the unit of the metric, and

@@ -13,7 +13,7 @@ Split = Literal["train", "validation", "test"]
 
 
 def split_title(split: str) -> str:
-    """Return what sentences call a split, or all."""
+    """Return the name of a split, or of all data, in a sentence."""
     return "all items" if split == "all" else f"the {split} split"
 
 
@@ -86,7 +86,7 @@ LISTED_METRICS = ("ndcg@10", "mrr@10", "recall@10")
 
 
 def metric_title(metric: str) -> str:
-    """Return what a metric is called in a sentence.
+    """Return the name of a metric in a sentence.
 
     Examples:
         >>> metric_title("f1")

@@ -12,12 +12,12 @@ Array = NDArray[np.float64]
 
 
 def correlations(outputs: Array, targets: Array) -> dict[str, float]:
-    """Return how (n,) outputs go with (n,) gold scores; DataError if either are all the same."""
+    """Return the correlations of (n,) outputs with (n,) gold scores; DataError if either is constant."""
     return {"spearman": spearman(outputs, targets), "pearson": pearson(outputs, targets)}
 
 
 def fit_scores(outputs: Array, targets: Array) -> dict[str, float]:
-    """Return how near (n,) outputs come to (n,) targets: correlations, and R2, the share of their variance.
+    """Return the correlations of (n,) outputs with (n,) targets, and R2, the share of variance explained.
 
     R2 = 1 - sum (output - target)^2 / sum (target - mean)^2, at most 1; negative where the mean would be nearer.
     """
@@ -26,13 +26,13 @@ def fit_scores(outputs: Array, targets: Array) -> dict[str, float]:
 
 
 def class_scores(outputs: Array, targets: Array) -> dict[str, float]:
-    """Return how well (n, classes) outputs, of which the highest wins, tell (n,) class numbers."""
+    """Return macro F1 and accuracy of (n, classes) outputs, of which the highest wins, on (n,) class numbers."""
     predicted = outputs.argmax(axis=1)
     return {"macro f1": macro_f1(predicted, targets), "accuracy": float(np.mean(predicted == targets))}
 
 
 def decision_scores(outputs: Array, targets: Array, threshold: float) -> dict[str, float]:
-    """Return how well (n,) outputs tell 1 from 0, which they do from the threshold on."""
+    """Return F1, average precision and accuracy of (n,) outputs, positive from the threshold on."""
     predicted = outputs >= threshold
     return {
         "f1": f1(predicted, targets == 1),

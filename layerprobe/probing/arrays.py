@@ -38,7 +38,7 @@ class Layer:
         return values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
 
     def blocks(self) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield where some rows stand, and these, from the first to the last."""
+        """Yield the rows in blocks, each with its slice, from first to last."""
         n, width = self.shape
         step = max(1, NUMBERS // width)
         for start in range(0, n, step):
@@ -50,7 +50,7 @@ class Layer:
         return Layer(name=self.name, shape=(len(chosen), self.shape[1]), read=lambda rows: self.read(chosen[rows]))
 
     def constant(self) -> str | None:
-        """Return what to say if all rows are the same, which reads no further than to the first that is not."""
+        """Return an error message if all rows are the same; reading stops at the first that differs."""
         first = self.rows(slice(0, 1))
         if all((block == first).all() for _, block in self.blocks()):
             return f"it is the same for all {self.shape[0]:,} samples"
@@ -101,7 +101,7 @@ def _matrix(name: str, array: Any) -> Layer:
 
 
 def _rows_first(array: Any) -> Any:
-    """Return what `array[rows]` takes rows of: frames, whose columns that would be, as arrays."""
+    """Return an array that `array[rows]` indexes by rows; data frames, which index columns, are converted."""
     if hasattr(array, "to_numpy"):
         return array.to_numpy()
     return array if hasattr(array, "shape") and hasattr(array, "__getitem__") else np.asarray(array)
@@ -269,7 +269,7 @@ def _of_parquet(path: Path) -> list[Layer]:
 
 
 def _natural(name: str | Path) -> list[tuple[bool, int, str]]:
-    """Return what sorts layer_2 before layer_10.
+    """Return a sort key that puts layer_2 before layer_10.
 
     Examples:
         >>> sorted(["layer_10", "layer_2"], key=_natural)

@@ -163,7 +163,7 @@ class Combinations:
     # ---- pairs ------------------------------------------------------------------------------------------
 
     def _two_by_probes(self, folding: int, fold: int) -> tuple[int, int]:
-        """Take the layer of the lowest loss, and the one whose ridge regression of what it leaves loses least."""
+        """Take the layer with the lowest loss, and the one that best predicts its residuals by ridge regression."""
         first, items = int(self.losses[:, folding, fold].argmin()), self._drawn(folding, fold)
         targets = self._targets[items] - self._targets[items].mean(axis=0)
         held_out = np.arange(len(items)) % HELD_OUT == 0
@@ -195,7 +195,7 @@ class Combinations:
 
     @functools.cached_property
     def _by_query(self) -> Callable[[int, int], Array]:
-        """What each query scores by a layer, of one number twice, or by two of them."""
+        """nDCG@10 of each query by a layer (its number twice) or by two layers."""
 
         @functools.cache
         def by_query(first: int, second: int) -> Array:

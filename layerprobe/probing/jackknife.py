@@ -1,4 +1,4 @@
-"""Probes fitted again without some of the items -> what each adds to a score, as one to train on and to score.
+"""Influences of items on a score, both as training and as test items, by refitting probes without them.
 
 Influence functions are of the first order and of the outputs: of few items, features with heavy tails or more features
 than items they are too small, and of logistic regression they lack what the training rows do. Penalties stay what they

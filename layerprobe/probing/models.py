@@ -50,7 +50,7 @@ def probe_model(model: Any, task: Task, *, settings: ProbeSettings, combinations
 
 
 def probed_split(task: Task) -> TextSplit:
-    """Return what of a task is scored: all of it where probes are fitted, which folds keep apart."""
+    """Return the split that is scored: all of the task where probes are cross-validated, else its own split."""
     return "all" if KINDS[task.kind].zero_shot == "probe" else task.scored
 
 
@@ -95,7 +95,7 @@ def _by_rows(
 
 
 def _kept_together(items: Items, links: Links | None, folds: int) -> tuple[NDArray[np.intp] | None, tuple[str, ...]]:
-    """Return (n,) numbers of the sets that no fold divides, and what to say of them: items that share a text.
+    """Return (n,) group numbers for the folds, items that share a text together, and notes about them.
 
     Where that would put most items into one fold, or make too few sets, copies of an item are kept together alone, as
     `layerprobe.tasks.folds` does.
@@ -118,7 +118,7 @@ def _left_out(embeddings: Embeddings) -> dict[str, str]:
 
 
 def _features(layer: Layer, probe: Probe, sides: list[NDArray[np.int64]]) -> Layer:
-    """Return what the probe sees of items: the embedding, or what it makes of two."""
+    """Return the features of items for the probe: the embedding, or features of two embeddings."""
 
     def read(rows: Rows) -> NDArray[Any]:
         first, *second = (layer.rows(side[rows]) for side in sides)
@@ -135,7 +135,7 @@ def _searched(items: Any, embeddings: Embeddings) -> Targets:
 
 
 def _by_outputs(checkpoint: Checkpoint, task: Task, split: TextSplit, about: dict[str, Any]) -> Probing:
-    """Compare the scores that `score` has of every layer."""
+    """Compare the layers by the scores of `score`."""
     began = time.perf_counter()
     with part(start=0, share=EMBEDDED, whole=1):
         scores, embeddings = score_by_item(checkpoint, task, split=split)

@@ -51,7 +51,7 @@ LayerOf = Callable[[int, int], Layer]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitted:
-    """What features give for every item, by folding."""
+    """The outputs for every item, by folding."""
 
     outputs: NDArray[Any]
     """(foldings, n, ...)."""
@@ -65,7 +65,7 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Problem:
-    """What is predicted of which rows, and how rows are divided."""
+    """Targets, their rows, and the folds."""
 
     kind: TargetKind
     targets: NDArray[Any]
@@ -97,7 +97,7 @@ class Problem:
 
     @property
     def floors(self) -> dict[str, Floor]:
-        """What a trivial answer scores, by metric."""
+        """The scores of a trivial answer, by metric."""
         if self.kind == "classes":
             return class_floors(self.targets)
         if self.kind == "labels":
@@ -129,7 +129,7 @@ class Problem:
         return influences
 
     def notes(self, layers: Sequence[Layer]) -> tuple[str, ...]:
-        """Return what is to be said of how layers are scored, and fitted: logistic regression on a part of the rows."""
+        """Return notes for the user: a primary metric for rare classes, and fits on a sample of the rows."""
         notes = []
         if self.has_rare_class:
             smallest = f"the smallest has {np.bincount(self.targets).min():,} of {self.n_items:,} samples"
@@ -147,7 +147,7 @@ class Problem:
         return self._fitted(layer, self.foldings, range(self.n_folds))
 
     def combined(self, layer_of: LayerOf) -> Fitted:
-        """Return the outputs of features that depend on which fold is left out."""
+        """Return the outputs of features that differ by held-out fold."""
         outputs, swayed = [], np.zeros((len(self.foldings), self.n_items))
         for folding, folds in enumerate(self.foldings):
             layers = [layer_of(folding, fold) for fold in range(self.n_folds)]
@@ -189,7 +189,7 @@ class Problem:
         )
 
     def refitted(self, rows: NDArray[Any], items: NDArray[np.intp], others: NDArray[Any], penalties: Array) -> Any:
-        """Return the outputs for other rows of a probe that is fitted on rows of items, with penalties as chosen."""
+        """Refit a probe on rows of items with the penalties chosen before; return its outputs for other rows."""
         if self.kind == "scores":
             return refitted(rows, self.targets[items], others, penalties[0])
         n_classes, columns = 2 if self.kind == "labels" else int(self.targets.max()) + 1, []

@@ -169,7 +169,7 @@ def chosen_fits(sums: list[Sums], predicted: Iterable[int]) -> dict[int, Fit]:
 
 
 def pulls(sums: list[Sums], fits: dict[int, Fit]) -> tuple[Array, Array]:
-    """Return what a training row adds to the correlation of outputs and targets through each fit, but for its residual.
+    """Return the factors that give the influence of a training row on the correlation, except its residual.
 
     A fit moves by A^-1 (x - mean) e with the weight of a training row of residual e, and the correlation of all outputs
     by the sum over the rows that the fit predicts of its derivative g times that: e ((x - mean) u + G / n), with
@@ -208,7 +208,7 @@ def pulls(sums: list[Sums], fits: dict[int, Fit]) -> tuple[Array, Array]:
 def ridge_outputs(
     layer: Layer, targets: Array, foldings: NDArray[np.intp], n_folds: int, predicted: Collection[int]
 ) -> tuple[Array, Array, Array, Array]:
-    """Return what ridge regression gives for each row, fitted without the fold of the row.
+    """Return cross-validated outputs of ridge regression: each row by a fit without its fold.
 
     Args:
         layer: (n, d).
@@ -253,7 +253,7 @@ def ridge_outputs(
 
 
 def refitted(rows: NDArray[Any], targets: Array, others: NDArray[Any], penalty: float) -> Array:
-    """Return what ridge regression of (n,) targets on (n, d) rows gives for other rows, as `ridge_outputs` does."""
+    """Fit ridge regression of (n,) targets on (n, d) rows as `ridge_outputs` does; return outputs for other rows."""
     rows, others = rows.astype(np.float64), others.astype(np.float64)
     mean, spread = rows.mean(axis=0), rows.std(axis=0)
     spread[spread <= 1e-6 * np.abs(mean)] = np.inf

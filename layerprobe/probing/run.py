@@ -40,13 +40,13 @@ TOGETHER = ("mean of all layers", "weighted sum", "pair of layers")
 
 
 def student(level: float, freedom: float) -> float:
-    """Return how many standard errors Student's interval reaches to each side."""
+    """Return the half-width of Student's interval, in standard errors."""
     return float(stats.t.isf((1 - level) / 2, freedom))
 
 
 @dataclass(kw_only=True)
 class Board:
-    """What was scored so far, all on the same items."""
+    """Scores of all layers so far, on the same items."""
 
     scores: Callable[[Any], dict[str, float]]
     influences: Callable[[Any, str], Array]
@@ -113,7 +113,7 @@ class Board:
         )
 
     def stated(self) -> Statement | None:
-        """Return the joint statement about the layers, and give each, and what is together, its interval."""
+        """Return the joint statement about the layers; sets the intervals of layers and combinations."""
         n, count = len(self.psi[0]), len(self.layers)
         if self.links is not None and self.links.units <= 1:
             return None
@@ -131,7 +131,7 @@ class Board:
         return state(values.mean(axis=1), covariance, level=current().level, freedom=freedom, least=least)
 
     def with_ends(self, probed: ProbedLayer, below: float, least: float) -> ProbedLayer:
-        """Return it with an interval that reaches so many times as far below as above, on Fisher's scale if it can."""
+        """Return it with an interval `below` times as wide below as above, on Fisher's scale where that applies."""
         error = probed.error
         if error is None or error.items_error is None:
             return probed
@@ -145,7 +145,7 @@ class Board:
         return replace(probed, error=replace(error, interval=(low, high)))
 
     def compared(self, candidates: Sequence[int]) -> list[ProbedLayer]:
-        """Return several layers together with what they gain, each at its share of the level."""
+        """Return the combinations with their gains over single layers, each at its share of the level."""
         count, compared = len(self.layers), []
         scores = [float(values.mean()) for values in self.by_folding[:count]]
         best = int(np.argmax(scores))
@@ -351,7 +351,7 @@ def finish(
     notes: Sequence[str],
     model: ModelDescription | None,
 ) -> Probing:
-    """Return the answer of what was scored."""
+    """Build the result from the scored layers."""
     statement = board.stated()
     numbers = [layer.layer for layer in board.layers if layer.layer is not None]
     candidates = range(len(numbers)) if statement is None else statement.candidates

@@ -1,4 +1,4 @@
-"""What is predicted of each sample, from arrays or a file, and how samples are divided into folds."""
+"""Targets of samples, from arrays or a file, and the folds of cross-validation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Folds = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Targets:
-    """What is predicted."""
+    """The targets of a probe."""
 
     kind: TargetKind
     values: NDArray[Any]
@@ -94,7 +94,7 @@ class Targets:
         return result
 
     def _units(self, groups: Folds | None, folds: int) -> Folds | None:
-        """Return (items,) numbers of what is never divided; None where every item is by itself."""
+        """Return (items,) group ids for the folds; None where every item is its own group."""
         if self.kind != "pairs" or self.rows is None:
             return groups if groups is None or self.rows is None else groups[self.rows]
         units = joined(*(self.rows if groups is None else groups[self.rows]).T)
@@ -104,7 +104,7 @@ class Targets:
 
 
 def joined(*sides: Folds) -> Folds:
-    """Return (n,) numbers of the sets into which items fall that share one of their texts, or are so connected.
+    """Return (n,) numbers of connected components of items, connected where they share a text.
 
     Examples:
         >>> joined(np.array([0, 1, 3]), np.array([1, 2, 4])).tolist()

@@ -57,7 +57,7 @@ class ProbeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedLayer:
-    """What one layer, or several together, score."""
+    """Scores of one layer, or of several together."""
 
     name: str
     layer: int | None
@@ -172,7 +172,7 @@ class Probing(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer, and below them one for several together."""
+        """One row per layer, and below them one per combination."""
         rows, best = (*self.layers, *self.together), self.best
         column = columns_of(rows)
         further = [name for name in best.metrics if name != self.primary]
@@ -287,7 +287,7 @@ class Probing(Shown):
 
     @property
     def cost(self) -> str:
-        """What was done for it, in a sentence."""
+        """The items, method, folds and time, in a sentence."""
         items = f"{self.n_items:,} {plural(self.unit)}"
         groups = "" if self.n_groups is None else f" in {self.n_groups:,} groups"
         how = f"{self.settings.foldings} x {self.settings.folds} folds, " if self.folded else ""

@@ -21,7 +21,7 @@ from layerprobe.tasks.values import Task, TextSplit
 
 
 def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> AcrossTasks:
-    """Put the scores of every layer on several tasks together.
+    """Average the scores of every layer over several tasks and compare the layers.
 
     Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is
     larger here than on other tasks: the layers share what the level allows (Bonferroni).
@@ -47,7 +47,7 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores]) -> Across
 
 
 def _check_different(tasks: Iterable[tuple[str, str]]) -> None:
-    """Raise DataError where a name or a digest comes twice: as two tasks, one would show less error than it has."""
+    """Raise DataError for duplicate tasks (same name or data), which would make the error look too small."""
     by_digest: dict[str, str] = {}
     for name, digest in tasks:
         if name in by_digest.values():
@@ -73,7 +73,7 @@ def score_across(model: ModelLike, tasks: Sequence[Task], *, split: Split = "tes
 
 
 def _not_its_own(checkpoint: Checkpoint) -> dict[str, str]:
-    """Return the settings of embeddings, by name, that are others than the model has by itself."""
+    """Return the embedding settings that differ from the model's defaults, by name."""
     used, default = checkpoint.settled, replace(checkpoint, options=DEFAULT_OPTIONS).settled
     names = ("pooling", "prompt", "norm", "max_length")
     return {name: str(getattr(used, name)) for name in names if getattr(used, name) != getattr(default, name)}

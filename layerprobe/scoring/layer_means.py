@@ -41,7 +41,7 @@ CHUNK = 2**22
 
 
 def layer_means(model: ModelLike, task: Task) -> LayerMeans:
-    """Score the mean of every two layers as an embedding, without fine-tuning, and hold the best against one layer.
+    """Score the mean of every two layers as an embedding, without fine-tuning, and compare the best with one layer.
 
     A text's embedding is (a / |a| + b / |b|) / 2 of layers a and b, or (a + b) / 2 as they are. Norms grow with depth
     in many models, so that as they are the deeper layer decides; at unit norm both count alike. Both are scored, by the
@@ -100,7 +100,7 @@ def layer_means(model: ModelLike, task: Task) -> LayerMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Averages:
-    """What means of layers score on a task; of a layer with itself, what the layer scores."""
+    """Scores of the means of two layers on a task; a layer paired with itself gives its own score."""
 
     task: Task
     outputs: Outputs
@@ -115,7 +115,7 @@ class _Averages:
         return evaluate_outputs(self.task.kind, self.outputs(form, pair)[1], self.task.test.gold, threshold=threshold)
 
     def gain(self, form: MeanForm, pair: Pair, single: int, *, level: float) -> CrossedInterval | None:
-        """Return what a pair scores more on test than a single layer, with its interval over items."""
+        """Return the gain on test of the mean of a pair over a single layer, with its interval over items."""
         both: tuple[tuple[MeanForm, Pair], ...] = ((form, pair), ("plain", (single, single)))
         (ours, theirs), links = (self.tested(*mean) for mean in both), links_of(self.task.test)
         influences = None
@@ -150,7 +150,7 @@ class _Averages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Side:
-    """A layer of the first or second texts, (n, width), of which rows are read when they are used."""
+    """The embeddings of the first or second texts at a layer, (n, width); rows are read lazily."""
 
     stored: StoredLayer
     rows: NDArray[np.int64]
@@ -252,7 +252,7 @@ def _mean(layers: Sequence[_Side], form: MeanForm, pair: Pair) -> Embedded:
 
 
 def _layers(embeddings: Embeddings, examples: Examples) -> tuple[list[_Side], list[_Side]]:
-    """Return by layer the embeddings of first texts, and of second ones, none where there are none."""
+    """Return the embeddings by layer of first texts and of second ones; an empty list for single texts."""
     sides = [embeddings.rows(side) for side in examples.sides]
     stored = [embeddings.stored.rows(max(layer, embeddings.first_layer)) for layer in range(embeddings.n_layers)]
     first, *second = ([_Side(layer, rows) for layer in stored] for rows in sides)

@@ -88,7 +88,7 @@ def score_models(
 
 
 def _warnings(scored: tuple[LayerScores, Embeddings]) -> list[str]:
-    """Return what is said of a model's embeddings, and of its scores with its name."""
+    """Return the warnings about a model's embeddings and, with its name, about its scores."""
     scores, embeddings = scored
     return [*embeddings.warnings, *(f"{embeddings.model.name}: {warning}" for warning in scores.warnings)]
 

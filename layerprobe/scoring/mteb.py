@@ -65,7 +65,7 @@ def _revision(model: ModelDescription) -> str:
 
 
 def _experiment(result: AcrossTasks, layer: int) -> dict[str, Any]:
-    """Return what tells an experiment from others of the model, in values that mteb puts into its name as they are."""
+    """Return the layer and settings that identify an experiment of the model, as mteb's name needs them."""
     settings = dict(result.settings)
     if "prompt" in settings:
         start = re.sub(r"[^\w.-]+", "-", settings["prompt"])[:16]

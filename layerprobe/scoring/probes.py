@@ -61,7 +61,7 @@ def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray
 def logistic_weights(
     train: NDArray[np.float32], targets: NDArray[np.intp], n_classes: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Fit what `logistic_probe` does and return it as weights of the features as they are, so that others can pass by.
+    """Fit `logistic_probe` and return its weights for unscaled features, so that other code can apply them.
 
     A class that is not among the targets is never the highest.
 

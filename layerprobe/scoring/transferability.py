@@ -1,4 +1,4 @@
-"""How well frozen features carry targets, as the field estimates it to choose among models. Knows arrays, no tasks.
+"""Transferability estimates (LogME, H-score, LinMSE, ...) of frozen features. Knows arrays, no tasks.
 
 One number from features and targets each, without fine-tuning and without items that are held out; they are to be
 compared between layers on the same items, not between tasks.
@@ -190,7 +190,7 @@ def linear_mse(features: ArrayLike, targets: ArrayLike, *, name: str = "the laye
 
 
 def neighbour_predictions(features: ArrayLike, targets: ArrayLike, *, classes: bool, name: str = "the layer") -> Array:
-    """Return what the three nearest other items say of each item: the mean of scores, or the class with most votes.
+    """Predict each item from its three nearest neighbours: the mean of scores, or the class with most votes.
 
     Distances are Euclidean. Of classes with as many votes the one of the nearest item wins.
 

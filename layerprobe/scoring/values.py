@@ -88,7 +88,7 @@ class LayerScores(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer: its scores by every metric."""
+        """One row per layer: its scores by every metric."""
         layers = range(len(self.scores))
         return Table(
             columns=(
@@ -164,7 +164,7 @@ def scores_chart(score: str, compared: AgainstBest | None, *, by: str = "", name
 
 
 def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Column, ...]:
-    """Return columns of intervals, of how far the best is ahead and of the floor; rows before the first are empty."""
+    """Return the columns interval, at most behind, and floor; rows before the first layer are empty."""
     if compared is None:
         return ()
     about = "On other items; the lower end of the best score allows for its having been chosen."
@@ -186,7 +186,7 @@ def compared_columns(compared: AgainstBest | None, first: int = 0) -> tuple[Colu
 
 
 def behind_columns(behind: Sequence[float | None]) -> tuple[Column, ...]:
-    """Return the column of how far the best is ahead of each row at most; none where no row was compared."""
+    """Return the column of the most that each row can be behind the best; empty where no row was compared."""
     if not any(points is not None for points in behind):
         return ()
     about = "Points that the best layer is ahead at most on test, true of all layers together."
@@ -194,7 +194,7 @@ def behind_columns(behind: Sequence[float | None]) -> tuple[Column, ...]:
 
 
 def floor_columns(floors: Sequence[Floor | None]) -> tuple[Column, ...]:
-    """Return the column of floors, which names them; none where no row has one."""
+    """Return the column of floors, with a note on what they are; empty where no row has one."""
     by = dict.fromkeys(floor.by for floor in floors if floor is not None)
     meaning = f"By {', or '.join(by)}."
     return (columns_of(floors)("floor", lambda floor: floor.value, form=".2f", meaning=meaning),) if by else ()
@@ -297,7 +297,7 @@ class LayerMeans(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskScores:
-    """What every layer scores on one task."""
+    """The scores of every layer on one task."""
 
     task: str
     """As the user gave it."""
@@ -346,7 +346,7 @@ class AcrossTasks(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer: its score on every task, their mean, and how far that is behind the best layer's."""
+        """One row per layer: its score on every task, their mean, and how far that is behind the best layer."""
         sure = interval_title(self.level)
         column = columns_of(layer if layer.layer >= self.first_layer else None for layer in self.layers)
         names = distinct_names([task.task for task in self.tasks])
@@ -486,7 +486,7 @@ class ScoresOfModels(Shown):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the models are called in tables and plots."""
+        """The names of the models in tables and plots."""
         return tuple(distinct_names([model.name for model in self.models]))
 
     def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
@@ -509,7 +509,7 @@ class ScoresOfModels(Shown):
         return tuple(layer.parameters for layer in self.layers)
 
     def front(self, cost: Literal["parameters", "milliseconds"]) -> tuple[LayerOfModel, ...]:
-        """Return the layers that no other beats in both score and cost, by ascending cost; none where it is unknown.
+        """Return the Pareto front of score and cost, by ascending cost; empty where the cost is unknown.
 
         Of times, only by as much as their ranges show.
         """
@@ -520,12 +520,12 @@ class ScoresOfModels(Shown):
         return front_beyond_noise(self.layers, ranges.__getitem__, attrgetter("score")) if measured else ()
 
     def name(self, layer: LayerOfModel) -> str:
-        """Return what a layer is called in a sentence."""
+        """Return the name of a layer in a sentence."""
         return f"{self.labels[layer.model]} at layer {layer.layer}"
 
     @property
     def table(self) -> Table:
-        """A row a model and layer: score, interval, distance from the best, cost, and what no other beats in both."""
+        """One row per model and layer: score, interval, distance from the best, cost, and the Pareto front."""
         labels, column, best = self.labels, columns_of(self.layers), self.best_of_each
         fronts = {"size": self.front("parameters"), "time": self.front("milliseconds")}
         on_front = (", ".join(name for name, front in fronts.items() if layer in front) for layer in self.layers)
@@ -577,7 +577,7 @@ class ScoresOfModels(Shown):
 
     @property
     def _charts(self) -> tuple[Chart, ...]:
-        """By layer, and against size and, where it was measured, time."""
+        """Charts of the score by layer, by size and, where it was measured, by time."""
         score = Line("score", interval="interval")
         floor = "floor" if self.compared and self.compared.floor else ""
         cost = Chart(kind="cost", lines=(score,), by="model", label="layer", chosen="the highest score")

@@ -35,7 +35,7 @@ Rows = Callable[[Sequence[str]], NDArray[np.int64]]
 def zero_shot(
     embeddings: Embeddings, task: Task, *, split: TextSplit = "test", fitted: Embeddings | None = None
 ) -> LayerScores:
-    """Return how well the pretrained embeddings do the task, layer by layer; no model is needed.
+    """Score the pretrained embeddings of every layer on the task; no model is needed.
 
     By the cosines of pairs, where the kind has a threshold at the one that is best on the validation split; or by the
     probe of the kind, see `probed`.
@@ -61,7 +61,7 @@ def zero_shot(
 def probed(
     embeddings: Embeddings, task: Task, *, split: TextSplit = "test", fitted: Embeddings | None = None
 ) -> LayerScores:
-    """Return what the probe of the task's kind scores, layer by layer; from the store, or fitted now.
+    """Score the probe of the task's kind at every layer; loads finished scores from the store.
 
     The arguments are those of `zero_shot`; `fitted` is of the train split.
     """
@@ -95,7 +95,7 @@ def probed(
 
 
 def outputs_of_layer(values: Layer, rows: Rows, task: Task, items: Items) -> Array:
-    """Return what untrained (text, width) embeddings of a layer output for items, as `Kind.score` takes it.
+    """Return the outputs of untrained (text, width) embeddings of a layer for items, as `Kind.score` takes them.
 
     By the cosines of pairs, the probe of the kind, fitted on the train split, or as `Kind.outputs` says; `rows` are of
     all texts of these. DataError if there is no output for one.
@@ -134,7 +134,7 @@ def score_split(model: ModelLike, task: Task, *, split: TextSplit | None = None)
 
 
 def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tuple[LayerScores, Embeddings]:
-    """Return scores as `score_split` does, with what each item adds to them."""
+    """Return scores as `score_split` does, with the influence of each item on them."""
     with settings(by_item=True):
         scores, embeddings = score_split(checkpoint, task, split=split)
     if not scores.influences:
@@ -147,7 +147,7 @@ def score_by_item(checkpoint: Checkpoint, task: Task, *, split: TextSplit) -> tu
 def score_compared(
     model: ModelLike, task: Task, *, split: TextSplit | None = None, tolerance: float = TOLERANCE
 ) -> tuple[LayerScores, Embeddings]:
-    """Return scores as `score_split` does, with their intervals and the layers compared with the best, if it is known.
+    """Return scores as `score_split` does, with intervals and the layers compared with the best, where possible.
 
     A kind of task that does not say what items add to a score has neither.
     """
@@ -172,7 +172,7 @@ def score_compared(
 def layer_scores(
     task: Task, split: TextSplit, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
 ) -> LayerScores:
-    """Return the scores of every layer as a result."""
+    """Combine the evaluations of all layers into a `LayerScores`."""
     return LayerScores(
         split=split,
         method=method,
@@ -187,7 +187,7 @@ def layer_scores(
 
 
 def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
-    """Return scores from the store, with what each item adds where `by_item` of the context says so; None without."""
+    """Load scores from the store, with influences of items if the context asks for `by_item`; None if missing."""
     stored = store.load_result(kind, key, LayerScores)
     if stored is None or (current().by_item and not stored.influences):
         return None
@@ -196,7 +196,7 @@ def kept_scores(store: Store, kind: str, key: str) -> LayerScores | None:
 
 @contextlib.contextmanager
 def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
-    """Name the layer where its outputs cannot be scored."""
+    """Add the layer to the message of an error about outputs that cannot be scored."""
     try:
         yield
     except MisalignedSamplesError:

@@ -1,4 +1,4 @@
-"""Fewer features of an embedding by a linear map, kept as a Dense module of sentence-transformers. Knows arrays, files.
+"""A linear map to fewer dimensions, saved as a Dense module of sentence-transformers. Knows arrays, files.
 
 The map adds nothing to embeddings: centring them would change every cosine. It keeps the directions along which
 normalised embeddings of texts are largest, so that their inner products change least (Eckart and Young 1936).

@@ -25,7 +25,7 @@ Embed = Callable[[Prepared], Vectors]
 def embedded(
     encoder: Encoder, texts: Prepared, one: Callable[[Batch], Vectors], batch_tokens: int | None = None
 ) -> Vectors:
-    """Return (text, feature) of tokenised texts by what embeds a batch of them."""
+    """Embed tokenised texts batch by batch with `one`; returns (text, feature)."""
     embeddings = np.empty((len(texts.lengths), encoder.description.hidden_size), dtype=np.float32)
     budget, same_length = budget_of(encoder, batch_tokens), not encoder.padding_invariant
     for rows in token_batches(texts.lengths, budget=budget, same_length=same_length):
@@ -37,13 +37,13 @@ def embedded(
 
 
 def vectors(states: Tensor, batch: Batch, pooling: Pooling) -> Vectors:
-    """Return (text, feature) of the (text, token, feature) states of a batch."""
+    """Pool the (text, token, feature) states of a batch to (text, feature)."""
     pooled: Vectors = pool(states, batch["attention_mask"], pooling).float().cpu().numpy()
     return pooled
 
 
 def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors | None = None) -> Embed:
-    """Return what embeds tokenised texts by the last layer: by torch or a graph, and then a (dimensions, width) map."""
+    """Return a function that embeds tokenised texts by the last layer, in torch or a graph, then maps by `dense`."""
 
     def embed(texts: Prepared) -> Vectors:
         encoder, options = model.encoder, model.options
@@ -64,6 +64,6 @@ def embedder(model: SharedModel, *, graph: Graph | None = None, dense: Vectors |
 
 
 def tokenized(model: SharedModel, texts: Sequence[str]) -> Prepared:
-    """Return texts as the model reads them, with its prompt."""
+    """Tokenise texts for the model, with its prompt."""
     options = model.options
     return model.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)

@@ -65,13 +65,13 @@ class EqualSize(Shown):
 
     @property
     def keep(self) -> Candidate:
-        """The best one that is shown to score higher than the first blocks; where there is none, these."""
+        """The best candidate that scores significantly higher than the first blocks; else the first blocks."""
         better = [candidate for candidate in self.candidates if candidate.interval[0] > 0]
         return max(better, key=lambda candidate: fmean(candidate.scores), default=self.candidates[0])
 
     @property
     def summary(self) -> str:
-        """What it says, for a user."""
+        """The conclusion, in a few sentences."""
         if self.spoilt:
             return spoilt_sentence(self.spoilt)
         first, *others = self.candidates
@@ -87,7 +87,7 @@ class EqualSize(Shown):
 
     @property
     def table(self) -> Table:
-        """A row for each choice of blocks."""
+        """One row per choice of blocks."""
         rows, errors = self.candidates, [candidate.difference for candidate in self.candidates]
         return Table(
             columns=(

@@ -1,4 +1,4 @@
-"""What the ways to run a model cost and lose: backends, 8 bits and fewer dimensions. Knows resolved models."""
+"""Speed and loss of a model by backend, in 8 bits and with fewer dimensions. Knows resolved models."""
 
 import logging
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def served(
     model: SharedModel, blocks: tuple[int, ...], compared: Compared | None, held_out: Taught, dense: Vectors | None
 ) -> Iterator[Served]:
-    """Yield what every way to run a model of some blocks costs and loses; each with fewer dimensions, too, by `dense`.
+    """Yield speed and loss of every way to run a model of some blocks; with `dense` also in fewer dimensions.
 
     Speed and agreement are measured on the texts held out, the loss on the test split of a task.
     """
@@ -46,7 +46,7 @@ def served(
 
 
 def _graphs(model: SharedModel) -> dict[str, Graph]:
-    """Return the model by each library that is installed, as it is and in 8 bits; log what cannot be had."""
+    """Return the model as a graph of every installed backend, also in 8 bits; failures are logged."""
     # of its own: an export may change a model
     encoder, options, graphs = load(model.checkpoint), model.options, dict[str, Graph]()
     for name, engine in engines().items():

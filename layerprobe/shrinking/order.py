@@ -40,7 +40,7 @@ class Subsets:
         return tokenized(self.whole, self.texts)
 
     def embeddings(self, blocks: Sequence[int]) -> Vectors:
-        """Return (text, width) of the model of some blocks."""
+        """Return the (text, width) embeddings by the model of some blocks."""
         encoder, options, tokens = self.whole.encoder, self.whole.options, self.tokens
         model = encoder.model
         if len(blocks) < encoder.description.n_blocks:
@@ -58,7 +58,7 @@ class Subsets:
         return embedded(encoder, tokens, one, options.batch_tokens)
 
     def agreement(self, blocks: Sequence[int], whole: Vectors) -> float | None:
-        """Return by how much the model of some blocks agrees with the whole one, x 100; None where there is none."""
+        """Return the agreement x 100 of the model of some blocks with the whole one; None if it cannot be made."""
         try:
             return 100 * agreement(self.embeddings(blocks), whole)
         except UnsupportedArchitectureError:
@@ -66,7 +66,7 @@ class Subsets:
 
 
 def kept_order(whole: SharedModel, texts: Sequence[str]) -> tuple[Removal, ...]:
-    """Return in which order blocks go by some of the texts, from the store or by forward passes now."""
+    """Return the order in which blocks are removed, by some of the texts; from the store if it was computed before."""
     options, texts = whole.options, tuple(texts[:N_TEXTS])
     store = Store(options.cache_dir)
     read = [options.pooling, options.prompt, options.max_length, dtype_name(options)]

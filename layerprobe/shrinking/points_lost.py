@@ -46,7 +46,7 @@ def _has_head(kind: str) -> bool:
 def tuned(
     model: Checkpoint, task: Task, layer: int, seed: int, protocol: Protocol | None, split: ScoredSplit
 ) -> Scored:
-    """Return what a model, truncated at a layer and fine-tuned, scores on a split; a finished run is read.
+    """Fine-tune a model truncated at a layer and score it on a split; a finished run is loaded.
 
     Texts are cut as the protocol says.
     """
@@ -59,7 +59,7 @@ def tuned(
 def difference(
     a: Sequence[Scored], b: Sequence[Scored], task: Task, split: ScoredSplit, *, level: float
 ) -> CrossedInterval | None:
-    """Return by how much `a` scores more than `b` over the same seeds and items; None where items have no error."""
+    """Return the difference a - b of scores over the same seeds and items; None where items have no error."""
     items, primary = task.split(split), task.primary
     influences = np.stack([one - other for (_, one), (_, other) in zip(a, b, strict=True)])
     values = [one.metrics[primary] - other.metrics[primary] for (one, _), (other, _) in zip(a, b, strict=True)]
@@ -70,7 +70,7 @@ def difference(
 
 
 def failing(whole: Sequence[Scored], small: Sequence[Scored], task: Task, split: ScoredSplit) -> float:
-    """Return what one more item takes from the score that fails where the whole model does not, in points.
+    """Return the points lost if one more item failed that the whole model gets right.
 
     (2 |score| + max(sum x^3 / sum x^2, 0)) / G, of influences x of the items on the loss, and G independent items: a
     failure is taken to cost as much as if the smaller model were as wrong there as the whole one is right, and what the
@@ -182,7 +182,7 @@ class Compared:
         return scored, item_influences(self.task.kind, values, gold, metric=primary, threshold=threshold)
 
     def _outputs(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
-        """Return what the loss of the kind makes of the embeddings: cosines, distances or rankings."""
+        """Return outputs of the embeddings by the kind's loss: cosines, distances or rankings."""
         encoder, options = model.encoder, model.options
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
         items, length = with_prompts(task, options).split(split), encoder.limit(options.max_length)
@@ -190,7 +190,7 @@ class Compared:
         return criterion.item_outputs(embed(prepared.texts), prepared)
 
     def _probed(self, model: SharedModel, task: Task, split: ScoredSplit, embed: Embed) -> Array:
-        """Return what the probe of the kind, fitted on the train split, makes of the embeddings."""
+        """Return outputs of the kind's probe, fitted on the embeddings of the train split."""
         probe: Probe = KINDS[task.kind].load("probe")
         encoder, options, features = model.encoder, model.options, []
         for items in (with_prompts(task, options).split(part) for part in ("train", split)):

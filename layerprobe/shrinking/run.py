@@ -165,7 +165,7 @@ def plan_shrinking(
     protocol: Protocol | None = None,
     settings: ShrinkSettings | None = None,
 ) -> Estimate:
-    """Time a few steps, and say what `shrink` takes at most; the arguments are the same.
+    """Time a few steps and estimate the longest time `shrink` can take; the arguments are the same.
 
     Raises:
         LayerProbeError: As `shrink`, before its first pass.
@@ -210,7 +210,7 @@ def plan_shrinking(
 
 
 def _scored_share(texts: Sequence[str], task: Task | None, dimensions: int | None) -> float:
-    """Return how much a model embeds at most to be scored as it is and to have fewer dimensions, relative to texts."""
+    """Return the amount of text embedded for scoring and for fewer dimensions, relative to the training texts."""
     share = 0.0 if dimensions is None else min(FITTED / len(texts), 1)
     if task is None or not has_untrained_outputs(task.kind):
         return share
@@ -226,7 +226,7 @@ def _most_sizes(low: int, high: int) -> list[int]:
 
 
 def _apart(texts: Sequence[str], task: Task | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the texts by which the task does not score or choose, and a warning that counts those left out."""
+    """Return the texts outside the validation and test splits of the task, and a warning about the others."""
     splits: tuple[Split, ...] = () if task is None else ("validation", "test")
     where = {plain(text): split for split in splits for side in cast(Task, task).split(split).sides for text in side}
     places = [where.get(plain(text)) for text in texts]
@@ -254,7 +254,7 @@ def _split(texts: Sequence[str], embeddings: NDArray[np.float32], name: str) -> 
 
 
 class _Work:
-    """What all sizes of one model have in common, and what was tried."""
+    """State of one `shrink`: the checked arguments, the teacher, and the sizes tried so far."""
 
     taught: Task
     """The texts with the whole model's embeddings."""
@@ -327,7 +327,7 @@ class _Work:
         self.taught = _split(self.texts, last[stored.rows(self.texts)], "texts")
 
     def order(self) -> tuple[Removal, ...]:
-        """Return in which order blocks go."""
+        """Return the order in which blocks are removed."""
         return kept_order(self.whole, self.taught.validation.texts)
 
     def check_teacher(self) -> None:
@@ -341,7 +341,7 @@ class _Work:
             )
 
     def trained(self, k: int, seeds: Sequence[int]) -> list[tuple[FineTuningRun, Path]]:
-        """Return the runs of the model of `k` blocks, made where they are not there, and their directories."""
+        """Train the model of `k` blocks, or load finished runs; returns the runs and their directories."""
         self.whole.forget()  # training loads its own
         cut = self.checkpoint.of_blocks(self.kept[k])
         runs = run_set(SharedModel(cut, workers=self.workers), self.taught, self.protocol, save_models=True)
@@ -396,7 +396,7 @@ class _Work:
         return small, *models[0]
 
     def measured(self, k: int, *, front: bool) -> tuple[Smaller, tuple[Served, ...]]:
-        """Return the model of `k` blocks with all that is said of the chosen one, and the ways to run it."""
+        """Return the model of `k` blocks with test loss, speed and agreement, and the ways to run it."""
         small, model, weight = self.at(k, "test", self.seeds)
         on_task = None
         if self.compared is not None:
@@ -415,7 +415,7 @@ class _Work:
         )
 
     def speeds(self, sizes: Sequence[int]) -> dict[int, Speedup]:
-        """Return how many times as fast as the whole model those of so many blocks are, whichever these are."""
+        """Return the speedup over the whole model, by number of blocks."""
         encoder, pooling = self.whole.encoder, self.protocol.pooling
         lengths = None if encoder.reader is not None else (encoder.limit(TOKENS),)
         settings = replace(TIMED, lengths=lengths)
@@ -423,7 +423,7 @@ class _Work:
         return {layer.layer: layer.costs[0].faster_than(slow.costs[0]) for layer in fast}
 
     def warnings(self, small: Smaller) -> list[str]:
-        """Return what a reader should know."""
+        """Return warnings for the user."""
         if small.on_task is None or min(small.agreement) - small.on_task <= FAR:
             return [*self.left_out]
         return [
@@ -434,7 +434,7 @@ class _Work:
 
 
 def _target(work: _Work, parsed: Any) -> int | tuple[int, ...] | None:
-    """Return how many blocks were requested, or which; None where they are to be sought."""
+    """Return the requested number of blocks, or the blocks; None where the number is to be searched."""
     n_blocks, name, share = work.n_blocks, work.checkpoint.label, work.description.parameters
     match parsed:
         case None:

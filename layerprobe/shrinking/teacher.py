@@ -56,7 +56,7 @@ class Taught(Items):
         return Taught.of([self.listed[i] for i in rows], self.gold[list(rows)])
 
     def join(self, other: "Taught") -> "Taught":
-        """Return these texts and then the others."""
+        """Return these texts followed by the others."""
         return Taught.of(self.listed + other.listed, np.concatenate([self.gold, other.gold]))
 
     def prompted(self, prompt: str) -> "Taught":
@@ -74,7 +74,7 @@ def _written(embeddings: NDArray[np.float32]) -> str:
 
 
 def agreement_by_text(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
-    """Return for each text how the similarities to all others in two models go together: Pearson's correlation.
+    """Return per text Pearson's correlation of its similarities to all other texts in two models.
 
     Args:
         outputs: (n, width) embeddings of at least four texts.
@@ -98,7 +98,7 @@ def agreement(outputs: NDArray[Any], gold: NDArray[Any]) -> float:
 
 
 def shared_neighbours(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
-    """Return for each text the share, 0 to 1, of its `NEAREST` nearest texts in one model that are so in the other."""
+    """Return per text the share, 0 to 1, of its `NEAREST` nearest neighbours that both models have in common."""
     k = min(NEAREST, len(outputs) - 1)
     ours, theirs = (_nearest(_similarities(embeddings), k) for embeddings in (outputs, gold))
     return np.array([len(np.intersect1d(a, b)) / k for a, b in zip(ours, theirs, strict=True)])

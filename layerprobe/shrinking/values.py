@@ -1,4 +1,4 @@
-"""What making a model smaller showed. Values only."""
+"""Results of making a model smaller. Values only."""
 
 import contextlib
 import math
@@ -148,7 +148,7 @@ class Loss:
 
     @property
     def needed(self) -> str:
-        """What would settle it, where it is not shown and may hold."""
+        """How many more items or seeds would settle it; empty where it is settled."""
         if self.verdict != "not shown" or self.error is None:
             return ""
         items, seeds = items_needed(self.value, self.error, self.most, self.margin, self.failure)
@@ -297,7 +297,7 @@ class Shrunk(Shown):
 
     @property
     def sentence(self) -> str:
-        """What it says, for a user."""
+        """The conclusion, in a sentence or two."""
         small, loss = self.smaller, self.smaller.loss
         if loss is None or self.task is None:
             return f"{self.kept}: {self._agreed}. That is no task: give one to know what it costs there."
@@ -317,7 +317,7 @@ class Shrunk(Shown):
 
     @property
     def table(self) -> Table:
-        """A row for each size that was tried, and the whole model."""
+        """One row per size that was tried, and one for the whole model."""
         column = columns_of((*self.tried, None))
         whole = self.model
 
@@ -364,7 +364,7 @@ class Shrunk(Shown):
 
     @property
     def _losses(self) -> tuple[Chart, ...]:
-        """Losses by size, by which the size was chosen and on test, where several sizes have one."""
+        """Charts of the loss by size, on validation and on test, where several sizes have one."""
         splits = {
             "chosen_by": "validation, which chose the size",
             "tuned" if self.smaller.tuned else "as_it_is": "test",
@@ -387,7 +387,7 @@ class Shrunk(Shown):
 
     @property
     def order(self) -> Table:
-        """A row for each block that goes: what is left, and how much that agrees with the whole model untrained."""
+        """One row per removed block: the blocks left, and their agreement with the whole model, untrained."""
         column = columns_of(self.removals)
         return Table(
             columns=(
@@ -413,7 +413,7 @@ class Shrunk(Shown):
 
     @property
     def ways(self) -> Table:
-        """A row for each way to run the models, the fastest first."""
+        """One row per way to run the models, the fastest first."""
         rows = sorted(self.front, key=lambda way: (way.milliseconds, way.dimensions))
         column, losses = columns_of(rows), [way.loss for way in rows]
         ends = [loss and loss.interval for loss in losses]
@@ -490,5 +490,5 @@ class Shrunk(Shown):
 
 
 def dense_name(dimensions: int) -> str:
-    """Return what the folder of a map to so many dimensions is called, in that of a run."""
+    """Return the name of the folder of a map to `dimensions`, inside that of a run."""
     return f"dense-{dimensions}"
