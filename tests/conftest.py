@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def library_log() -> Iterator[None]:
+    """The command line sends what the library logs to stderr, of the whole process."""
+    logger = logging.getLogger("layerprobe")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)
