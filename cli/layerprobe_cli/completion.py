@@ -10,8 +10,8 @@ def names_of(place: str) -> Callable[[str], list[str]]:
 
     def complete(incomplete: str) -> list[str]:
         module, _, name = place.partition(":")
-        found = getattr(import_module(module), name)
-        return [each for each in (found() if callable(found) else found) if each.startswith(incomplete)]
+        names = getattr(import_module(module), name)
+        return [choice for choice in (names() if callable(names) else names) if choice.startswith(incomplete)]
 
     return complete
 
@@ -34,4 +34,4 @@ def tasks(incomplete: str) -> list[str]:
         for entry in entries
         if entry.suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES) and entry.is_file()
     ]
-    return [each for each in (*ALIASES, *paths) if each.startswith(incomplete)]
+    return [choice for choice in (*ALIASES, *paths) if choice.startswith(incomplete)]

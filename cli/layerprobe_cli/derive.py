@@ -96,14 +96,14 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
     parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for name, parameter in inspect.signature(command).parameters.items():
         kind, *about = typing.get_args(hints[name]) if _is_annotated(hints[name]) else (hints[name],)
-        chosen = next((each for each in about if isinstance(each, Group)), None)
+        chosen = next((item for item in about if isinstance(item, Group)), None)
         if chosen is None and not dataclasses.is_dataclass(kind):
             parameters.append(
                 _of_argument(name, hints[name], parameter.default, texts.get(name) or f"{PLACE}{of}#{name}")
             )
             continue
         group = _of_dataclass(typing.cast(type, kind)) if chosen is None else _of_group(chosen)
-        groups[name] = typing.cast(Any, kind) if chosen is None else chosen.made, [each.name for each in group]
+        groups[name] = typing.cast(Any, kind) if chosen is None else chosen.made, [field.name for field in group]
         parameters += group
     parameters.sort(key=lambda parameter: (parameter.name in LAST, PANELS.index(_panel_of(parameter))))
     whole = typer.Option("--help-all", hidden=True, is_eager=True, callback=_help_all)
@@ -117,13 +117,13 @@ def expanded(command: Callable[..., Any], of: str, call: Callable[..., None]) ->
         call(command, context, values)
 
     with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_groups.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_groups.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_groups
 
 
 def _panel_of(parameter: inspect.Parameter) -> str:
     about = typing.get_args(parameter.annotation)[1:] if _is_annotated(parameter.annotation) else ()
-    info = next((each for each in about if isinstance(each, ParameterInfo)), None)
+    info = next((item for item in about if isinstance(item, ParameterInfo)), None)
     panel = None if info is None else info.rich_help_panel
     return panel if panel in PANELS else ""
 
@@ -135,10 +135,10 @@ def _is_annotated(hint: Any) -> bool:
 def _of_argument(name: str, hint: Any, default: Any, text: str) -> inspect.Parameter:
     """Return an argument of a command as an option; one that is an option of Typer's stays as it is."""
     kind, *about = typing.get_args(hint) if _is_annotated(hint) else (hint,)
-    if any(isinstance(each, ParameterInfo) for each in about):
+    if any(isinstance(item, ParameterInfo) for item in about):
         return _parameter(name, hint, default)
-    panel = next((each for each in about if isinstance(each, str)), None)
-    settings = next((each for each in about if isinstance(each, dict)), {})
+    panel = next((item for item in about if isinstance(item, str)), None)
+    settings = next((item for item in about if isinstance(item, dict)), {})
     return _parameter(name, kind, default, panel, **{"help": text} | settings)
 
 
@@ -235,7 +235,7 @@ def texts_of(owner: str) -> dict[str, str]:
     source = Path(spec.origin).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     node: Any = ast.parse(source.read_text("utf-8"))
     for name in qualified.split("."):
-        node = next((each for each in node.body if getattr(each, "name", None) == name), None)
+        node = next((statement for statement in node.body if getattr(statement, "name", None) == name), None)
         if node is None:
             raise LookupError(f"{module} has no {name}")
     if isinstance(node, ast.FunctionDef):
@@ -254,8 +254,8 @@ def _arguments(docstring: str) -> dict[str, str]:
     return dict(re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section, re.MULTILINE))
 
 
-def _help_all(context: typer.Context, wanted: bool) -> None:
-    if wanted:
+def _help_all(context: typer.Context, is_set: bool) -> None:
+    if is_set:
         context.meta[HELP_ALL] = True
         typer.echo(context.get_help())
         raise typer.Exit

@@ -29,7 +29,7 @@ def search_estimate(
     from layerprobe.study.plan import plan_contrast, plan_models, plan_search, search_begun
 
     found_by = {name: searching[name] for name in ("seeds", "cross_validation", "protocol")}
-    if dry_run or not any(search_begun(each, task, **found_by) for each in checkpoints):
+    if dry_run or not any(search_begun(checkpoint, task, **found_by) for checkpoint in checkpoints):
         settings = {name: value for name, value in searching.items() if name not in ("jobs", "ray")}
         if len(checkpoints) == 1:
             plan = plan_search(checkpoints[0], task, further=further, **settings)

@@ -75,19 +75,19 @@ PANELS = {
 lab = typer.Typer(
     cls=Commands, no_args_is_help=True, help="Pretrain, sweep, train in steps, score rules, do the paper again."
 )
-kept = typer.Typer(cls=Commands, no_args_is_help=True, help="Look at and clean up what is kept on disk.")
+cache_group = typer.Typer(cls=Commands, no_args_is_help=True, help="Look at and clean up what is kept on disk.")
 for panel, modules in PANELS.items():
     for module in modules:
         name = module.__name__.rsplit(".", 1)[-1]
         _add(lab if panel == "Research" else app, name, getattr(module, name), None if panel == "Research" else panel)
 for name, command in cache.COMMANDS.items():
-    _add(kept, name, command)
-app.add_typer(kept, name="cache", rich_help_panel="Make")
+    _add(cache_group, name, command)
+app.add_typer(cache_group, name="cache", rich_help_panel="Make")
 app.add_typer(lab, name="lab", rich_help_panel="Research")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"layerprobe {__version__}")
         raise typer.Exit
 

@@ -63,8 +63,8 @@ class Commands(TyperGroup):
             args = [*RENAMED[old].split()[len(group) :], *args[1:]]
         elif args[0] not in self.commands and not args[0].startswith("-") and not context.resilient_parsing:
             meant = GUESSED.get(args[0])
-            said = f": it is 'layerprobe {meant}'" if meant and not group else nearest(args[0], self.commands)
-            context.fail(f"there is no command 'layerprobe {old}'{said}")
+            hint = f": it is 'layerprobe {meant}'" if meant and not group else nearest(args[0], self.commands)
+            context.fail(f"there is no command 'layerprobe {old}'{hint}")
         return super().resolve_command(context, args)
 
 
@@ -97,9 +97,9 @@ class Command(TyperCommand):
             return super().make_context(*words, **settings)
         except typer.BadParameter as error:
             if errors := getattr(error.__cause__, "errors", None):  # of pydantic, which does not say what came
-                given, line = errors()[0]["input"], error.message.removeprefix("Value error, ").rstrip(".")
+                value, line = errors()[0]["input"], error.message.removeprefix("Value error, ").rstrip(".")
                 line = line.replace("Input should be", "expected")
-                error.message = line if repr(given) in line else f"{line}, got {given}"
+                error.message = line if repr(value) in line else f"{line}, got {value}"
             raise
         except LayerProbeError as error:
             fail(str(error))

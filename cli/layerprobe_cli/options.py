@@ -45,8 +45,8 @@ def checked(*checks: Callable[[Any], object]) -> Callable[[Any], Any]:
     """Return what refuses a value that a check of the library refuses, before torch is loaded."""
 
     def check(value: Any) -> Any:
-        for each in checks if value else ():
-            usage(each, value)
+        for check in checks if value else ():
+            usage(check, value)
         return value
 
     return check
@@ -153,7 +153,7 @@ def resolved(model: Model, others: Sequence[str] | None = None, items: Readable 
 
     if model.device != "auto":
         resolve_device(model.device)  # before data are looked at
-    return [resolve_checkpoint(each, items=items) for each in (model, *(alike(model, name) for name in others or ()))]
+    return [resolve_checkpoint(name, items=items) for name in (model, *(alike(model, name) for name in others or ()))]
 
 
 def references_of(
@@ -213,7 +213,7 @@ Reference = Annotated[
 FORMAT_KEYS = tuple(field.name for field in dataclasses.fields(Format))
 
 
-def parse_format(given: Sequence[str]) -> dict[str, Any]:
+def parse_format(texts: Sequence[str]) -> dict[str, Any]:
     """Return what `delimiter=;,decimal=,` says of files; raise BadParameter if it is no such text.
 
     Examples:
@@ -221,7 +221,7 @@ def parse_format(given: Sequence[str]) -> dict[str, Any]:
         {'delimiter': ';', 'decimal': ',', 'header': False}
     """
     named, switches = {}, {"yes": True, "no": False}
-    for part in itertools.chain(*(re.split(rf",(?=(?:{'|'.join(FORMAT_KEYS)})=)", text) for text in given)):
+    for part in itertools.chain(*(re.split(rf",(?=(?:{'|'.join(FORMAT_KEYS)})=)", text) for text in texts)):
         key, equals, value = part.partition("=")
         of_switch = key in ("quotes", "header")
         if key not in FORMAT_KEYS or not (equals and value) or (of_switch and value not in switches):
@@ -268,7 +268,7 @@ _TASK: dict[str, dict[str, Any]] = {
         "flags": ("--format",),
         "type": list[str] | None,
         "metavar": "KEY=VALUE,...",
-        "callback": checked(lambda given: Format(**parse_format(given))),
+        "callback": checked(lambda texts: Format(**parse_format(texts))),
         "help": f"How a text file is written: delimiter={'|'.join(DELIMITERS)} or one character, encoding=cp1252, "
         "decimal=. or a comma, quotes=yes|no, header=yes|no, such as delimiter=;,decimal=,",
         "show_default": "detected",
@@ -305,7 +305,7 @@ def load(source: TaskSettings | None) -> Task:
 def _tasks(source: Sequence[str] | None, **values: Any) -> tuple[TaskSettings, ...]:
     if not source or not all(source):
         return ()
-    return tuple(settings for each in source if (settings := _task(each, **values)))
+    return tuple(settings for item in source if (settings := _task(item, **values)))
 
 
 Sources = Annotated[
@@ -462,14 +462,14 @@ class _Similarity:
         from layerprobe.similarity.values import Measure
 
         fields = {"kernel": self.kernel, "estimator": self.estimator, "bandwidth_multiplier": self.bandwidth, **options}
-        given = {name: value for name, value in fields.items() if value is not None}
-        chosen, names, unknown = [], [], set(given)
+        chosen_fields = {name: value for name, value in fields.items() if value is not None}
+        chosen, names, unknown = [], [], set(chosen_fields)
         for measure in measures:
-            kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **given})
-            known = {field.name for field in dataclasses.fields(kind)}
-            chosen.append(kind(**{name: value for name, value in values.items() if name in known}))
+            kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **chosen_fields})
+            field_names = {field.name for field in dataclasses.fields(kind)}
+            chosen.append(kind(**{name: value for name, value in values.items() if name in field_names}))
             names.append(" ".join(getattr(kind, tag) for tag in reversed(kind.json_tags)))
-            unknown &= values.keys() - known
+            unknown &= values.keys() - field_names
         if unknown:
             refused = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
             raise typer.BadParameter(f"expected no {refused} with {' and '.join(names)}: it has no such setting")

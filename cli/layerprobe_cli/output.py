@@ -160,7 +160,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
         yield silent if quiet else _lines()
         return
     with contextlib.ExitStack() as stack:
-        shown: dict[str, Any] = {}
+        bar_ids: dict[str, Any] = {}
         bars: Any = None
 
         def report(task: str, done: float, total: float) -> None:
@@ -168,9 +168,9 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
             bars = bars or stack.enter_context(_bars())
             # one bar a stage, whose name is the first word: "TMFT layer 3 seed 0" moves on within its bar
             stage = task.split(" ", 1)[0]
-            if stage not in shown:
-                shown[stage] = bars.add_task(task, total=total)
-            bars.update(shown[stage], description=task, completed=done, total=total)
+            if stage not in bar_ids:
+                bar_ids[stage] = bars.add_task(task, total=total)
+            bars.update(bar_ids[stage], description=task, completed=done, total=total)
 
         yield report
 

@@ -21,11 +21,11 @@ def folder_to_write(path: Path | None) -> Path | None:
 
 
 def _below(folder: Path, path: Path) -> Path:
-    there = next(each for each in (folder, *folder.parents) if os.access(each, os.F_OK))
-    if not there.is_dir():
-        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} is a file")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise typer.BadParameter(f"expected a place to write to, got {path}: {there} may not be written")
+    nearest = next(ancestor for ancestor in (folder, *folder.parents) if os.access(ancestor, os.F_OK))
+    if not nearest.is_dir():
+        raise typer.BadParameter(f"expected a place to write to, got {path}: {nearest} is a file")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise typer.BadParameter(f"expected a place to write to, got {path}: {nearest} may not be written")
     return path
 
 

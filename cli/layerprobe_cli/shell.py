@@ -74,7 +74,7 @@ class Call:
         bool, option("Machine", "--traceback", help="Print where an error comes from, before its line.")
     ] = False
     context: Any = None
-    told: list[str] = dataclasses.field(default_factory=list)
+    reported: list[str] = dataclasses.field(default_factory=list)
     """Warnings of the data, in the order in which they were said."""
 
     def notes(self, notes: Sequence[str], warnings: Sequence[str] = ()) -> None:
@@ -98,10 +98,10 @@ class Call:
 
         examples = data if isinstance(data, Task) else data.task or data.texts
         models = model if isinstance(model, list) else [model]
-        read = (line for each in models for line in data_quality(each, examples, **scored).warnings)
+        read = (line for model in models for line in data_quality(model, examples, **scored).warnings)
         warnings = list(map(named, dict.fromkeys((*data.warnings, *read))))
         self.notes([named(note) for note in data.notes], warnings)
-        self.told += warnings
+        self.reported += warnings
 
     def estimate(self, estimate: Estimate, *, dry_run: bool) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
@@ -122,25 +122,25 @@ class Call:
 
     def flag(self, name: str) -> str:
         """Return an option as it is given on the command line, such as --format."""
-        return next(str(each.opts[0]) for each in self.context.command.params if each.name == name)
+        return next(str(parameter.opts[0]) for parameter in self.context.command.params if parameter.name == name)
 
     def refuse(self, names: Collection[str], why: str) -> None:
         """Refuse options that were given and say nothing here."""
         if names:
             raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
 
-    def further(self, words: Sequence[str], given: Collection[str]) -> str:
+    def further(self, words: Sequence[str], names: Collection[str]) -> str:
         """Return another command that has some of the options that this one was given."""
         words = ["layerprobe", *words]
         for parameter in self.context.command.params:
             value = self.context.meta.get(parameter.name, self.context.params.get(parameter.name))
-            if parameter.name in given:
+            if parameter.name in names:
                 words += _as_given(parameter, value)
         return shlex.join(words)
 
     def finish(self, done: Done) -> None:
         """Say what is to be known, write the page, print the result, and say what comes next."""
-        self.notes(done.notes, [warning for warning in done.warnings if warning not in self.told])
+        self.notes(done.notes, [warning for warning in done.warnings if warning not in self.reported])
         written = self.save_page(done)
         if self.json:
             print_json(done.result if done.as_json is None else done.as_json)
@@ -187,7 +187,7 @@ class PageCall(Call):
         # only now: it needs plotly, whose absence is an error of the page
         from layerprobe.results.page import completed, write_page
 
-        warnings = self.told if done.page_warnings is None else done.page_warnings
+        warnings = self.reported if done.page_warnings is None else done.page_warnings
         made = completed(made, command=command(*sys.argv[1:]), warnings=warnings, commands=done.next)
         return write_page(made, self.report, plotly=self.plotly)
 
@@ -219,9 +219,9 @@ def _parts(done: Done, page: Path | None) -> Iterator[Table | str]:
 
 
 def _as_given(parameter: Any, value: Any) -> Iterator[str]:
-    for each in value if isinstance(value, list | tuple) else [value]:
-        named = parameter.secondary_opts if each is False else parameter.opts
-        yield from [named[0]] if isinstance(each, bool) else [named[0], str(each)]
+    for item in value if isinstance(value, list | tuple) else [value]:
+        named = parameter.secondary_opts if item is False else parameter.opts
+        yield from [named[0]] if isinstance(item, bool) else [named[0], str(item)]
 
 
 # ---- how a call begins and ends --------------------------------------------------------------------------

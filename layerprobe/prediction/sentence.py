@@ -117,16 +117,16 @@ def _worth(record: Record) -> str:
 def trusted(prediction: DropPrediction) -> tuple[str, ...]:
     """Return what is predicted, how far to trust the rule, and last of how many texts it is: a sentence each."""
     record = prediction.record
-    said = ("" if record is None else record_sentence(prediction.rule, record), texts_sentence(prediction))
-    return (prediction.sentence, *filter(None, said))
+    sentences = ("" if record is None else record_sentence(prediction.rule, record), texts_sentence(prediction))
+    return (prediction.sentence, *filter(None, sentences))
 
 
 def texts_sentence(prediction: DropPrediction) -> str:
     """Return how many texts were read, and how often others like these say the same, as far as that is known."""
     read = ""
     if prediction.n_texts is not None:
-        n, there = prediction.n_texts
-        read = f"Read {f'{n:,} of' if n < there else 'all'} {there:,} texts."
+        n, available = prediction.n_texts
+        read = f"Read {f'{n:,} of' if n < available else 'all'} {available:,} texts."
     if prediction.same is None:
         return read
     return (

@@ -20,18 +20,18 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def profile_page(result: Profile | Profiles) -> Page:
     """Return the page of what models cost to serve, and of what fine-tuning showed of their layers."""
-    shown = result if isinstance(result, Profiles) else Profiles(profiles=(result,), scores=((),))
-    profiles, several = shown.profiles, len(shown.profiles) > 1
-    sentences = tuple(_sentence(shown, index) for index in range(len(profiles)))
-    latency, *further = _sections(shown)
+    models = result if isinstance(result, Profiles) else Profiles(profiles=(result,), scores=((),))
+    profiles, several = models.profiles, len(models.profiles) > 1
+    sentences = tuple(_sentence(models, index) for index in range(len(profiles)))
+    latency, *further = _sections(models)
     page = page_of(
         result,
-        table=shown.table,
-        heading=f"What {' and '.join(shown.labels)} cost to serve" if several else _heading(shown, profiles[0]),
+        table=models.table,
+        heading=f"What {' and '.join(models.labels)} cost to serve" if several else _heading(models, profiles[0]),
         kind="what it costs to serve",
-        about=" and ".join(shown.labels),
+        about=" and ".join(models.labels),
         lead=sentences,
-        facts=() if several else _facts_line(shown, profiles[0]),
+        facts=() if several else _facts_line(models, profiles[0]),
         first=latency.parts[0],
         warnings=tuple(warning for profile in profiles for warning in profile.warnings),
         sections=further,
@@ -42,19 +42,19 @@ def profile_page(result: Profile | Profiles) -> Page:
         ),
         stem="layerprobe-profile",
     )
-    return replace(page, result=shown)
+    return replace(page, result=models)
 
 
 # ---- charts -------------------------------------------------------------------------------------------
 
 
-def _sections(shown: Profiles) -> Iterator[Section]:
+def _sections(models: Profiles) -> Iterator[Section]:
     """Yield latency and throughput by layer, and where there are scores, these against time and size."""
-    length, size = shown.shape
-    smallest, largest = _measured(shown, size), _measured(shown, max(size for _, size in shown.profiles[0].shapes))
+    length, size = models.shape
+    smallest, largest = _measured(models, size), _measured(models, max(size for _, size in models.profiles[0].shapes))
     time = Line("milliseconds", interval="quantiles")
     yield section("latency", "Latency by layer", drawn(smallest, Chart(lines=(time,), name="latency", by="series")))
-    if shown.metric is not None:
+    if models.metric is not None:
         cost = Chart(lines=(Line("score", interval="ends"),), kind="cost", by="model", label="layer")
         longest = smallest.where("length", length)
         charts = (
@@ -67,18 +67,21 @@ def _sections(shown: Profiles) -> Iterator[Section]:
     yield section("throughput", "Throughput by layer", drawn(largest, throughput))
 
 
-def _measured(shown: Profiles, size: int) -> Table:
+def _measured(models: Profiles, size: int) -> Table:
     """Return what is drawn of batches of one size, a row a model, length and layer."""
-    lengths, several = sorted({length for length, _ in shown.profiles[0].shapes}, reverse=True), len(shown.profiles) > 1
+    lengths, several = (
+        sorted({length for length, _ in models.profiles[0].shapes}, reverse=True),
+        len(models.profiles) > 1,
+    )
     rows = [
-        (label, length, each, each.cost(length, size), scored.get(each.layer))
-        for label, profile, scored in zip(shown.labels, shown.profiles, shown.by_layer, strict=True)
+        (label, length, layer, layer.cost(length, size), scored.get(layer.layer))
+        for label, profile, scored in zip(models.labels, models.profiles, models.by_layer, strict=True)
         for length in lengths
-        for each in profile.layers
+        for layer in profile.layers
     ]
     column, outcome = columns_of(rows), columns_of(row[4] for row in rows)
-    latency = Quantity(f"milliseconds for {'one ' + shown.unit if size == 1 else f'a batch of {size}'}", best="lower")
-    throughput = Quantity(f"{shown.unit}s per second, batches of {size}", best="higher")
+    latency = Quantity(f"milliseconds for {'one ' + models.unit if size == 1 else f'a batch of {size}'}", best="lower")
+    throughput = Quantity(f"{models.unit}s per second, batches of {size}", best="higher")
     return Table(
         columns=(
             column("model", lambda row: row[0]),
@@ -96,9 +99,11 @@ def _measured(shown: Profiles, size: int) -> Table:
                 "quantiles", lambda row: _range(row[3]), title="5 to 95 %", form=".3g", interval=True, over="of repeats"
             ),
             column("a_second", lambda row: row[3].texts_per_second, form=".4g", quantity=throughput),
-            outcome("score", lambda each: each.mean, form=".2f", quantity=points(shown.metric or "accuracy", "test")),
             outcome(
-                "ends", lambda each: each.interval, title="interval", form=".2f", interval=True, over="of the mean"
+                "score", lambda tuned: tuned.mean, form=".2f", quantity=points(models.metric or "accuracy", "test")
+            ),
+            outcome(
+                "ends", lambda tuned: tuned.interval, title="interval", form=".2f", interval=True, over="of the mean"
             ),
         )
     )
@@ -111,34 +116,36 @@ def _range(cost: Cost) -> tuple[float, float]:
 # ---- words --------------------------------------------------------------------------------------------
 
 
-def _heading(shown: Profiles, profile: Profile) -> str:
+def _heading(models: Profiles, profile: Profile) -> str:
     last, middle = profile.layers[-1], profile.layers[len(profile.layers) // 2]
-    times = [f"{milliseconds(_cost(shown, each).seconds)} at layer {each.layer}" for each in (last, middle)]
-    return f"{_batch(shown).capitalize()} takes {', '.join(dict.fromkeys(times))}"
+    times = [f"{milliseconds(_cost(models, layer).seconds)} at layer {layer.layer}" for layer in (last, middle)]
+    return f"{_batch(models).capitalize()} takes {', '.join(dict.fromkeys(times))}"
 
 
-def _sentence(shown: Profiles, index: int) -> str:
-    profile = shown.profiles[index]
+def _sentence(models: Profiles, index: int) -> str:
+    profile = models.profiles[index]
     last, middle = profile.layers[-1], profile.layers[len(profile.layers) // 2]
-    whole = _cost(shown, last)
-    sentence = f"{shown.labels[index]} needs {milliseconds(whole.seconds)} at layer {last.layer} for {_batch(shown)}"
+    whole = _cost(models, last)
+    sentence = f"{models.labels[index]} needs {milliseconds(whole.seconds)} at layer {last.layer} for {_batch(models)}"
     if middle is last:
         return f"{sentence}."
-    part = _cost(shown, middle)
+    part = _cost(models, middle)
     return (
         f"{sentence} and {milliseconds(part.seconds)} truncated at layer {middle.layer}, "
         f"{times_as_fast(part.faster_than(whole))}."
     )
 
 
-def _facts_line(shown: Profiles, profile: Profile) -> Sequence[str]:
+def _facts_line(models: Profiles, profile: Profile) -> Sequence[str]:
     """Return what a block adds, how many texts a second, and the memory."""
     first, last = profile.layers[0], profile.layers[-1]
-    cost, start, biggest, facts = _cost(shown, last), _cost(shown, first), last.costs[-1], []
+    cost, start, biggest, facts = _cost(models, last), _cost(models, first), last.costs[-1], []
     if blocks := last.layer - first.layer:
         seconds, flops = (cost.seconds - start.seconds) / blocks, (cost.flops - start.flops) / blocks
         facts.append(f"a block adds {milliseconds(seconds)} and {significant(flops / 1e9)} GFLOPs")
-    facts.append(f"{significant(biggest.texts_per_second)} {shown.unit}s per second in batches of {biggest.batch_size}")
+    facts.append(
+        f"{significant(biggest.texts_per_second)} {models.unit}s per second in batches of {biggest.batch_size}"
+    )
     if biggest.peak_memory is not None:
         facts.append(f"{megabytes(biggest.peak_memory)}\u00a0MB peak memory")
     return (*facts, f"{numbers.millions(last.parameters)} parameters")
@@ -169,11 +176,11 @@ def milliseconds(seconds: float) -> str:
     return f"{significant(1e3 * seconds)}\u00a0ms"
 
 
-def _cost(shown: Profiles, each: LayerProfile) -> Cost:
+def _cost(models: Profiles, layer: LayerProfile) -> Cost:
     """Return the cost whose time stands for a layer."""
-    return each.cost(*shown.shape)
+    return layer.cost(*models.shape)
 
 
-def _batch(shown: Profiles) -> str:
-    length, size = shown.shape
-    return f"{f'one {shown.unit}' if size == 1 else f'a batch of {size} {shown.unit}s'} of {length} tokens"
+def _batch(models: Profiles) -> str:
+    length, size = models.shape
+    return f"{f'one {models.unit}' if size == 1 else f'a batch of {size} {models.unit}s'} of {length} tokens"

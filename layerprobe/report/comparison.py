@@ -49,7 +49,7 @@ class Compared:
     @property
     def table(self) -> Table:
         """A row a measure, reference and layer."""
-        return replace(stacked([each.table for each in self.measured], by=("measure", "reference")), charts=())
+        return replace(stacked([result.table for result in self.measured], by=("measure", "reference")), charts=())
 
 
 def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) -> Page:
@@ -63,8 +63,8 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
     compared = compared_models(results)
     leads = tuple(_leads(compared))
     curves = [
-        curve_figure(each, f"curve-{number}", _ends_and_steps(compared, each))
-        for number, each in enumerate(compared.measured)
+        curve_figure(result, f"curve-{number}", _ends_and_steps(compared, result))
+        for number, result in enumerate(compared.measured)
     ]
     page = page_of(
         compared.first,
@@ -74,19 +74,23 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
         about=compared.about,
         lead=leads,
         first=curves[0],
-        warnings=tuple(said for each in compared.measured for one in each.comparisons for said in one.warnings),
+        warnings=tuple(
+            warning for result in compared.measured for one in result.comparisons for warning in one.warnings
+        ),
         account=tuple(_agreement(compared)),
         sections=(diagnostics(_diagnosed(compared)),),
         provenance=provenance(compared),
         data_label="Whole comparison",
         stem="layerprobe-comparison",
     ).of(results[0] if len(results) == 1 else results)
-    more, shown = section("curves", "By other measures", *curves[1:], kind="pair"), maps(compared)
+    more, map_part = section("curves", "By other measures", *curves[1:], kind="pair"), maps(compared)
     if not show_map:
         table, *rest = page.sections
-        return replace(page, sections=(more, table, shown, *rest))
+        return replace(page, sections=(more, table, map_part, *rest))
     tables = [folded(f"{name or 'Map'}: every number", table_of(one.map.table)) for name, one in _pairs(compared)]
-    return replace(page, sections=(more, shown, section("map-values", "Numbers of the maps", *tables), *page.sections))
+    return replace(
+        page, sections=(more, map_part, section("map-values", "Numbers of the maps", *tables), *page.sections)
+    )
 
 
 def _heading(lead: str) -> str:
@@ -95,25 +99,29 @@ def _heading(lead: str) -> str:
     return numbers.capitalised(heading) if heading.startswith("layer ") else heading
 
 
-def map_page(shown: SimilarityMap) -> Page:
+def map_page(heatmap: SimilarityMap) -> Page:
     """Return the page of a map alone, which does not say whose layers it is of."""
-    finding = words.cka_map_finding(shown)
+    finding = words.cka_map_finding(heatmap)
     return page_of(
-        shown,
+        heatmap,
         heading=verdict(finding),
         kind="similarity map",
-        about=words.measure(shown),
+        about=words.measure(heatmap),
         lead=(finding,),
-        first=map_figure("map", shown, ("the model", "the reference")),
-        provenance=(definitions({"Texts": str(shown.n_samples), "Similarity": "; ".join(shown.measure.conventions)}),),
+        first=map_figure("map", heatmap, ("the model", "the reference")),
+        provenance=(
+            definitions({"Texts": str(heatmap.n_samples), "Similarity": "; ".join(heatmap.measure.conventions)}),
+        ),
         stem="layerprobe-map",
     )
 
 
 def compared_models(results: Sequence[Comparison | Comparisons]) -> Compared:
     """Return results of the same models with what these are called; raise DataError if they are of others."""
-    measured = tuple(each if isinstance(each, Comparisons) else Comparisons(comparisons=(each,)) for each in results)
-    whole = [[one.comparisons[0].model.name, *(each.reference.name for each in one.comparisons)] for one in measured]
+    measured = tuple(
+        result if isinstance(result, Comparisons) else Comparisons(comparisons=(result,)) for result in results
+    )
+    whole = [[one.comparisons[0].model.name, *(other.reference.name for other in one.comparisons)] for one in measured]
     if not whole or any(names != whole[0] for names in whole):
         raise DataError(f"expected comparisons of the same models by different measures, got {whole}")
     model, *references = numbers.labels(distinct_names(whole[0]))
@@ -125,13 +133,13 @@ def compared_models(results: Sequence[Comparison | Comparisons]) -> Compared:
 
 def _leads(compared: Compared) -> Iterator[str]:
     """Yield what was found by each measure; measures that say the same in one sentence."""
-    found: dict[str, list[str]] = {}
-    for each in compared.measured:
-        first = each.comparisons[0]
-        several = len(each.comparisons) > 1
-        said = _alone(first) if compared.alone else _several(compared, each) if several else _one(compared, first)
-        found.setdefault(said, []).append(first.map.measure.title)
-    yield from (f"By {listed(measures, 'and')}, {said}" for said, measures in found.items())
+    leads: dict[str, list[str]] = {}
+    for result in compared.measured:
+        first = result.comparisons[0]
+        several = len(result.comparisons) > 1
+        lead = _alone(first) if compared.alone else _several(compared, result) if several else _one(compared, first)
+        leads.setdefault(lead, []).append(first.map.measure.title)
+    yield from (f"By {listed(measures, 'and')}, {lead}" for lead, measures in leads.items())
 
 
 def _alone(comparison: Comparison) -> str:
@@ -151,10 +159,10 @@ def _one(compared: Compared, comparison: Comparison) -> str:
     )
 
 
-def _several(compared: Compared, each: Comparisons) -> str:
+def _several(compared: Compared, result: Comparisons) -> str:
     """Return which reference is closest at which layers."""
-    curves = [comparison.curve.values for comparison in each.comparisons]
-    layers = range(each.comparisons[0].first_layer, len(curves[0]))
+    curves = [comparison.curve.values for comparison in result.comparisons]
+    layers = range(result.comparisons[0].first_layer, len(curves[0]))
     closest = {layer: max(range(len(curves)), key=lambda index: curves[index][layer]) for layer in layers}
     spans = [
         f"to {compared.references[index]} at {numbers.counted_layers(list(span))}"
@@ -164,17 +172,17 @@ def _several(compared: Compared, each: Comparisons) -> str:
     return f"{compared.model} is closest {where}."
 
 
-def _ends_and_steps(compared: Compared, each: Comparisons) -> str:
+def _ends_and_steps(compared: Compared, result: Comparisons) -> str:
     """Return how similar the last layers are, and where the first curve falls most from one layer to the next."""
-    last, names = len(each.comparisons[0].curve.values) - 1, compared.references
-    ends = (f"{name} {_value(one, last)}" for name, one in zip(names, each.comparisons, strict=True))
-    value = _value(each.comparisons[0], last) if len(names) == 1 else ", ".join(ends)
-    said = f"{words.measure(each.comparisons[0].map)} at the last layer, {last}: {value}."
-    falls = {layer: step for layer, step in each.comparisons[0].changes.items() if step.upper < 0}
+    last, names = len(result.comparisons[0].curve.values) - 1, compared.references
+    ends = (f"{name} {_value(one, last)}" for name, one in zip(names, result.comparisons, strict=True))
+    value = _value(result.comparisons[0], last) if len(names) == 1 else ", ".join(ends)
+    sentence = f"{words.measure(result.comparisons[0].map)} at the last layer, {last}: {value}."
+    falls = {layer: step for layer, step in result.comparisons[0].changes.items() if step.upper < 0}
     if not falls:
-        return said
+        return sentence
     layer = min(falls, key=lambda layer: falls[layer].value)
-    return f"{said} The largest fall is from layer {layer - 1} to layer {layer}: {_difference(falls[layer])}."
+    return f"{sentence} The largest fall is from layer {layer - 1} to layer {layer}: {_difference(falls[layer])}."
 
 
 def _agreement(compared: Compared) -> Iterator[str]:
@@ -182,8 +190,8 @@ def _agreement(compared: Compared) -> Iterator[str]:
     if len(compared.measured) < 2:
         return
     by_layer: dict[int, list[str]] = {}
-    for each in compared.measured:
-        first = each.comparisons[0]
+    for result in compared.measured:
+        first = result.comparisons[0]
         start = first.first_layer + (1 if compared.alone else 0)
         least = min(range(start, len(first.curve.values)), key=first.curve.values.__getitem__)
         by_layer.setdefault(least, []).append(first.map.measure.short_name)
@@ -201,8 +209,8 @@ def _value(comparison: Comparison, layer: int) -> str:
     return value if errors is None else f"{value} {numbers.interval((errors.lower[layer], errors.upper[layer]), 3)}"
 
 
-def _difference(each: Difference) -> str:
-    return f"{numbers.signed(each.value, 3)} {numbers.interval((each.lower, each.upper), 3)}"
+def _difference(difference: Difference) -> str:
+    return f"{numbers.signed(difference.value, 3)} {numbers.interval((difference.lower, difference.upper), 3)}"
 
 
 # ---- maps and facts -------------------------------------------------------------------------------------
@@ -225,8 +233,8 @@ def maps(compared: Compared) -> Section:
 
 def _pairs(compared: Compared) -> Iterator[tuple[str, Comparison]]:
     """Yield every comparison with what tells it from the others."""
-    for each in compared.measured:
-        for reference, one in zip(compared.references, each.comparisons, strict=True):
+    for result in compared.measured:
+        for reference, one in zip(compared.references, result.comparisons, strict=True):
             names = [one.map.measure.short_name] if len(compared.measured) > 1 else []
             names += [f"with {reference}"] if len(compared.references) > 1 else []
             yield numbers.capitalised(" ".join(names)), one
@@ -250,10 +258,10 @@ def provenance(compared: Compared) -> tuple[Part, ...]:
     first, several = compared.first, len(compared.measured) > 1
     comparisons = () if compared.alone else compared.measured[0].comparisons
     measures = {
-        f"Similarity, {each.comparisons[0].map.measure.short_name}" if several else "Similarity": (
-            words.conventions(each.comparisons[0])
+        f"Similarity, {result.comparisons[0].map.measure.short_name}" if several else "Similarity": (
+            words.conventions(result.comparisons[0])
         )
-        for each in compared.measured
+        for result in compared.measured
     }
     facts = {
         numbers.capitalised(plural(first.unit)): f"{first.map.n_samples} distinct (sha256 {first.texts_digest})",
@@ -270,5 +278,5 @@ def compared_facts(first: Comparison, comparisons: Sequence[Comparison]) -> Part
     names = ["Model", *(f"Reference {number}" if number > 1 else "Reference" for number in range(1, len(models)))]
     facts = [model_facts(model) for model in models]
     if any(model.source for model in models):
-        facts = [each | {"From": model.source or model.name} for each, model in zip(facts, models, strict=True)]
+        facts = [values | {"From": model.source or model.name} for values, model in zip(facts, models, strict=True)]
     return facts_table("Models", names, facts)

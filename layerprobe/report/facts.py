@@ -32,9 +32,9 @@ def about(model: str, task: str = "") -> str:
 
 def size_facts(parameters: tuple[int, ...], layer: int) -> tuple[str, ...]:
     """Return how large a truncated model is, and how much smaller than the whole one."""
-    kept, whole = parameters[layer], parameters[-1]
-    fewer = "" if kept == whole else f", {numbers.percent(round(1 - kept / whole, 2))} fewer"
-    return (f"{numbers.millions(kept)} parameters{fewer}",)
+    remaining, whole = parameters[layer], parameters[-1]
+    fewer = "" if remaining == whole else f", {numbers.percent(round(1 - remaining / whole, 2))} fewer"
+    return (f"{numbers.millions(remaining)} parameters{fewer}",)
 
 
 def model_facts(model: ModelDescription) -> dict[str, str]:
@@ -58,9 +58,9 @@ def model_facts(model: ModelDescription) -> dict[str, str]:
 
 def models(*described: ModelDescription | None) -> tuple[Part, ...]:
     """Return what each of some models is, side by side; nothing of one that is not known."""
-    known = [model for model in described if model is not None]
-    names = [f"Model {number}" for number in range(1, len(known) + 1)] if len(known) > 1 else ["Model"]
-    return (facts_table("Models", names, list(map(model_facts, known))),) if known else ()
+    present = [model for model in described if model is not None]
+    names = [f"Model {number}" for number in range(1, len(present) + 1)] if len(present) > 1 else ["Model"]
+    return (facts_table("Models", names, list(map(model_facts, present))),) if present else ()
 
 
 def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], int]]) -> Section:
@@ -76,18 +76,18 @@ def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], int]]) -
 
 def diagnostics_table(layers: Sequence[LayerDiagnostics], first: int = 0) -> Table:
     """Return what each layer from the first one on is like by itself, one row per layer."""
-    own, share = layers[first:], numbers.percent
+    listed_layers, share = layers[first:], numbers.percent
     return Table(
         columns=(
             Column("layer", range(first, len(layers))),
-            Column("texts", [layer.n_samples for layer in own]),
-            Column("features", [layer.n_features for layer in own]),
-            Column("copies", [layer.duplicates for layer in own]),
-            Column("mean_cosine", [layer.mean_cosine for layer in own], form=".3f"),
-            Column("top_feature", [layer.top_dimension_share for layer in own], form=share),
-            Column("top_three", [layer.top_three_share for layer in own], form=share),
-            Column("effective_rank", [layer.effective_rank for layer in own], form=".1f"),
-            Column("intrinsic_dimension", [layer.intrinsic_dimension for layer in own], form=".1f"),
-            Column("chance_cka", [layer.chance_cka for layer in own], "chance CKA", ".3f"),
+            Column("texts", [layer.n_samples for layer in listed_layers]),
+            Column("features", [layer.n_features for layer in listed_layers]),
+            Column("copies", [layer.duplicates for layer in listed_layers]),
+            Column("mean_cosine", [layer.mean_cosine for layer in listed_layers], form=".3f"),
+            Column("top_feature", [layer.top_dimension_share for layer in listed_layers], form=share),
+            Column("top_three", [layer.top_three_share for layer in listed_layers], form=share),
+            Column("effective_rank", [layer.effective_rank for layer in listed_layers], form=".1f"),
+            Column("intrinsic_dimension", [layer.intrinsic_dimension for layer in listed_layers], form=".1f"),
+            Column("chance_cka", [layer.chance_cka for layer in listed_layers], "chance CKA", ".3f"),
         )
     )

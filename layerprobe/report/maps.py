@@ -37,7 +37,7 @@ def curve_figure(comparisons: Comparisons, name: str, finding: str) -> Figure:
 
 def map_figure(
     name: str,
-    shown: SimilarityMap,
+    heatmap: SimilarityMap,
     names: tuple[str, str],
     *,
     curve: SimilarityCurve | None = None,
@@ -45,38 +45,38 @@ def map_figure(
     title: str = "",
 ) -> Figure:
     """Return a map with what it shows; dots mark the pairs of a curve."""
-    plot = similarity_map(shown, names, compared=curve, lowest=lowest, title=title)
-    rows, columns = shown.shape
+    plot = similarity_map(heatmap, names, compared=curve, lowest=lowest, title=title)
+    rows, columns = heatmap.shape
     alone = curve is not None and curve.alignment == "previous-layer"
-    finding, style = words.cka_map_finding(shown, alone=alone), f"--columns:{columns};--rows:{rows}"
+    finding, style = words.cka_map_finding(heatmap, alone=alone), f"--columns:{columns};--rows:{rows}"
     return Figure(name, plot, finding, "", kind="plot map", style=style)
 
 
 def both_normalizations(comparison: Comparison, names: tuple[str, str]) -> list[Figure]:
     """Return the map of a comparison, and next to it that of the other normalization where there is one."""
-    maps = [each for each in (comparison.map, comparison.other_normalization) if each is not None]
+    maps = [heatmap for heatmap in (comparison.map, comparison.other_normalization) if heatmap is not None]
     lowest = lowest_value(maps)
     return [
         map_figure(
             f"map-{number}",
-            each,
+            heatmap,
             names,
             curve=comparison.curve,
             lowest=lowest,
-            title=words.features(each) if len(maps) > 1 else "",
+            title=words.features(heatmap) if len(maps) > 1 else "",
         )
-        for number, each in enumerate(maps)
+        for number, heatmap in enumerate(maps)
     ]
 
 
 def lowest_value(maps: Sequence[SimilarityMap]) -> float:
     """Return the lowest value of some maps, from which they share one scale of colours."""
-    rows = (row[each.first_layers[1] :] for each in maps for row in each.values[each.first_layers[0] :])
+    rows = (row[heatmap.first_layers[1] :] for heatmap in maps for row in heatmap.values[heatmap.first_layers[0] :])
     return min(value for row in rows for value in row)
 
 
 def similarity_map(
-    shown: SimilarityMap,
+    heatmap: SimilarityMap,
     names: tuple[str, str],
     *,
     compared: SimilarityCurve | None = None,
@@ -87,15 +87,15 @@ def similarity_map(
 
     Dots mark the pairs of a curve. Colours go from 0, or from the lowest value where that is negative, to 1.
     """
-    measure, (model, reference), (rows, columns) = shown.measure.short_name, names, shown.shape
-    lowest = lowest_value([shown]) if lowest is None else lowest
-    cells, template = _cells(shown)
+    measure, (model, reference), (rows, columns) = heatmap.measure.short_name, names, heatmap.shape
+    lowest = lowest_value([heatmap]) if lowest is None else lowest
+    cells, template = _cells(heatmap)
     alone = compared is not None and compared.alignment == "previous-layer"
     legend = "" if title.lower().startswith(measure.lower()) else measure
     pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
     heat = go.Heatmap(
-        z=from_cell(shown.first_layers, shown.values),
-        hoverongaps=False if any(shown.first_layers) else None,
+        z=from_cell(heatmap.first_layers, heatmap.values),
+        hoverongaps=False if any(heatmap.first_layers) else None,
         customdata=cells,
         name=f"{measure} map",
         zmin=min(0.0, lowest),
@@ -106,7 +106,7 @@ def similarity_map(
         colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
         hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
     )
-    figure = go.Figure([heat, *([] if compared is None else [_dots(compared, shown.first_layers[0])])])
+    figure = go.Figure([heat, *([] if compared is None else [_dots(compared, heatmap.first_layers[0])])])
     square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
     square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
     styled(figure)
@@ -128,17 +128,17 @@ def _dots(compared: SimilarityCurve, first: int) -> go.Scatter:
     )
 
 
-def _cells(shown: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
+def _cells(heatmap: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
     """Return the numbers of every cell next to its value, and how they are shown when it is pointed at."""
     matrices, template = [], ""
-    if shown.uncertainty is not None:
-        matrices += [shown.uncertainty.lower, shown.uncertainty.upper, shown.uncertainty.standard_errors]
-        level = numbers.confidence(shown.uncertainty.level)
+    if heatmap.uncertainty is not None:
+        matrices += [heatmap.uncertainty.lower, heatmap.uncertainty.upper, heatmap.uncertainty.standard_errors]
+        level = numbers.confidence(heatmap.uncertainty.level)
         template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
         template += "<br>standard error %{customdata[2]:.4f}"
-    if shown.null is not None:
+    if heatmap.null is not None:
         start = len(matrices)
-        matrices += [shown.null.threshold, shown.null.p_values]
+        matrices += [heatmap.null.threshold, heatmap.null.p_values]
         template += f"<br>chance reaches %{{customdata[{start}]:.3f}}, p = %{{customdata[{start + 1}]:.2~g}}"
     if not matrices:
         return None, ""

@@ -37,8 +37,10 @@ def study_page(study: Study) -> Page:
     comparisons, finding, model = (study.comparison, *study.further_comparisons), study.finding, study.comparison.model
     sections = tuple(_sections(study))
     first = next(part for name in _decisive(study) for part in _figures(sections) if part.name == name)
-    below = tuple(replace(each, parts=tuple(part for part in each.parts if part is not first)) for each in sections)
-    kept = study.kept_layer
+    below = tuple(
+        replace(section, parts=tuple(part for part in section.parts if part is not first)) for section in sections
+    )
+    layer = study.kept_layer
     return page_of(
         study,
         heading=headline(study),
@@ -46,7 +48,7 @@ def study_page(study: Study) -> Page:
         about=f"{words.title(study)} on {study.provenance.task}",
         lead=(summary(study),),
         facts=_facts_line(study),
-        blocks=Blocks.upto(model.n_blocks, kept) if finding is None else finding_blocks(finding),
+        blocks=Blocks.upto(model.n_blocks, layer) if finding is None else finding_blocks(finding),
         first=first,
         warnings=sum((comparison.warnings for comparison in comparisons), study.provenance.warnings),
         account=_predicted(study) if finding is None else (*account(finding), *_expected(study)),
@@ -74,7 +76,7 @@ def _effect(study: Study) -> str:
 
 
 def _figures(sections: tuple[Section, ...]) -> Iterator[Figure]:
-    yield from (part for each in sections for part in each.parts if isinstance(part, Figure))
+    yield from (part for section in sections for part in section.parts if isinstance(part, Figure))
 
 
 def _decisive(study: Study) -> tuple[str, ...]:
@@ -110,7 +112,7 @@ def _tuned(study: Study) -> Iterator[Section]:
     by = "model" if study.reference_outcomes else ""
     test, size = (replace(chart, chosen="the layer to keep") for chart in outcome_charts(by=by))
     validation = replace(test, lines=(Line("validation", seeds="validation_by_seed"),), name="validation")
-    whole = replace(table, columns=tuple(replace(each, shown=True) for each in table.columns))
+    whole = replace(table, columns=tuple(replace(column, shown=True) for column in table.columns))
     yield section("tmft", heading, drawn(table, test), folded("Every seed", table_of(whole)))
     yield section("seeds", "On validation", drawn(table, validation))
     if study.finding is None:
@@ -120,11 +122,11 @@ def _tuned(study: Study) -> Iterator[Section]:
 def outcomes_of(study: Study) -> Table:
     """Return what fine-tuning showed of the layers of the model, and of the reference where it was fine-tuned."""
     pairs = zip(words.labels(study), (study.outcomes, study.reference_outcomes), strict=True)
-    known = [(name, outcomes) for name, outcomes in pairs if outcomes]
-    table = stacked([outcomes_table(outcomes).named(model=name) for name, outcomes in known], by=("model",))
+    fine_tuned = [(name, outcomes) for name, outcomes in pairs if outcomes]
+    table = stacked([outcomes_table(outcomes).named(model=name) for name, outcomes in fine_tuned], by=("model",))
     marks = [
-        "chosen" if each.layer == study.kept_layer else "drop" if each.layer in study.drop_layers else None
-        for each in study.outcomes
+        "chosen" if outcome.layer == study.kept_layer else "drop" if outcome.layer in study.drop_layers else None
+        for outcome in study.outcomes
     ]
     return replace(table, marks=(*marks, *[None] * (len(table) - len(marks))))
 
@@ -135,12 +137,12 @@ def _zero_shot(study: Study) -> Section:
         "Before fine-tuning",
         zip(words.labels(study), (study.zero_shot, study.reference_zero_shot), strict=True),
     )
-    known = [(name, scores) for name, scores in pairs if scores is not None]
-    if not known:
+    scored = [(name, scores) for name, scores in pairs if scores is not None]
+    if not scored:
         return section("zero-shot", heading, missing("There are no scores or labels", run_command(study)))
-    table = stacked([replace(scores.table, notes=()).named(model=name) for name, scores in known], by=("model",))
-    _, first = known[0]
-    chart = scores_chart(first.primary, first.compared, by="model" if len(known) > 1 else "", name="zero-shot")
+    table = stacked([replace(scores.table, notes=()).named(model=name) for name, scores in scored], by=("model",))
+    _, first = scored[0]
+    chart = scores_chart(first.primary, first.compared, by="model" if len(scored) > 1 else "", name="zero-shot")
     return section(
         "zero-shot",
         heading,
@@ -197,8 +199,8 @@ def _further(study: Study) -> Iterator[Part]:
         note = f"By the {by}, as the rule of this report reads the model alone."
     names = list(words.reference_labels(study))
     names[0] += " (this report)" if first is study.prediction else ""
-    shown = references_table(names, (first, *study.further_predictions))
-    yield element("div", element("h3", shown.title), element("p", note), table_of(shown))
+    table = references_table(names, (first, *study.further_predictions))
+    yield element("div", element("h3", table.title), element("p", note), table_of(table))
 
 
 # ---- what was predicted, and what is next -------------------------------------------------------------------
@@ -239,7 +241,7 @@ def _diagnosed(study: Study) -> list[tuple[str, tuple[Any, ...], int]]:
     references = () if first.alone else zip(words.reference_labels(study), comparisons, strict=True)
     return [
         (words.names(study)[0], first.model_diagnostics, first.first_layer),
-        *((name, each.reference_diagnostics, each.map.first_layers[1]) for name, each in references),
+        *((name, comparison.reference_diagnostics, comparison.map.first_layers[1]) for name, comparison in references),
     ]
 
 
@@ -247,8 +249,8 @@ def _next_steps(study: Study) -> Section:
     """Return the next commands; with a search also how to serve what they write."""
     block, heading = commands(*next_commands(study)), "What to do next"
     if study.finding is None:
-        said = "Fine-tune, and find the layer to keep: the prediction chooses where to begin."
-        return section("next", heading, said, block)
+        advice = "Fine-tune, and find the layer to keep: the prediction chooses where to begin."
+        return section("next", heading, advice, block)
     served = (
         join(element("h3", name), commands(*command.splitlines())) for name, command in serve_commands(study).items()
     )
@@ -259,24 +261,24 @@ def _export(study: Study) -> Markup:
     weights, layer = study.finding.weights if study.finding else None, study.kept_layer
     if weights is not None and weights.kept:
         of = "the run that trained all layers at once, truncated" if weights.scan else "the best run, by validation,"
-        said = f"This writes the fine-tuned model as a folder: {of} at layer {layer}."
+        sentence = f"This writes the fine-tuned model as a folder: {of} at layer {layer}."
     else:
-        said = (
+        sentence = (
             f"The weights of the runs were not kept. The first command fine-tunes one model at layer {layer} and keeps "
             "them; the second one writes it as a folder."
         )
         if weights is None:
-            said += " DIRECTORY is what the first command prints."
+            sentence += " DIRECTORY is what the first command prints."
     card = " puts the evidence of this page into its model card."
-    return element("p", said, " ", element("code", "--study study.json"), card)
+    return element("p", sentence, " ", element("code", "--study study.json"), card)
 
 
 def _served(study: Study) -> Markup | None:
     if study.comparison.pooling == "max":
         return None
     architecture = study.comparison.model.architecture
-    said = f"The servers read the pooling from the folder; each has to know the architecture, {architecture}."
-    return element("p", said, class_="reading")
+    sentence = f"The servers read the pooling from the folder; each has to know the architecture, {architecture}."
+    return element("p", sentence, class_="reading")
 
 
 # ---- where the numbers come from ----------------------------------------------------------------------------

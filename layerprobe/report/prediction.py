@@ -62,17 +62,17 @@ def prediction_page(prediction: Prediction) -> Page:
 
 def drop_page(drop: DropPrediction, table: Table | None = None) -> Page:
     """Return the page of a prediction alone, without the comparison that it rests on."""
-    shown, redrawn, last = drop.table if table is None else table, drop.probability, drop.n_layers - 1
+    drawn_table, redrawn, last = drop.table if table is None else table, drop.probability, drop.n_layers - 1
     how = "" if redrawn is None else f", also on {redrawn.draws} bootstrap samples (seed {redrawn.seed})"
     return page_of(
         drop,
-        table=shown,
+        table=drawn_table,
         heading=f"{'Look first at' if drop.drops else 'Keep'} layer {drop.recommended_layer} of {last}",
         kind="prediction, before any training",
         lead=(drop.sentence,),
         blocks=Blocks.upto(last, drop.recommended_layer),
         account=(*trusted(drop)[1:], words.flagged(drop)),
-        sections=(_baselines(drop, shown),),
+        sections=(_baselines(drop, drawn_table),),
         provenance=(definitions({"Rule": f"{drop.rule}{how}"}),),
         data_label="Prediction",
         stem="layerprobe-prediction",
@@ -96,15 +96,15 @@ def ways_to_choose(ways: dict[str, int], layers: Table) -> Table:
 
 def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:
     """Return what each reference alone would predict."""
-    evidence, redrawn = ([getattr(each, name) for each in predictions] for name in ("evidence", "probability"))
+    evidence, redrawn = ([getattr(drop, name) for drop in predictions] for name in ("evidence", "probability"))
     return Table(
         columns=(
             Column("reference", names),
-            Column("rule", [each.rule for each in predictions]),
-            Column("drop_layers", [numbers.layer_range(each.drop_layers) or "none" for each in predictions]),
-            Column("recommended", [each.recommended_layer for each in predictions]),
-            Column("decline", [each and words.decline(each) for each in evidence], title="decline at the last layer"),
-            Column("any_drop", [each and each.any_drop for each in redrawn], "flagged in bootstrap samples", chance),
+            Column("rule", [drop.rule for drop in predictions]),
+            Column("drop_layers", [numbers.layer_range(drop.drop_layers) or "none" for drop in predictions]),
+            Column("recommended", [drop.recommended_layer for drop in predictions]),
+            Column("decline", [item and words.decline(item) for item in evidence], title="decline at the last layer"),
+            Column("any_drop", [odds and odds.any_drop for odds in redrawn], "flagged in bootstrap samples", chance),
         ),
         title="What each reference alone would predict",
     )
@@ -112,8 +112,8 @@ def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]
 
 def by_plateau(prediction: DropPrediction) -> DropPrediction:
     """Return what the plateau rule says of the reference that a prediction by another rule stands next to."""
-    kept = prediction.baselines[PLATEAU]
+    layer = prediction.baselines[PLATEAU]
     last = prediction.baselines["last layer"]
-    drop = tuple(range(kept + 1, last + 1))
+    drop = tuple(range(layer + 1, last + 1))
     onset = drop[0] if drop else None
-    return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=kept, probability=None)
+    return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=layer, probability=None)

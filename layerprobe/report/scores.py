@@ -130,7 +130,7 @@ def across_page(result: AcrossTasks) -> Page:
         account=("The mean over tasks gives each task the same weight.",),
         provenance=(
             *models(result.model),
-            definitions({each.task: f"sha256 {each.task_digest}" for each in result.tasks}),
+            definitions({task.task: f"sha256 {task.task_digest}" for task in result.tasks}),
         ),
         stem="layerprobe-across",
     )
@@ -138,8 +138,8 @@ def across_page(result: AcrossTasks) -> Page:
 
 def retrieval_page(*scores: RetrievalScores) -> Page:
     """Return the page of how well each layer of some models finds documents."""
-    first, labels = scores[0], distinct_names([each.model.name for each in scores])
-    named = [f"{label}: {each.sentence}" for label, each in zip(labels, scores, strict=True)]
+    first, labels = scores[0], distinct_names([score.model.name for score in scores])
+    named = [f"{label}: {score.sentence}" for label, score in zip(labels, scores, strict=True)]
     lead = tuple(named) if len(scores) > 1 else (first.sentence,)
     facts = {
         "Task": f"{first.task} (sha256 {first.task_digest})",
@@ -150,14 +150,14 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     }
     return page_of(
         first,
-        table=stacked([each.table for each in scores], by=("model",)),
+        table=stacked([score.table for score in scores], by=("model",)),
         heading=verdict(lead[0] if len(scores) == 1 else f"{counted(len(scores), 'model')} on {first.task}"),
         kind="retrieval",
         about=" and ".join([about(name) for name in labels]),
         lead=lead,
         facts=size_facts(first.model.parameters, first.best_layer) if len(scores) == 1 else (),
-        warnings=tuple(warning for each in scores for warning in each.warnings),
-        provenance=(*models(*(each.model for each in scores)), definitions(facts)),
+        warnings=tuple(warning for score in scores for warning in score.warnings),
+        provenance=(*models(*(score.model for score in scores)), definitions(facts)),
         stem="layerprobe-retrieval",
     ).of(first if len(scores) == 1 else scores)
 
@@ -195,19 +195,19 @@ def _best(result: ScoresOfModels) -> tuple[tuple[int, ...], int]:
     return result.models[best.model].parameters, best.layer
 
 
-def found_models_page(found: FoundModels) -> Page:
+def found_models_page(models: FoundModels) -> Page:
     """Return the page of which layer of which model to keep."""
-    runs = zip(found.labels, map(runs_table, found.findings), strict=True)
-    made = stacked([each.named(model=name) for name, each in runs], by=("part",))
+    runs = zip(models.labels, map(runs_table, models.findings), strict=True)
+    made = stacked([table.named(model=name) for name, table in runs], by=("part",))
     return page_of(
-        found,
-        heading=verdict(found.kept),
+        models,
+        heading=verdict(models.kept),
         kind="the layer to keep of several models",
-        about=found.task,
-        lead=(found.sentence,),
-        facts=size_facts(found.best.parameters, found.best.best_layer),
-        warnings=found.failures,
-        account=grounds_of_models(found)[:-1],
+        about=models.task,
+        lead=(models.sentence,),
+        facts=size_facts(models.best.parameters, models.best.best_layer),
+        warnings=models.failures,
+        account=grounds_of_models(models)[:-1],
         sections=(section("runs", "Runs", folded("All runs, in order by model", table_of(made))),),
         stem="layerprobe-finding-of-models",
     )
@@ -223,9 +223,9 @@ def curve_page(curve: LayerCurve) -> Page:
 
 def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
     """Return the page of numbers by layer of one model, by name."""
-    known = {reading: READINGS[reading] for reading in curves if reading in READINGS}
+    readings = {reading: READINGS[reading] for reading in curves if reading in READINGS}
     table = curves_table(curves)
-    bounds = {name: each.uncertainty for name, each in curves.items() if each.uncertainty is not None}
+    bounds = {name: curve.uncertainty for name, curve in curves.items() if curve.uncertainty is not None}
     drawable = table.with_columns(*(e.interval_column(f"{name} ends", first=0) for name, e in bounds.items()))
     figures = [
         drawn(
@@ -242,21 +242,21 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
     page = page_of(
         next(iter(curves.values())),
         table=table,
-        heading=verdict(_promised(curves, known)),
+        heading=verdict(_promised(curves, readings)),
         kind="readings",
         about=about(model),
-        lead=(_promised(curves, known),),
-        account=("Nothing here is fine-tuned: only fine-tuning confirms what a number suggests.",) if known else (),
+        lead=(_promised(curves, readings),),
+        account=("Nothing here is fine-tuned: only fine-tuning confirms what a number suggests.",) if readings else (),
         stem="layerprobe-readings",
     ).of(dict(curves))
-    shown = section("readings", "By layer", *figures, kind="pair" if len(figures) > 1 else None)
-    return replace(page, sections=(shown, *page.sections))
+    by_layer = section("readings", "By layer", *figures, kind="pair" if len(figures) > 1 else None)
+    return replace(page, sections=(by_layer, *page.sections))
 
 
-def _promised(curves: Mapping[str, LayerCurve], known: Mapping[str, Reading]) -> str:
+def _promised(curves: Mapping[str, LayerCurve], readings: Mapping[str, Reading]) -> str:
     """Return which layer each number of a known direction promises most of."""
     by_layer: dict[int, list[str]] = {}
-    for name, reading in known.items():
+    for name, reading in readings.items():
         if reading.direction is not None:
             values = [reading.direction * value for value in curves[name].values]
             layers: Sequence[int] = range(_first_layer(name, curves[name]), len(values))

@@ -34,44 +34,44 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
     fine-tuning showed on the test split.
     """
     tested = {outcome.layer: outcome for outcome in outcomes}
-    known, found = finding.answer.layers, finding.answer
+    beliefs, answer = finding.answer.layers, finding.answer
     expected = line(
-        from_layer(found.first_layer, [each.mean for each in known]),
+        from_layer(answer.first_layer, [belief.mean for belief in beliefs]),
         name="expected score",
         colour=MODEL,
         width=2.5,
-        marker=layer_markers(range(len(known)), finding.drop_layers),
-        texts=[_text(finding, each, tested.get(each.layer)) for each in known],
+        marker=layer_markers(range(len(beliefs)), finding.drop_layers),
+        texts=[_text(finding, belief, tested.get(belief.layer)) for belief in beliefs],
     )
     traces = [*_scans(finding), *_runs(finding), expected]
-    if not found.spoilt:
-        lows, highs = zip(*(each.interval for each in known), strict=True)
-        level = numbers.confidence(found.settings.level)
-        band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
+    if not answer.spoilt:
+        lows, highs = zip(*(belief.interval for belief in beliefs), strict=True)
+        level = numbers.confidence(answer.settings.level)
+        band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=answer.first_layer)
         traces = [band, *traces, *_rings(finding), _candidates_entry()]
     floor = finding.floor
-    figure = go.Figure([*traces, *(floor_line(floor.value, floor.by, (0, len(known) - 1)) if floor else ())])
+    figure = go.Figure([*traces, *(floor_line(floor.value, floor.by, (0, len(beliefs) - 1)) if floor else ())])
     figure.update_yaxes(title=scores(finding.primary, "validation").title)
-    layer_axis(figure, len(known))
-    if not found.spoilt:
-        _shade_candidates(figure, found.candidates)
+    layer_axis(figure, len(beliefs))
+    if not answer.spoilt:
+        _shade_candidates(figure, answer.candidates)
     shade_drop(figure, finding.drop_layers)
     return styled(figure)
 
 
-def _text(finding: Finding, known: LayerBelief, tested: LayerOutcome | None) -> str:
+def _text(finding: Finding, belief: LayerBelief, tested: LayerOutcome | None) -> str:
     settings = finding.answer.settings
-    said = [f"layer {known.layer}: expected {numbers.number(known.mean)}"]
+    lines = [f"layer {belief.layer}: expected {numbers.number(belief.mean)}"]
     if not finding.answer.spoilt:
         near = points(settings.tolerance)
-        said += [
-            f"{numbers.confidence(settings.level)} interval {numbers.interval(known.interval)}",
-            f"chance to be the best: {numbers.redrawn_share(known.chance_best)}",
-            f"chance to be within {near} of the best: {numbers.redrawn_share(known.chance_within)}",
+        lines += [
+            f"{numbers.confidence(settings.level)} interval {numbers.interval(belief.interval)}",
+            f"chance to be the best: {numbers.redrawn_share(belief.chance_best)}",
+            f"chance to be within {near} of the best: {numbers.redrawn_share(belief.chance_within)}",
         ]
     if tested is not None:
-        said.append(f"fine-tuned, on test: {numbers.number(tested.mean)}")
-    return "<br>".join(said)
+        lines.append(f"fine-tuned, on test: {numbers.number(tested.mean)}")
+    return "<br>".join(lines)
 
 
 def _scans(finding: Finding) -> list[go.Scatter]:
@@ -97,14 +97,14 @@ def _runs(finding: Finding) -> list[go.Scatter]:
     made = sorted((made for made in finding.runs if not made.scan), key=lambda made: (made.run.layer, made.run.seed))
     if not made:
         return []
-    most = max(known.runs for known in finding.answer.layers)
+    most = max(belief.runs for belief in finding.answer.layers)
     xs: list[float] = []
-    for layer, runs in groupby(made, key=lambda each: each.run.layer):
+    for layer, runs in groupby(made, key=lambda made_run: made_run.run.layer):
         xs += [layer + aside for aside in beside(len(list(runs)))]
     dots = go.Scatter(
         x=xs,
-        y=[each.run.validation[finding.primary] for each in made],
-        hovertext=[_run_text(finding, each) for each in made],
+        y=[made_run.run.validation[finding.primary] for made_run in made],
+        hovertext=[_run_text(finding, made_run) for made_run in made],
         name="truncated and fine-tuned, by seed",
         mode="markers",
         marker={"size": 5 if most > MANY else 8, "color": MODEL, "opacity": 0.6},
@@ -124,14 +124,14 @@ def _run_text(finding: Finding, made: MadeRun) -> str:
 
 
 def _rings(finding: Finding) -> list[go.Scatter]:
-    found = finding.answer
-    marks = {found.best_layer: ("keep", "circle-open", 18)}
-    if found.smallest_sufficient is not None and found.smallest_sufficient != found.best_layer:
-        marks[found.smallest_sufficient] = ("smallest that will do", "square-open", 16)
+    answer = finding.answer
+    marks = {answer.best_layer: ("keep", "circle-open", 18)}
+    if answer.smallest_sufficient is not None and answer.smallest_sufficient != answer.best_layer:
+        marks[answer.smallest_sufficient] = ("smallest that will do", "square-open", 16)
     return [
         go.Scatter(
             x=[layer],
-            y=[found.layers[layer].mean],
+            y=[answer.layers[layer].mean],
             name=f"{name}: layer {layer}",
             mode="markers",
             marker={"symbol": symbol, "size": size, "color": CHOSEN, "line": {"width": 2.5}},

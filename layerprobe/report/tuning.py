@@ -34,10 +34,10 @@ from layerprobe.study.values import Finding
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
 
 
-def badge(said: str | None, sentence: str) -> Markup:
+def badge(verdict: str | None, sentence: str) -> Markup:
     """Return a verdict in a badge, and its sentence; None where nothing was tested."""
-    shown = BADGES.get(said or "", "– not tested")
-    return element("p", element("span", shown, class_=f"badge {said or 'open'}"), " ", sentence, class_="verdict")
+    label = BADGES.get(verdict or "", "– not tested")
+    return element("p", element("span", label, class_=f"badge {verdict or 'open'}"), " ", sentence, class_="verdict")
 
 
 # ---- a search -------------------------------------------------------------------------------------------
@@ -45,12 +45,12 @@ def badge(said: str | None, sentence: str) -> Markup:
 
 def finding_page(finding: Finding, *further: Shown, model: str = "", task: str = "") -> Page:
     """Return the page of which layer to keep, with what is known of whose layer it is, and the sections of others."""
-    kept = finding.headline if finding.on_floor else kept_phrase(finding.answer)
+    headline = finding.headline if finding.on_floor else kept_phrase(finding.answer)
     lead = finding.kept if finding.on_floor else f"{numbers.capitalised(finding.promise)}. {finding.certainty}"
     runs = folded("All runs, in order", table_of(runs_table(finding)))
     return page_of(
         finding,
-        heading=kept,
+        heading=headline,
         kind="the layer to keep",
         about=about(model, task),
         lead=(lead,),
@@ -62,7 +62,7 @@ def finding_page(finding: Finding, *further: Shown, model: str = "", task: str =
         sections=(
             *((outcomes_section(finding.outcomes),) if finding.outcomes else ()),
             section("runs", "Runs", runs),
-            *(each for result in further for each in make_page(result).sections),
+            *(section for result in further for section in make_page(result).sections),
         ),
         data_label="Finding",
         stem="layerprobe-finding",
@@ -85,8 +85,8 @@ def finding_facts(finding: Finding) -> tuple[str, ...]:
     speed = finding.speed(best)
     fast = () if speed is None or best == len(finding.parameters) - 1 else (times_as_fast(speed),)
     proof = finding.against_last
-    shown = () if proof is None else (f"{BADGES[proof.verdict]}: {numbers.signed(proof.difference.value)} on test",)
-    return (ends, *shown, *size_facts(finding.parameters, best), *fast)
+    proven = () if proof is None else (f"{BADGES[proof.verdict]}: {numbers.signed(proof.difference.value)} on test",)
+    return (ends, *proven, *size_facts(finding.parameters, best), *fast)
 
 
 def finding_blocks(finding: Finding) -> Blocks | None:
@@ -176,15 +176,15 @@ def joint_page(run: JointRun) -> Page:
     """Return the page of one scan: what its model scores at each layer."""
     best, title = run.best_layer, metric_title(run.primary)
     scores = [("validation", run.validation[best]), ("test", run.test[best])]
-    known = listed([f"{numbers.number(each[run.primary])} on {split}" for split, each in scores if each])
+    texts = listed([f"{numbers.number(values[run.primary])} on {split}" for split, values in scores if values])
     return page_of(
         run,
         heading=f"Layer {best} scores best on validation",
         kind="one run for all layers",
         about=f"seed {run.seed}",
-        lead=(f"One run with a loss at every layer: layer {best} has {title} {known}.",),
+        lead=(f"One run with a loss at every layer: layer {best} has {title} {texts}.",),
         facts=size_facts(run.parameters, best),
         blocks=Blocks.upto(run.n_layers - 1, best),
-        warnings=tuple(f"layer {each.layer} is left out: {each.message}" for each in run.failures),
+        warnings=tuple(f"layer {failure.layer} is left out: {failure.message}" for failure in run.failures),
         stem="layerprobe-scan",
     )

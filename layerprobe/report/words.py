@@ -43,14 +43,14 @@ def reference_labels(study: Study) -> tuple[str, ...]:
     return tuple(map(label, distinct_names([study.comparison.model.name, *references])[1:]))
 
 
-def measure(shown: SimilarityMap) -> str:
+def measure(heatmap: SimilarityMap) -> str:
     """Return the name of the measure as the start of a sentence, such as `Debiased linear CKA`."""
-    return capitalised(shown.measure.title)
+    return capitalised(heatmap.measure.title)
 
 
-def features(shown: SimilarityMap) -> str:
+def features(heatmap: SimilarityMap) -> str:
     """Return which features a map is of, as a title."""
-    return "Raw features" if shown.measure.normalize == "raw" else "Z-scored features"
+    return "Raw features" if heatmap.measure.normalize == "raw" else "Z-scored features"
 
 
 # ---- findings: what a figure shows, for captions and for those who cannot see it ----------------------
@@ -111,9 +111,9 @@ def flagged(prediction: DropPrediction) -> str:
     return f"{which}; layer {prediction.recommended_layer}{before} is recommended."
 
 
-def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
+def cka_map_finding(heatmap: SimilarityMap, *, alone: bool = False) -> str:
     """Return what a map shows; alone: of a model with itself."""
-    rows, (first, column) = shown.values, shown.first_layers
+    rows, (first, column) = heatmap.values, heatmap.first_layers
     cells = [
         (value, i, j)
         for i, row in enumerate(rows)
@@ -124,20 +124,20 @@ def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
     if alone:
         return (
             f"Of different layers, {high_j} and {high_i} are the most similar ({number(high, 3)}), {low_j} and {low_i}"
-            f" the least ({number(low, 3)}).{_chance(shown)}"
+            f" the least ({number(low, 3)}).{_chance(heatmap)}"
         )
     closest, j = max((value, j) for value, i, j in cells if i == len(rows) - 1)
     return (
         f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
         f" ({number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({number(low, 3)})."
-        f" The model's last layer is closest to layer {j} of the reference ({number(closest, 3)}).{_chance(shown)}"
+        f" The model's last layer is closest to layer {j} of the reference ({number(closest, 3)}).{_chance(heatmap)}"
     )
 
 
-def _chance(shown: SimilarityMap) -> str:
-    if shown.null is None:
+def _chance(heatmap: SimilarityMap) -> str:
+    if heatmap.null is None:
         return ""
-    share, bound = percent(1 - shown.null.level), number(shown.null.maximum_threshold, 3)
+    share, bound = percent(1 - heatmap.null.level), number(heatmap.null.maximum_threshold, 3)
     return f" With the samples of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 
@@ -165,7 +165,7 @@ def search_finding(finding: Finding) -> str:
         return spoilt_sentence(answer.spoilt)
     best, level = answer.layers[answer.best_layer], confidence(answer.settings.level)
     best_is = "it" if len(answer.candidates) == 1 else either(answer.candidates)
-    scan = {known.layer: score for known in answer.layers if (score := finding.scanned(known.layer)) is not None}
+    scan = {belief.layer: score for belief in answer.layers if (score := finding.scanned(belief.layer)) is not None}
     highest = max(scan, key=scan.__getitem__, default=None)
     many = f"mean of {len(finding.scans)} runs of all layers" if len(finding.scans) > 1 else "run of all layers"
     drawn = "" if highest is None else f" The {many} is highest at layer {highest}, {number(scan[highest])}."
@@ -198,17 +198,17 @@ def search_reading(finding: Finding) -> str:
 
 def conventions(comparison: Comparison) -> str:
     """Return every convention that the similarities depend on."""
-    shown, items = comparison.map, plural(comparison.unit)
-    median = [f"the median over {shown.sigma_samples} {items}"] if shown.sigma_samples else []
-    parts = [*shown.measure.conventions, *median, features(shown).lower()]
-    parts += [f"{shown.n_samples} {items}", _intervals(shown)]
-    if shown.null is not None:
-        parts.append(f"{shown.null.permutations} permutations for what chance reaches")
+    heatmap, items = comparison.map, plural(comparison.unit)
+    median = [f"the median over {heatmap.sigma_samples} {items}"] if heatmap.sigma_samples else []
+    parts = [*heatmap.measure.conventions, *median, features(heatmap).lower()]
+    parts += [f"{heatmap.n_samples} {items}", _intervals(heatmap)]
+    if heatmap.null is not None:
+        parts.append(f"{heatmap.null.permutations} permutations for what chance reaches")
     return "; ".join([*parts, f"{comparison.curve.alignment} alignment"])
 
 
-def _intervals(shown: SimilarityMap) -> str:
-    errors = shown.uncertainty
+def _intervals(heatmap: SimilarityMap) -> str:
+    errors = heatmap.uncertainty
     if errors is None:
         return "no intervals"
     units = "" if errors.n_clusters is None else f", {errors.n_clusters} documents"

@@ -60,9 +60,9 @@ class Blocks:
             )
             for place in range(self.n)
         )
-        said = self.said + (f"; {len(self.undecided)} undecided" if self.undecided else "")
+        caption = self.said + (f"; {len(self.undecided)} undecided" if self.undecided else "")
         width = str(step * self.n)
         picture = element(
-            "svg", *drawn, viewBox=f"0 0 {width} 18", width=width, height="18", role="img", aria_label=said
+            "svg", *drawn, viewBox=f"0 0 {width} 18", width=width, height="18", role="img", aria_label=caption
         )
-        return element("p", picture, " ", element("span", f"{said}."), class_="strip")
+        return element("p", picture, " ", element("span", f"{caption}."), class_="strip")

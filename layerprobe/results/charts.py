@@ -104,8 +104,10 @@ class Chart:
         for what in ("split", "unit"):
             values = {getattr(quantity, what) for quantity in quantities.values()}
             if len(values) > 1:
-                said = ", ".join(f"{name} ({getattr(each, what) or 'none'})" for name, each in quantities.items())
-                raise DataError(f"expected columns of one {what} on one axis, got {said}: draw a chart of each")
+                listing = ", ".join(
+                    f"{name} ({getattr(quantity, what) or 'none'})" for name, quantity in quantities.items()
+                )
+                raise DataError(f"expected columns of one {what} on one axis, got {listing}: draw a chart of each")
         return next(iter(quantities.values()))
 
     def reading(self, table: Table) -> str:

@@ -111,8 +111,8 @@ def _curves(table: Table, chart: Chart) -> list[_Curve]:
                 for row, (value, label) in enumerate(zip(column.values, _labels(table, chart.by), strict=True))
                 if value is not None and x[row] is not None and label == group
             )
-            own = line.name or (column.title or column.name if len(chart.lines) > 1 else "")
-            curves.append(_Curve(" ".join(filter(None, (group, own))) or column.head, rows, line, next(looks)))
+            curve_name = line.name or (column.title or column.name if len(chart.lines) > 1 else "")
+            curves.append(_Curve(" ".join(filter(None, (group, curve_name))) or column.head, rows, line, next(looks)))
     return [curve for curve in curves if curve.rows]
 
 
@@ -258,8 +258,8 @@ def _seeds(
     if most < 2:
         return
     yield go.Scatter(
-        x=[place + aside for place, own in zip(at, scores, strict=True) for aside in beside(len(own), room)],
-        y=[value for own in scores for value in own],
+        x=[place + aside for place, points in zip(at, scores, strict=True) for aside in beside(len(points), room)],
+        y=[value for points in scores for value in points],
         name=f"{text(name)}, seeds",
         mode="markers",
         legendgroup=name,
@@ -327,7 +327,7 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
     beaten = {
         point
         for point in points
-        if any(each.across[1] < point.across[0] and _beats(each.upright, point.upright, lower) for each in points)
+        if any(other.across[1] < point.across[0] and _beats(other.upright, point.upright, lower) for other in points)
     }
     labels = table.column(chart.label).cells if chart.label else table.columns[0].cells
     for (name, rows, drawn_line, look), group in zip(curves, groups, strict=True):
@@ -356,7 +356,7 @@ def _points(table: Table, chart: Chart, curve: _Curve) -> list[_Point]:
     costs, values = _numbers(table, chart.x, curve.rows), _numbers(table, curve.line.column, curve.rows)
     across = _ends(table, chart.x_interval, curve.rows, costs) or [(cost, cost) for cost in costs]
     upright = _ends(table, curve.line.interval, curve.rows, values) or [(value, value) for value in values]
-    return [_Point(*each) for each in zip(curve.rows, costs, across, values, upright, strict=True)]
+    return [_Point(*values_of) for values_of in zip(curve.rows, costs, across, values, upright, strict=True)]
 
 
 def _beats(one: Bounds, other: Bounds, lower: bool) -> bool:
@@ -377,7 +377,7 @@ def placed_labels(points: Sequence[tuple[float, float]]) -> list[str | None]:
         ['top center', 'bottom center', 'top center']
     """
     xs, ys = [math.log(max(x, 1e-12)) for x, _ in points], [y for _, y in points]
-    wide, high = (max(each) - min(each) or 1.0 for each in (xs or [0.0], ys or [0.0]))
+    wide, high = (max(places) - min(places) or 1.0 for places in (xs or [0.0], ys or [0.0]))
     at = [((x - min(xs)) / wide, (y - min(ys)) / high) for x, y in zip(xs, ys, strict=True)]
     taken: list[tuple[float, float]] = []
     sides: list[str | None] = []
@@ -446,8 +446,8 @@ def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float])
         return []
     column = table.column(name, interval=True)
     bounds: list[Bounds | None] = [column.values[row] for row in rows]  # type: ignore[misc]
-    known = any(each is not None for each in bounds)
-    return [each or (value, value) for each, value in zip(bounds, values, strict=True)] if known else []
+    any_bound = any(bound is not None for bound in bounds)
+    return [bound or (value, value) for bound, value in zip(bounds, values, strict=True)] if any_bound else []
 
 
 def _with(values: Sequence[float], ends: Sequence[Bounds]) -> list[tuple[float, float, float]]:
@@ -456,10 +456,10 @@ def _with(values: Sequence[float], ends: Sequence[Bounds]) -> list[tuple[float, 
 
 def _texts(table: Table, chart: Chart, drawn_line: Line, rows: Sequence[int], name: str) -> list[str]:
     """Return what is shown of each row that is pointed at: the cells of the columns that are drawn."""
-    wanted = dict.fromkeys(
+    names = dict.fromkeys(
         filter(None, (chart.label, chart.x, chart.x_interval, drawn_line.column, drawn_line.interval, drawn_line.seeds))
     )
-    columns = [table.column(each) for each in wanted]
+    columns = [table.column(name) for name in names]
     return [
         "<br>".join(
             [text(name)] * bool(name)

@@ -66,9 +66,9 @@ class Estimate:
 def together(estimates: Iterable[Estimate], sentence: str) -> Estimate:
     """Return several estimates as one; `{}` in the sentence stands for the time of all."""
     estimates = tuple(estimates)
-    seconds = sum(each.seconds or 0.0 for each in estimates)
+    seconds = sum(estimate.seconds or 0.0 for estimate in estimates)
     return Estimate(
-        title=" ".join(each.sentence for each in estimates).removesuffix("."),
+        title=" ".join(estimate.sentence for estimate in estimates).removesuffix("."),
         details=(sentence.format(duration(seconds)),),
-        numbers={"plans": [each.record for each in estimates], "seconds": seconds},
+        numbers={"plans": [estimate.record for estimate in estimates], "seconds": seconds},
     )

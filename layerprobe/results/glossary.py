@@ -112,7 +112,7 @@ WORDS = {
 """What stands on pages for a term, as a regular expression, where that is not the term."""
 
 
-def used(said: str, special: Collection[str] = ()) -> dict[str, str]:
+def used(content: str, special: Collection[str] = ()) -> dict[str, str]:
     """Return the terms that a text uses, with what they mean; everyday words only where they are `special`.
 
     Examples:
@@ -123,5 +123,5 @@ def used(said: str, special: Collection[str] = ()) -> dict[str, str]:
         term: meaning
         for term, meaning in TERMS.items()
         if (term not in SPECIAL or term in special)
-        and re.search(rf"\b(?:{WORDS.get(term, re.escape(term))})s?\b", said, re.IGNORECASE)
+        and re.search(rf"\b(?:{WORDS.get(term, re.escape(term))})s?\b", content, re.IGNORECASE)
     }

@@ -27,14 +27,14 @@ def typeset(cell: str) -> str:
     return re.sub(r"(?<=\d) (?=M\b)", "\u00a0", typeset_text(cell)) or "–"
 
 
-def typeset_text(said: str) -> str:
+def typeset_text(plain: str) -> str:
     r"""Return a sentence with one minus sign, one spelling of percentages, and a sign for times 100.
 
     Examples:
         >>> typeset_text("R2 x 100 is -0.5 (95% -1.0 to 0.0) of all-MiniLM-L6-v2")
         'R2 × 100 is −0.5 (95\xa0% −1.0 to 0.0) of all-MiniLM-L6-v2'
     """
-    signs = re.sub(r"(?<![\w.\-])-(?=[\d.])", "−", said)
+    signs = re.sub(r"(?<![\w.\-])-(?=[\d.])", "−", plain)
     return re.sub(r"\bx 100\b", "× 100", re.sub(r"(?<=\d) ?%(?![\w{(])", "\u00a0%", signs))
 
 
@@ -54,10 +54,10 @@ def significant(value: float | None, digits: int = 3) -> str:
         return "–"
     if abs(value) >= 10**digits or not value:
         return number(value, 0)
-    shown = f"{value:#.{digits}g}"
-    if "e+" in shown:  # rounded up to one more digit, as 999.7
+    rounded = f"{value:#.{digits}g}"
+    if "e+" in rounded:  # rounded up to one more digit, as 999.7
         return number(value, 0)
-    return shown.rstrip(".").replace("-", "−")
+    return rounded.rstrip(".").replace("-", "−")
 
 
 def percent(share: float) -> str:
@@ -127,8 +127,12 @@ def labels(names: Iterable[str]) -> list[str]:
     """Return names that fit into a plot, and differ as the names do: those that would be cut to the same stay whole."""
     names = list(names)
     cut = [label(name) for name in names]
-    same = {each for each in cut if len({name for name, one in zip(names, cut, strict=True) if one == each}) > 1}
-    return [name if each in same else each for name, each in zip(names, cut, strict=True)]
+    same = {
+        shortened
+        for shortened in cut
+        if len({name for name, one in zip(names, cut, strict=True) if one == shortened}) > 1
+    }
+    return [name if shortened in same else shortened for name, shortened in zip(names, cut, strict=True)]
 
 
 def capitalised(text: str) -> str:

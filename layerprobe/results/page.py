@@ -93,18 +93,18 @@ def page_of(result: Shown, *, table: Table | None = None, sections: Sequence[Sec
         sections: What comes below.
         about: Further fields of a `Page`.
     """
-    shown = result.table if table is None else table
-    figures = [drawn(shown, chart) for chart in shown.charts]
-    further = zip(figures[1:], shown.charts[1:], strict=True)
+    page_table = result.table if table is None else table
+    figures = [drawn(page_table, chart) for chart in page_table.charts]
+    further = zip(figures[1:], page_table.charts[1:], strict=True)
     about.setdefault("first", figures[0] if figures else None)
     return Page(
         sections=(
-            section("layers", shown.title, table_of(shown), kind="dense"),
+            section("layers", page_table.title, table_of(page_table), kind="dense"),
             *(section(figure.name, chart.heading, figure) for figure, chart in further),
             *sections,
         ),
         result=result,
-        numbers=shown,
+        numbers=page_table,
         **about,
     )
 
@@ -113,10 +113,10 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
     """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
     check_choice(plotly, PlotlySource, name="plotly")
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
-    sections = [each for each in page.sections if any(part is not None for part in each.parts)]
-    main = join(_header(page), *(_section(page, each) for each in sections))
-    folds = [each for each in _folds(page, main) if any(part is not None for part in each.parts)]
-    body = join(main, *(_folded(page, each) for each in folds), _section(page, _downloads(page)))
+    sections = [section for section in page.sections if any(part is not None for part in section.parts)]
+    main = join(_header(page), *(_section(page, section) for section in sections))
+    folds = [fold for fold in _folds(page, main) if any(part is not None for part in fold.parts)]
+    body = join(main, *(_folded(page, fold) for fold in folds), _section(page, _downloads(page)))
     data = json.loads(to_json(page.result))  # without white space, which is half of a matrix with one number per line
     return Template(_asset("template.html")).substitute(
         title=without_folders(numbers.typeset_text(escape(f"{page.title} · layerprobe"))),
@@ -135,7 +135,7 @@ def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
 
 def typeset(body: str) -> str:
     """Return HTML with one sign and one spelling of numbers in its text, but for code."""
-    return _TEXT.sub(lambda found: found[0] if found[0].startswith("<") else numbers.typeset_text(found[0]), body)
+    return _TEXT.sub(lambda match: match[0] if match[0].startswith("<") else numbers.typeset_text(match[0]), body)
 
 
 def without_folders(text: str) -> str:
@@ -148,13 +148,13 @@ def without_folders(text: str) -> str:
         'bert "pairs.csv" bert'
     """
     return _PATH.sub(
-        lambda found: found[0] if found[0].startswith("<") else short_name(found[0].replace("\\\\", "/")), text
+        lambda match: match[0] if match[0].startswith("<") else short_name(match[0].replace("\\\\", "/")), text
     )
 
 
 def _contents(sections: Sequence[Section]) -> Markup:
     """Return links to the sections of a long page, for windows with room next to it."""
-    links = listed("ul", (element("a", each.heading, href=f"#{each.name}") for each in sections))
+    links = listed("ul", (element("a", section.heading, href=f"#{section.name}") for section in sections))
     return element("nav", links, aria_label="Contents", class_="contents") if len(sections) > 4 else join()
 
 
@@ -185,14 +185,14 @@ def _asset(name: str) -> str:
 
 def _header(page: Page) -> Markup:
     several = len(page.lead) > 1
-    lead = element("ul", *(element("li", said) for said in page.lead), class_="prediction") if several else None
+    lead = element("ul", *(element("li", sentence) for sentence in page.lead), class_="prediction") if several else None
     fatal = listed("ul", dict.fromkeys((*page.fatal, *filter(_FATAL.search, page.warnings))))
     overline = " · ".join(filter(None, ("layerprobe", page.kind, page.about)))
     return element(
         "header",
         element("p", overline, class_="overline"),
         element("h1", page.heading),
-        lead or join(*(element("p", said, class_="prediction") for said in page.lead)),
+        lead or join(*(element("p", sentence, class_="prediction") for sentence in page.lead)),
         element("p", " · ".join(page.facts), class_="key") if page.facts else None,
         None if page.blocks is None else page.blocks.svg(),
         element("aside", element("h2", "Warnings"), fatal, class_="warnings") if fatal else None,
@@ -210,17 +210,19 @@ def _folds(page: Page, main: str) -> Iterator[Section]:
     yield section("glossary", "Glossary", definitions(used) if used else None)
 
 
-def _section(page: Page, shown: Section) -> Markup:
-    return element("section", element("h2", shown.heading), *_parts(page, shown), id=shown.name, class_=shown.kind)
+def _section(page: Page, section: Section) -> Markup:
+    return element(
+        "section", element("h2", section.heading), *_parts(page, section), id=section.name, class_=section.kind
+    )
 
 
-def _folded(page: Page, shown: Section) -> Markup:
-    summary = element("summary", element("h2", shown.heading))
-    return element("section", element("details", summary, *_parts(page, shown)), id=shown.name, class_="fold")
+def _folded(page: Page, section: Section) -> Markup:
+    summary = element("summary", element("h2", section.heading))
+    return element("section", element("details", summary, *_parts(page, section)), id=section.name, class_="fold")
 
 
-def _parts(page: Page, shown: Section) -> list[Markup]:
-    return [_figure(page, part) if isinstance(part, Figure) else part for part in shown.parts if part is not None]
+def _parts(page: Page, section: Section) -> list[Markup]:
+    return [_figure(page, part) if isinstance(part, Figure) else part for part in section.parts if part is not None]
 
 
 def _figure(page: Page, figure: Figure) -> Markup:

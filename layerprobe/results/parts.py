@@ -31,19 +31,21 @@ def commands(*lines: str) -> Markup:
     return element("pre", element("code", "\n".join(lines)), class_="commands", tabindex="0")
 
 
-def table_of(shown: Table) -> Markup | None:
+def table_of(table: Table) -> Markup | None:
     """Return a result's table; None without rows. Its first column names the row."""
-    if not len(shown):
+    if not len(table):
         return None
-    columns, marks = shown.shown, shown.marks or (None,) * len(shown)
-    header = element("tr", *(element("th", each.head, scope="col", title=each.meaning or None) for each in columns))
+    columns, marks = table.shown, table.marks or (None,) * len(table)
+    header = element(
+        "tr", *(element("th", column.head, scope="col", title=column.meaning or None) for column in columns)
+    )
     body = (
         element("tr", element("th", name, scope="row"), *(element("td", typeset(cell)) for cell in cells), class_=mark)
-        for (name, *cells), mark in zip(shown.lines, marks, strict=True)
+        for (name, *cells), mark in zip(table.lines, marks, strict=True)
     )
     whole = element("table", element("thead", header), element("tbody", *body))
-    scroll = element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=shown.title)
-    return join(scroll, *(element("p", note) for note in shown.notes))
+    scroll = element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+    return join(scroll, *(element("p", note) for note in table.notes))
 
 
 def folded(summary: str, *children: str | None, opened: bool = False) -> Markup:
@@ -66,6 +68,6 @@ def definitions(facts: Mapping[str, str | None]) -> Markup:
 def facts_table(caption: str, names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Markup:
     """Return the same facts of several things side by side, one a column."""
     named = enumerate(zip(names, facts, strict=True), start=1)
-    columns = (Column(f"thing_{i}", [each[fact] for fact in facts[0]], name) for i, (name, each) in named)
-    shown = Table(columns=(Column("fact", tuple(facts[0]), " "), *columns), title=caption)
-    return element("div", table_of(shown), class_="models")
+    columns = (Column(f"thing_{i}", [values[fact] for fact in facts[0]], name) for i, (name, values) in named)
+    table = Table(columns=(Column("fact", tuple(facts[0]), " "), *columns), title=caption)
+    return element("div", table_of(table), class_="models")

@@ -60,8 +60,8 @@ class Shown(abc.ABC):
         table = self.table
         frame = imported("pandas").DataFrame(list(table.lines), columns=[column.head for column in table.shown])
         notes = "".join(f"\n<p>{html.escape(note)}</p>" for note in table.notes)
-        shown = f"<p>{html.escape(self.summary)}</p>\n{frame.to_html(index=False, max_rows=ROWS)}{notes}"
-        return f"{shown}\n{self._plot_html()}"
+        markup = f"<p>{html.escape(self.summary)}</p>\n{frame.to_html(index=False, max_rows=ROWS)}{notes}"
+        return f"{markup}\n{self._plot_html()}"
 
     def _plot_html(self) -> str:
         """Return its first figure for a notebook, which loads Plotly from the network; empty where there is none."""
@@ -119,7 +119,7 @@ def from_layer(first: int, values: Sequence[T]) -> list[T | None]:
 def from_cell(first: tuple[int, int], values: Sequence[Sequence[float]]) -> list[list[float | None]]:
     """Return a map of layers with None in the rows and columns before the first that have values of their own."""
     row, column = first
-    return [from_layer(len(each) if i < row else column, each) for i, each in enumerate(values)]
+    return [from_layer(len(line) if i < row else column, line) for i, line in enumerate(values)]
 
 
 def brief(values: Sequence[float | None], form: str = ".2f") -> str:
@@ -129,10 +129,10 @@ def brief(values: Sequence[float | None], form: str = ".2f") -> str:
         >>> brief([0.914, 0.5, None]), brief(range(30), "d")
         ('0.91 0.50 -', '0 1 2 3 4 5 6 7 … 22 23 24 25 26 27 28 29')
     """
-    shown = ["-" if value is None else f"{value:{no_minus_zero(form)}}" for value in values]
-    if len(shown) > LISTED:
-        shown[LISTED // 2 : -LISTED // 2] = ["…"]
-    return " ".join(shown)
+    cells = ["-" if value is None else f"{value:{no_minus_zero(form)}}" for value in values]
+    if len(cells) > LISTED:
+        cells[LISTED // 2 : -LISTED // 2] = ["…"]
+    return " ".join(cells)
 
 
 def write_report(result: Shown, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:

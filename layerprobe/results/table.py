@@ -80,7 +80,7 @@ class Column:
         if value is None:
             return ""
         if isinstance(value, tuple):
-            return (" to " if self.interval else " ").join(_written(each, form) for each in value)
+            return (" to " if self.interval else " ").join(_written(part, form) for part in value)
         return _written(value, form)
 
     @property
@@ -177,14 +177,14 @@ class Table:
         named = [column for column in self.columns if column.name == name]
         if not named:
             raise DataError(
-                f"expected one of the columns {', '.join(each.name for each in self.columns)}, got {name!r}"
+                f"expected one of the columns {', '.join(column.name for column in self.columns)}, got {name!r}"
             )
         return next((column for column in named if column.interval == interval), named[0])
 
     def where(self, name: str, value: object) -> Table:
         """Return the rows with a value in a column."""
-        rows = [row for row, each in enumerate(self.column(name).values) if each == value]
-        columns = (replace(each, values=[each.values[row] for row in rows]) for each in self.columns)
+        rows = [row for row, cell in enumerate(self.column(name).values) if cell == value]
+        columns = (replace(column, values=[column.values[row] for row in rows]) for column in self.columns)
         return replace(self, columns=tuple(columns), marks=tuple(self.marks[row] for row in rows) if self.marks else ())
 
     def named(self, **names: str) -> Table:
@@ -195,7 +195,7 @@ class Table:
     @property
     def shown(self) -> tuple[Column, ...]:
         """The columns of screens: those that say something in at least one row."""
-        return tuple(each for each in self.columns if each.shown and (not len(self) or any(each.cells)))
+        return tuple(column for column in self.columns if column.shown and (not len(self) or any(column.cells)))
 
     @property
     def lines(self) -> Iterator[tuple[str, ...]]:
@@ -209,7 +209,7 @@ class Table:
 
     def text(self) -> str:
         """Return aligned columns, words to the left and numbers to the right, and the notes below."""
-        columns = [[each.head, *each.cells] for each in self.shown]
+        columns = [[column.head, *column.cells] for column in self.shown]
         widths = [max(map(len, column)) for column in columns]
         numeric = [all(map(_is_number, column[1:])) for column in columns]
         written = [_aligned(row, widths, numeric) for row in zip(*columns, strict=True)]
@@ -270,14 +270,14 @@ def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:
     Raises:
         DataError: If the tables have other columns than the first.
     """
-    if len(names := {tuple(each.data) for each in tables}) != 1:
+    if len(names := {tuple(table.data) for table in tables}) != 1:
         raise DataError(f"expected at least one table, all of the same columns, got {sorted(names)}")
-    columns = (_joined(columns, by) for columns in zip(*(each.columns for each in tables), strict=True))
+    columns = (_joined(columns, by) for columns in zip(*(table.columns for table in tables), strict=True))
     return replace(
         tables[0],
         columns=tuple(columns),
-        notes=tuple(dict.fromkeys(note for each in tables for note in each.notes)),
-        marks=tuple(mark for each in tables for mark in each.marks or (None,) * len(each)),
+        notes=tuple(dict.fromkeys(note for table in tables for note in table.notes)),
+        marks=tuple(mark for table in tables for mark in table.marks or (None,) * len(table)),
     )
 
 
@@ -311,8 +311,10 @@ def same_digits(form: str, values: Iterable[object]) -> str:
     """
     if not (significant := re.fullmatch(r"([-+ ]?)\.(\d+)g", form)):
         return form
-    flat = (each for value in values for each in (value if isinstance(value, tuple) else (value,)))
-    largest = max((abs(each) for each in flat if isinstance(each, (int, float)) and math.isfinite(each)), default=0.0)
+    flat = (number for value in values for number in (value if isinstance(value, tuple) else (value,)))
+    largest = max(
+        (abs(number) for number in flat if isinstance(number, (int, float)) and math.isfinite(number)), default=0.0
+    )
     before = math.floor(math.log10(largest)) if largest else 0
     return f"{significant[1]}.{min(max(int(significant[2]) - 1 - before, 0), 6)}f"
 

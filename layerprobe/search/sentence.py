@@ -25,8 +25,8 @@ def stop_reason(stop: StopReason, settings: SearchSettings, *, several: bool = F
 def search_sentence(answer: SearchAnswer) -> str:
     """Return which layer to keep, how sure that is, the smallest that will do, the cost, and what is uncertain."""
     if answer.spoilt:
-        kept = f"{kept_phrase(answer)}: {expected_phrase(answer)}."
-        return f"{kept} {spoilt_sentence(answer.spoilt)} {spent_sentence(answer)}"
+        sentence = f"{kept_phrase(answer)}: {expected_phrase(answer)}."
+        return f"{sentence} {spoilt_sentence(answer.spoilt)} {spent_sentence(answer)}"
     parts = (
         *(f"{kept_phrase(answer)}: {expected_phrase(answer)}.", sureness_sentence(answer), sufficient_sentence(answer)),
         *(spent_sentence(answer), doubt_sentence(answer)),
@@ -77,7 +77,7 @@ def without_runs(answer: SearchAnswer, layers: Sequence[int]) -> str:
     were = "layer {} was" if len(bare) == 1 else "layers {} were"
     what = [f"{were.format(listed(spans(bare)))} not run, but inferred from the others"] if bare else []
     what += [f"the run of layer {layer} failed, and its score is inferred from the others" for layer in failed]
-    return "".join(f"; {each}" for each in what)
+    return "".join(f"; {clause}" for clause in what)
 
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
@@ -116,21 +116,21 @@ def doubt_sentence(answer: SearchAnswer, *, unit: str = "item") -> str:
     pair = listed(sorted((best, doubt.rival)))
     items, difference = reach * doubt.item_error, abs(doubt.difference)
     errors = [f"±{items:.1f} over {plural(unit)}"] if items > 0 else []
-    found = f"Layers {pair} differ by {difference:.1f} points"
+    sentence = f"Layers {pair} differ by {difference:.1f} points"
     if doubt.seed_error is not None:
         errors.append(f"±{reach * doubt.seed_error:.1f} over seeds")
     if errors:
-        found += f", {' and '.join(errors)}"
+        sentence += f", {' and '.join(errors)}"
     if doubt.seed_error is None:
         bare = [layer for layer in sorted((best, doubt.rival)) if not answer.layers[layer].runs]
-        found += f"; no run yet at layer{'s' * (len(bare) > 1)} {listed(bare)}"
-    wanted = []
+        sentence += f"; no run yet at layer{'s' * (len(bare) > 1)} {listed(bare)}"
+    needs = []
     if items > tolerance:
         number = "more" if doubt.items_needed is None else f"about {_rounded(doubt.items_needed):,}"
-        wanted.append(f"{number} {plural(unit)}")
+        needs.append(f"{number} {plural(unit)}")
     if answer.decision.stop != "gain" and (doubt.seed_error is None or reach * doubt.seed_error > tolerance):
-        wanted.append("more seeds at these layers")
-    return f"{found}. Resolving {points(tolerance)} would need {' and '.join(wanted)}." if wanted else f"{found}."
+        needs.append("more seeds at these layers")
+    return f"{sentence}. Resolving {points(tolerance)} would need {' and '.join(needs)}." if needs else f"{sentence}."
 
 
 def _rounded(number: int) -> int:

@@ -79,17 +79,17 @@ def pooled_covariance(covariance: ArrayLike, n_items: ArrayLike, units: float) -
     from scipy import stats  # takes a second to load
 
     errors = np.array(covariance, dtype=np.float64)
-    own = np.diagonal(errors)
-    measured = own > 0
+    variances = np.diagonal(errors)
+    measured = variances > 0
     if not measured.any():
         return errors
     weight = np.asarray(n_items, dtype=np.float64) / (np.asarray(n_items) + POOLED_ITEMS)
-    deviations = np.sqrt(np.where(measured, own, 1.0))
+    deviations = np.sqrt(np.where(measured, variances, 1.0))
     alike = errors / np.outer(deviations, deviations)
-    common = (alike != 0) & ~np.eye(len(own), dtype=bool)
+    common = (alike != 0) & ~np.eye(len(variances), dtype=bool)
     if common.any():
         alike = np.where(common, weight * alike + (1 - weight) * max(alike[common].mean(), 0.0), alike)
-    pooled = np.where(measured, weight * own + (1 - weight) * own[measured].mean(), 0.0)
+    pooled = np.where(measured, weight * variances + (1 - weight) * variances[measured].mean(), 0.0)
     wider = float(stats.t.ppf(0.975, max(units - 1, 1)) / stats.norm.ppf(0.975))
     scaled: Array = alike * np.outer(wider * np.sqrt(pooled), wider * np.sqrt(pooled))
     return scaled

@@ -50,8 +50,8 @@ def differing(
     order = np.lexsort((psi[:, 0], scores))  # draws are those of a score wherever it stands
     scores, psi = scores[order], psi[order]
     covariance, n = item_covariance(psi, links), psi.shape[1]
-    own = np.diag(covariance)
-    variances = own[:, None] + own - 2 * covariance
+    item_variances = np.diag(covariance)
+    variances = item_variances[:, None] + item_variances - 2 * covariance
     errors = np.sqrt(np.maximum(variances, least_variance(n, links)))
     powers, vectors = np.linalg.eigh(covariance)
     root = (vectors * np.sqrt(np.maximum(powers, 0))) @ vectors.T  # symmetric: rounding does not turn it around
@@ -96,9 +96,9 @@ def compact_letters(different: ArrayLike, values: Sequence[float]) -> tuple[str,
     for i, j in itertools.combinations_with_replacement(range(m), 2):
         if alike[i, j] and not covered[i, j]:
             group = sorted({i, j})
-            for each in range(m):
-                if each not in group and alike[each, group].all():
-                    group.append(each)
+            for member in range(m):
+                if member not in group and alike[member, group].all():
+                    group.append(member)
             covered[np.ix_(group, group)] = True
             groups.append(group)
     left = sorted((group for group in _swept(groups, m) if group), key=sorted)
@@ -114,10 +114,10 @@ def _swept(groups: Sequence[Sequence[int]], m: int) -> list[list[int]]:
     for group in left:
         together[np.ix_(group, group)] += 1
     for group in left:
-        for each in tuple(group):
-            if (together[each, group] > 1).all():
-                together[each, group] -= 1
-                together[group, each] -= 1
-                together[each, each] += 1  # taken off twice
-                group.remove(each)
+        for member in tuple(group):
+            if (together[member, group] > 1).all():
+                together[member, group] -= 1
+                together[group, member] -= 1
+                together[member, member] += 1  # taken off twice
+                group.remove(member)
     return left

@@ -44,7 +44,7 @@ class Links:
         """
         together = next(self._shared())[1].sum(axis=0)
         sizes = [together, *(np.bincount(side).astype(np.float64) for side in self.sides)]
-        return float(min(*(each.sum() ** 2 / np.square(each).sum() for each in sizes), len(self)))
+        return float(min(*(size.sum() ** 2 / np.square(size).sum() for size in sizes), len(self)))
 
     def products(self, influences: Array) -> Array:
         """Return sum over linked i, j of psi_ri psi_sj for (runs, n) influences psi, as (runs, runs).
@@ -72,7 +72,7 @@ class Links:
                 here = np.flatnonzero(~again[:, columns].any(axis=1))
                 items.append(here)
                 sets.append(texts[:, columns][here])
-            row, found = np.concatenate(items), np.concatenate(sets)
-            numbers = found.ravel() if size == 1 else np.unique(found, axis=0, return_inverse=True)[1].ravel()
+            row, members = np.concatenate(items), np.concatenate(sets)
+            numbers = members.ravel() if size == 1 else np.unique(members, axis=0, return_inverse=True)[1].ravel()
             shape = (len(self), int(numbers.max(initial=-1)) + 1)
             yield 1 if size % 2 else -1, sparse.csr_array((np.ones(len(row)), (row, numbers)), shape=shape)

@@ -237,9 +237,9 @@ def would_settle(items: int, unit: str, *, seeds: bool) -> str:
 
 def drop_sentence(where: str, mean: float, interval: Ends | None, level: float, *, pairs: int) -> str:
     """Return how an objective's drop differs from that of its MLM twins, of so many pairs of models."""
-    shown = interval is not None and not interval[0] <= 0 <= interval[1]
+    significant = interval is not None and not interval[0] <= 0 <= interval[1]
     size = "larger" if mean > 0 else "smaller"
-    comparison = f"a {size} drop than" if shown else "no significant difference in the drop from"
+    comparison = f"a {size} drop than" if significant else "no significant difference in the drop from"
     ends = "" if interval is None else f"{range_of(interval, level)}, "
     return f"{where}: {comparison} its MLM twin: {mean:+.2f} points ({ends}{counted(pairs, 'pair')})."
 

@@ -35,7 +35,7 @@ def run_command(study: Study) -> str:
     if words:
         return shlex.join(word for word in words if word != "--no-fine-tuning")
     comparisons = () if study.comparison.alone else (study.comparison, *study.further_comparisons)
-    references = [word for each in comparisons for word in ("-r", _source(each.reference))]
+    references = [word for comparison in comparisons for word in ("-r", _source(comparison.reference))]
     seeds = _random_init(study.comparison.model)
     return shlex.join(
         ["layerprobe", "run", _source(study.comparison.model), *references, "-t", study.provenance.task, *seeds]
@@ -51,8 +51,8 @@ def serve_commands(study: Study) -> dict[str, str]:
     python = f'SentenceTransformer("{folder}").encode(["A sentence."])'
     commands = {"sentence-transformers": f"from sentence_transformers import SentenceTransformer\n{python}"}
     if study.comparison.pooling != "max":
-        given = "" if prompt is None else f" --default-prompt {shlex.quote(prompt)}"
-        commands["text-embeddings-inference"] = f"text-embeddings-router --model-id ./{folder} --port 8080{given}"
+        option = "" if prompt is None else f" --default-prompt {shlex.quote(prompt)}"
+        commands["text-embeddings-inference"] = f"text-embeddings-router --model-id ./{folder} --port 8080{option}"
         commands["vLLM"] = f"vllm serve ./{folder} --runner pooling"
     return commands
 

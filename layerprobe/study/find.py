@@ -174,21 +174,30 @@ def find(
     )
     several = isinstance(model, list)
     models = model if isinstance(model, list) else [model]
-    given = resolve_all(models, items=task.readable) if models else []
+    checkpoints = resolve_all(models, items=task.readable) if models else []
     if several:
-        check_together(given, scan=settings.scan)
-    asked = [agreed(protocol, each) for each in given]
-    at_a_time = min(jobs_at_a_time(rare.get("jobs", 1), each) for _, each in asked)
+        check_together(checkpoints, scan=settings.scan)
+    agreements = [agreed(protocol, checkpoint) for checkpoint in checkpoints]
+    at_a_time = min(jobs_at_a_time(rare.get("jobs", 1), checkpoint) for _, checkpoint in agreements)
     folders, local = (
-        {Store(each.options.cache_dir).root for _, each in asked},
+        {Store(checkpoint.options.cache_dir).root for _, checkpoint in agreements},
         "here" if at_a_time == 1 else "processes",
     )
-    machines = workers_of(asked[0][1].options, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
+    machines = workers_of(agreements[0][1].options, *sorted(folders), count=at_a_time, ray=rare.get("ray"), local=local)
     runs, folds = _Runs(machines), search_folds(task, seeds, rare.get("cross_validation"))
     of_search: dict[str, Any] = {"start": start, "save_models": save_models, "runs": runs}
     searches = [
-        _Search(SharedModel(each, items=task.readable, workers=machines), folds, task, own, cost=cost, **of_search)
-        for (own, each), cost in zip(asked, block_costs([each for _, each in asked]), strict=True)
+        _Search(
+            SharedModel(checkpoint, items=task.readable, workers=machines),
+            folds,
+            task,
+            agreed_protocol,
+            cost=cost,
+            **of_search,
+        )
+        for (agreed_protocol, checkpoint), cost in zip(
+            agreements, block_costs([checkpoint for _, checkpoint in agreements]), strict=True
+        )
     ]
     with runs, _progress(searches, settings, against_last):
         _make_runs(searches, runs, Schedule(settings, at_a_time), against_last=against_last)
@@ -240,11 +249,11 @@ def block_costs(checkpoints: Sequence[Checkpoint]) -> list[float]:
 
     Where all blocks share their weights, all of the model's count.
     """
-    own = []
-    for each in checkpoints if len(checkpoints) > 1 else ():
-        sizes = count_parameters(each.config, trust_remote_code=each.pinned["trust_remote_code"])
-        own.append((sizes[-1] - sizes[0]) / (len(sizes) - 1) or float(sizes[-1]))
-    return [size / max(own) for size in own] or [1.0]
+    block_sizes = []
+    for checkpoint in checkpoints if len(checkpoints) > 1 else ():
+        sizes = count_parameters(checkpoint.config, trust_remote_code=checkpoint.pinned["trust_remote_code"])
+        block_sizes.append((sizes[-1] - sizes[0]) / (len(sizes) - 1) or float(sizes[-1]))
+    return [size / max(block_sizes) for size in block_sizes] or [1.0]
 
 
 class _Runs:
@@ -284,7 +293,7 @@ def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *
     one = searches[0]
     most = against_last if len(searches) == 1 and not spoilt_items(one.task) else 0
     while True:
-        for run in schedule.begin([each.evidence for each in searches]):
+        for run in schedule.begin([search.evidence for search in searches]):
             searches[run.model].ask(run)
         room = min(schedule.free, most - one.ahead) if schedule.pending else 0
         if room > 0 and one.evidence.scored and posterior(one.evidence).best_layer != one.n_blocks:
@@ -300,8 +309,8 @@ def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *
 @contextlib.contextmanager
 def _progress(searches: Sequence["_Search"], settings: SearchSettings, against_last: int) -> Iterator[None]:
     """Let runs count as parts of the budget and of what the comparison with the last layer costs at most."""
-    whole = sum(each.evidence.block_cost * settings.block_steps(each.n_blocks) for each in searches)
-    whole += 2 * against_last * max(each.evidence.block_cost * (each.n_blocks + 1) for each in searches)
+    whole = sum(search.evidence.block_cost * settings.block_steps(search.n_blocks) for search in searches)
+    whole += 2 * against_last * max(search.evidence.block_cost * (search.n_blocks + 1) for search in searches)
     outer = current().progress
     with with_settings(progress=lambda task, done, _: outer(task, min(done, whole), whole)):
         yield
@@ -330,7 +339,7 @@ class _Search:
         self.sets = [
             run_set(model, fold, protocol, weighting=SCAN_WEIGHTING, save_models=save_models) for fold in folds
         ]
-        self.folds = [each.task for each in self.sets]
+        self.folds = [fold.task for fold in self.sets]
         self.every, self.first = runs, len(runs.sets)
         runs.sets += self.sets
         self.own_folder = run_folder(checkpoint, task, protocol)
@@ -436,9 +445,9 @@ class _Search:
         # what the proof's runs say counts, but they do not reopen the search
         answered = _stated(answered, self.task)
         smallest = answered.smallest_sufficient
-        kept = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
+        layers = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
         encoder = self.model.encoder
-        seconds = _seconds(encoder, kept, self.folds[0], self.protocol)
+        seconds = _seconds(encoder, layers, self.folds[0], self.protocol)
         tested = [made.run for made in self.runs if not made.scan]
         return Finding(
             answer=answered,
@@ -493,8 +502,8 @@ class _Search:
         seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
         if not seeds or best == self.n_blocks:
             return None
-        kept, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
-        ahead = difference(kept, last, (self._items, self._items), level=settings.level)
+        best_runs, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
+        ahead = difference(best_runs, last, (self._items, self._items), level=settings.level)
         if ahead is None:
             return None
         return AgainstLast(layer=best, last=self.n_blocks, primary=self.folds[0].primary, difference=ahead)
@@ -516,39 +525,39 @@ def _floor(task: Task) -> Floor | None:
 
 def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, against_last: int) -> FoundModels:
     """Return what the runs of several models say together."""
-    decision = next_run([each.evidence for each in searches], settings)
+    decision = next_run([search.evidence for search in searches], settings)
     _check_scored(searches)
-    scored = [each for each in searches if each.evidence.scored]
-    found: dict[_Search, Finding] = {}
-    while (best := scored[_among_all(scored, settings)[0]]) not in found:
+    scored = [search for search in searches if search.evidence.scored]
+    findings: dict[_Search, Finding] = {}
+    while (best := scored[_among_all(scored, settings)[0]]) not in findings:
         # what is run for the comparison may make another model the best
-        found[best] = best.finding(settings, against_last=against_last, decision=decision)
+        findings[best] = best.finding(settings, against_last=against_last, decision=decision)
         best.model.forget()
-    for each in scored:
-        if each not in found:
-            found[each] = each.finding(settings, against_last=0, decision=decision)
-            each.model.forget()
+    for other in scored:
+        if other not in findings:
+            findings[other] = other.finding(settings, against_last=0, decision=decision)
+            other.model.forget()
     best_model, chances, within, candidates = _among_all(scored, settings)
-    evidence = [each.evidence for each in searches]
-    whole = sum(each.block_cost * settings.full_sweep(each.n_blocks) for each in evidence)
-    lost = [f"{each.label} is left out: {each.unscored}" for each in searches if each not in scored]
+    evidence = [search.evidence for search in searches]
+    whole = sum(model.block_cost * settings.full_sweep(model.n_blocks) for model in evidence)
+    lost = [f"{search.label} is left out: {search.unscored}" for search in searches if search not in scored]
     return FoundModels(
-        models=tuple(each.label for each in scored),
+        models=tuple(search.label for search in scored),
         task=searches[0].task.name,
-        findings=tuple(found[each] for each in scored),
+        findings=tuple(findings[search] for search in scored),
         best_model=best_model,
         chances=chances,
         within=within,
         candidates=candidates,
-        share=sum(each.block_cost * each.spent for each in evidence) / whole,
-        failures=(*lost, *(f"{each.label}: {said}" for each in scored for said in each.failures)),
+        share=sum(model.block_cost * model.spent for model in evidence) / whole,
+        failures=(*lost, *(f"{search.label}: {failure}" for search in scored for failure in search.failures)),
     )
 
 
 def _check_scored(searches: Sequence[_Search]) -> None:
     """Raise TrainingError, with the last reason, if no run of any model gave a score."""
-    if not any(each.evidence.scored for each in searches):
-        reason = next((each.failed for each in reversed(searches) if each.failed), searches[0].unscored)
+    if not any(search.evidence.scored for search in searches):
+        reason = next((search.failed for search in reversed(searches) if search.failed), searches[0].unscored)
         raise TrainingError(f"expected a score from one run at least, got none: {reason}")
 
 
@@ -559,27 +568,27 @@ def _among_all(
     searches: Sequence[_Search], settings: SearchSettings
 ) -> tuple[int, Shares, Shares, tuple[tuple[int, int], ...]]:
     """Return the model with the best layer, and chances by model and layer and candidates as `FoundModels` has them."""
-    known = side_by_side([posterior(each.evidence) for each in searches])
-    claimed = side_by_side([posterior(each.evidence, claims=True) for each in searches])
-    places = [(i, layer) for i, each in enumerate(searches) for layer in range(each.n_blocks + 1)]
+    beliefs = side_by_side([posterior(search.evidence) for search in searches])
+    claimed = side_by_side([posterior(search.evidence, claims=True) for search in searches])
+    places = [(i, layer) for i, search in enumerate(searches) for layer in range(search.n_blocks + 1)]
     shares, near = claimed.chances, claimed.chances_within(settings.tolerance)
-    likely = tuple(sorted({*claimed.statement(settings.tolerance, settings.level)[0], known.best_layer}))
+    likely = tuple(sorted({*claimed.statement(settings.tolerance, settings.level)[0], beliefs.best_layer}))
     if spoilt_items(searches[0].task):  # nothing is claimed
-        likely = tuple(known.choices.tolist())
+        likely = tuple(beliefs.choices.tolist())
         shares, near = np.isin(np.arange(len(places)), likely) / len(likely), np.full(len(places), 0.5)
-    ends = np.cumsum([each.n_blocks + 1 for each in searches])[:-1]
-    chances, within = (tuple(tuple(own.tolist()) for own in np.split(each, ends)) for each in (shares, near))
-    return places[known.best_layer][0], chances, within, tuple(places[i] for i in likely)
+    ends = np.cumsum([search.n_blocks + 1 for search in searches])[:-1]
+    chances, within = (tuple(tuple(part.tolist()) for part in np.split(values, ends)) for values in (shares, near))
+    return places[beliefs.best_layer][0], chances, within, tuple(places[i] for i in likely)
 
 
 def _stated(answered: SearchAnswer, task: Task) -> SearchAnswer:
     """Return an answer whose scores are inside what the metric can be, and that claims nothing of spoilt ones."""
     n, layers = spoilt_items(task), []
     choices = tuple(range(answered.first_layer, len(answered.layers)))
-    for each in answered.layers:
-        (mean, _), ends = bounded(task.primary, (each.mean, each.mean)), bounded(task.primary, each.interval)
-        each = replace(each, mean=mean, interval=ends)
-        layers.append(replace(each, chance_best=1 / len(choices), chance_within=0.5) if n else each)
+    for belief in answered.layers:
+        (mean, _), ends = bounded(task.primary, (belief.mean, belief.mean)), bounded(task.primary, belief.interval)
+        belief = replace(belief, mean=mean, interval=ends)
+        layers.append(replace(belief, chance_best=1 / len(choices), chance_within=0.5) if n else belief)
     answered = replace(answered, layers=tuple(layers))
     if n:
         answered = replace(answered, spoilt=n, chance=1 / len(choices), candidates=choices, smallest_sufficient=None)

@@ -67,44 +67,44 @@ class FoundModels(Shown):
         return tuple(
             LayerOfModel(
                 model=i,
-                layer=known.layer,
-                score=known.mean,
-                interval=known.interval,
+                layer=belief.layer,
+                score=belief.mean,
+                interval=belief.interval,
                 letters="",
-                parameters=finding.parameters[known.layer],
+                parameters=finding.parameters[belief.layer],
             )
             for i, finding in enumerate(self.findings)
-            for known in finding.answer.layers[finding.answer.first_layer :]
+            for belief in finding.answer.layers[finding.answer.first_layer :]
         )
 
     def of_model(self, model: int) -> tuple[LayerOfModel, ...]:
         """Return the layers of a model."""
-        return tuple(each for each in self.layers if each.model == model)
+        return tuple(layer for layer in self.layers if layer.model == model)
 
     def front(self, cost: Literal["parameters", "milliseconds"] = "parameters") -> tuple[LayerOfModel, ...]:
         """Return the layers that no other beats in both expected score and parameters; by milliseconds, none."""
         if cost == "milliseconds":
             return ()
-        return pareto_front(self.layers, lambda each: each.parameters, lambda each: each.score)
+        return pareto_front(self.layers, lambda layer: layer.parameters, lambda layer: layer.score)
 
     @property
     def smallest_sufficient(self) -> LayerOfModel | None:
         """The smallest that is within the tolerance of the best of all, at the level; None where there is none."""
-        enough = (each for each in self.layers if self.within[each.model][each.layer] >= self.settings.level)
-        return None if self.best.answer.spoilt else min(enough, key=lambda each: each.parameters, default=None)
+        enough = (layer for layer in self.layers if self.within[layer.model][layer.layer] >= self.settings.level)
+        return None if self.best.answer.spoilt else min(enough, key=lambda layer: layer.parameters, default=None)
 
-    def name(self, each: LayerOfModel) -> str:
+    def name(self, layer: LayerOfModel) -> str:
         """Return what a layer is called in a sentence."""
-        return f"{self.labels[each.model]} at layer {each.layer}"
+        return f"{self.labels[layer.model]} at layer {layer.layer}"
 
-    def flag(self, each: LayerOfModel) -> str:
+    def flag(self, layer: LayerOfModel) -> str:
         """Return what follows for a layer: keep, will do, may be best or best of its model; empty for the others."""
-        best_of_its_model = each.layer == self.findings[each.model].best_layer
-        if best_of_its_model and each.model == self.best_model:
+        best_of_its_model = layer.layer == self.findings[layer.model].best_layer
+        if best_of_its_model and layer.model == self.best_model:
             return "" if self.best.answer.spoilt else "keep"
-        if each == self.smallest_sufficient:
+        if layer == self.smallest_sufficient:
             return "will do"
-        if (each.model, each.layer) in self.candidates and not self.best.answer.spoilt:
+        if (layer.model, layer.layer) in self.candidates and not self.best.answer.spoilt:
             return "may be best"
         return "best of its model" if best_of_its_model else ""
 
@@ -123,13 +123,13 @@ class FoundModels(Shown):
         if self.best.answer.spoilt:
             return self.best.certainty
         labels, level = self.labels, in_percent(self.settings.level)
-        known = [self.findings[i].answer.layers[layer] for i, layer in self.candidates]
-        bare = sum(not each.runs and not each.failed for each in known)
-        failed = sum(not each.runs and each.failed > 0 for each in known)
+        beliefs = [self.findings[i].answer.layers[layer] for i, layer in self.candidates]
+        bare = sum(not belief.runs and not belief.failed for belief in beliefs)
+        failed = sum(not belief.runs and belief.failed > 0 for belief in beliefs)
         ways = ((bare, "not run"), (failed, "with failed runs only"))
-        unseen = " and ".join(f"{n} of these {len(known)} {how}" for n, how in ways if n)
+        unseen = " and ".join(f"{n} of these {len(beliefs)} {how}" for n, how in ways if n)
         unseen = unseen and f" ({unseen}, but inferred from the others)"
-        chances = [f"{percents(sum(own))} {label}" for label, own in zip(labels, self.chances, strict=True)]
+        chances = [f"{percents(sum(of_layers))} {label}" for label, of_layers in zip(labels, self.chances, strict=True)]
         near, smallest = points(self.settings.tolerance), self.smallest_sufficient
         enough = f"No layer is {level} sure to be within {near} of the best."
         if smallest is not None:
@@ -143,10 +143,10 @@ class FoundModels(Shown):
     @property
     def spent(self) -> str:
         """What the runs cost, and why there are no more, as a sentence."""
-        training, why = duration(sum(each.seconds for each in self.findings)), self.best.answer.decision.why
+        training, why = duration(sum(finding.seconds for finding in self.findings)), self.best.answer.decision.why
         n = self.settings.seeds
         cost = f"{self.share:.1%} of the full sweeps of all models (every layer with {counted(n, 'seed')})"
-        runs = listed([f"{len(each.fine_tuned) + len(each.scans)} {name}" for each, name in self._named()])
+        runs = listed([f"{len(finding.fine_tuned) + len(finding.scans)} {name}" for finding, name in self._named()])
         return f"Cost: {cost}, {training} of training. Runs: {runs}. The search stopped because {why}."
 
     def _named(self) -> Sequence[tuple[Finding, str]]:
@@ -165,10 +165,10 @@ class FoundModels(Shown):
     @property
     def table(self) -> Table:
         """A row a model and layer: what each model's search knows, with chances among the layers of all models."""
-        tables, settings = [each.table.named(model=name) for each, name in self._named()], self.settings
+        tables, settings = [finding.table.named(model=name) for finding, name in self._named()], self.settings
         together = stacked(tables)
-        rows, front = {(each.model, each.layer): each for each in self.layers}, self.front()
-        places = [(i, layer) for i, each in enumerate(self.findings) for layer in range(len(each.parameters))]
+        rows, front = {(layer.model, layer.layer): layer for layer in self.layers}, self.front()
+        places = [(i, layer) for i, finding in enumerate(self.findings) for layer in range(len(finding.parameters))]
         best = (self.best_model, self.best.best_layer)
 
         claimed = not self.best.answer.spoilt
@@ -183,7 +183,7 @@ class FoundModels(Shown):
             "kept": [place == best for place in places],
             "flag": [self.flag(rows[place]) or None if place in rows else None for place in places],
         }
-        columns = [replace(each, values=values.get(each.name, each.values)) for each in together.columns]
+        columns = [replace(column, values=values.get(column.name, column.values)) for column in together.columns]
         on_front = ["size" if rows.get(place) in front else None for place in places]
         columns.insert(-1, Column("front", on_front, meaning="No other is both smaller and better."))
         return Table(

@@ -109,10 +109,10 @@ def predict(
     if task is not None:
         labelled, scored = score_split(checkpoint, task, split="validation")
         label_warnings = scored.warnings
-    read = [as_read(each, items) for each in (checkpoint, *bases)]
+    read = [as_read(source, items) for source in (checkpoint, *bases)]
     tokens, rules = quality.tokens, [rule, *[rule_by_reference(rule)] * (len(bases) - 1)]
     for before, n in itertools.pairwise((0, *numbers)):
-        drawn = [each.drawn(n, before=before) for each in read]
+        drawn = [texts_read.drawn(n, before=before) for texts_read in read]
         embedded, *others = map(extract_read, (checkpoint, *bases), drawn)
         compared = compare_all(
             embedded,
@@ -126,8 +126,8 @@ def predict(
         views = Views(n_texts=max(n, 2)) if rule_curves(rule) in STEADY else None
         curves = read_curves(checkpoint, drawn[0], names, task=task, documents=documents, views=views)
         drops = [
-            predict_drop(each, rule=name, curves=curves, zero_shot=labelled)
-            for each, name in zip(compared, rules, strict=True)
+            predict_drop(comparison, rule=name, curves=curves, zero_shot=labelled)
+            for comparison, name in zip(compared, rules, strict=True)
         ]
         if (drops[0].same or 0.0) >= CERTAIN or (tokens is not None and not tokens.readable):
             break
@@ -136,10 +136,14 @@ def predict(
     drops = [of_texts(drop, n, len(texts)) for drop in drops]
     warnings = [
         *(tokens.cautions if tokens else ()),
-        *(warning for each in (embedded, *others) for warning in each.warnings),
+        *(warning for embeddings in (embedded, *others) for warning in embeddings.warnings),
         *label_warnings,
-        *(warning for each in compared for warning in each.warnings),
-        *(said for each, drop in zip(compared, drops, strict=True) for said in drop_cautions(each, drop, labelled)),
+        *(warning for comparison in compared for warning in comparison.warnings),
+        *(
+            caution
+            for comparison, drop in zip(compared, drops, strict=True)
+            for caution in drop_cautions(comparison, drop, labelled)
+        ),
     ]
     return Prediction(
         comparisons=compared,
@@ -150,15 +154,15 @@ def predict(
     )
 
 
-def numbers_of_texts(rule: str, requested: NumberOfTexts, there: int) -> tuple[int, ...]:
+def numbers_of_texts(rule: str, requested: NumberOfTexts, available: int) -> tuple[int, ...]:
     """Return how many texts to read, and how many next where the prediction is not certain; DataError for too few."""
     if requested == "all" or (requested is None and rule_curves(rule) not in STEADY):
-        return (there,)
+        return (available,)
     if requested is None:
-        return (*itertools.takewhile(lambda n: n < there, (FEW_TEXTS * 2**i for i in itertools.count())), there)
+        return (*itertools.takewhile(lambda n: n < available, (FEW_TEXTS * 2**i for i in itertools.count())), available)
     if not isinstance(requested, Integral) or requested < MIN_SAMPLES:
         raise DataError(f"expected a number of texts, {MIN_SAMPLES} or more, or 'all', got {requested!r}")
-    return (min(requested, there),)
+    return (min(requested, available),)
 
 
 def as_models(models: References) -> tuple[ModelLike, ...]:
@@ -222,12 +226,12 @@ def predict_drop(
     model, reference = short_names(comparison.model.name, comparison.reference.name)
     n_blocks, first = comparison.model.n_blocks, comparison.first_layer
     check_depth(n_blocks + 1, model)
-    known = dict(curves or {})
+    by_name = dict(curves or {})
     if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
-        known = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **known}
+        by_name = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **by_name}
     if not comparison.alone:
-        known[CKA] = layer_curve(comparison.curve)
-    seen, tuned = ModelCurves(n_blocks=n_blocks, curves=known), tuned_rule(rule)
+        by_name[CKA] = layer_curve(comparison.curve)
+    seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
 
     def called(by: TunedRule) -> Call:
         """Return what a rule says; a layer that is left out has the numbers of the first one that is not."""
@@ -239,7 +243,7 @@ def predict_drop(
     if zero_shot is not None:
         baselines["best zero-shot layer"] = zero_shot.best_layer
     for other in DEFAULT_RULE, WORDLESS_RULE:
-        if rule != other and set(rule_curves(other)) <= known.keys():
+        if rule != other and set(rule_curves(other)) <= by_name.keys():
             baselines[other] = called(tuned_rule(other)).recommended_layer
     record, by_plateau = None if _unlike_fitted(comparison, rule) else tuned.record, None
     if not comparison.alone:
@@ -248,7 +252,7 @@ def predict_drop(
         if rule == PLATEAU:
             return replace(by_plateau, baselines=baselines, record=record, first_layer=first)
         baselines[PLATEAU] = by_plateau.recommended_layer
-    read = {name: known[name] for name in tuned.rule.curves if name != CKA}
+    read = {name: by_name[name] for name in tuned.rule.curves if name != CKA}
     values = {name: curve.values for name, curve in read.items()}
     return DropPrediction(
         drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
@@ -271,10 +275,10 @@ def _unlike_fitted(comparison: Comparison, rule: str) -> bool:
     return CKA in rule_curves(rule) and comparison.map.measure != DEBIASED_CKA
 
 
-def of_texts(drop: DropPrediction, n: int, there: int) -> DropPrediction:
+def of_texts(drop: DropPrediction, n: int, available: int) -> DropPrediction:
     """Return a prediction with how many texts it is of; of fewer than all, without the baseline that reads all."""
-    beside = {rule: layer for rule, layer in drop.baselines.items() if n == there or rule != WORDLESS_RULE}
-    return replace(drop, n_texts=(n, there), baselines=beside)
+    beside = {rule: layer for rule, layer in drop.baselines.items() if n == available or rule != WORDLESS_RULE}
+    return replace(drop, n_texts=(n, available), baselines=beside)
 
 
 def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> DropPrediction:
@@ -303,27 +307,27 @@ def drop_cautions(
     comparison: Comparison, drop: DropPrediction, zero_shot: LayerScores | None = None
 ) -> tuple[str, ...]:
     """Return, in plain words, the reasons to doubt a predicted drop."""
-    said = []
+    cautions = []
     model, reference = comparison.model, comparison.reference
     same = (model.revision, model.random_init) == (reference.revision, reference.random_init)
     if same and not comparison.alone:
-        said.append("the model was compared with itself: expected another model as the reference, such as BERT")
+        cautions.append("the model was compared with itself: expected another model as the reference, such as BERT")
     if _unlike_fitted(comparison, drop.rule):
-        said.append(
+        cautions.append(
             f"the thresholds of the rule {drop.rule!r} are those of {DEBIASED_CKA.title}, and it read "
             f"{comparison.map.measure.title}: how often it is right there is not known"
         )
     if drop.drops and CKA in rule_curves(drop.rule) and reference.random_init is not None:
-        said.append(
+        cautions.append(
             "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "
             "not that the layer serves sentence embeddings worse"
         )
     if drop.drops and zero_shot is not None:
-        kept, best = zero_shot.scores[drop.recommended_layer], zero_shot.best_layer
-        if best in drop.drop_layers and zero_shot.scores[best] > kept + CONTRADICTION:
-            said.append(
+        score, best = zero_shot.scores[drop.recommended_layer], zero_shot.best_layer
+        if best in drop.drop_layers and zero_shot.scores[best] > score + CONTRADICTION:
+            cautions.append(
                 f"the labels disagree: before fine-tuning, the flagged layer {best} scores "
-                f"{zero_shot.scores[best]:.1f} and the recommended layer {drop.recommended_layer} {kept:.1f} "
+                f"{zero_shot.scores[best]:.1f} and the recommended layer {drop.recommended_layer} {score:.1f} "
                 f"({zero_shot.split} {metric_title(zero_shot.primary)} x 100)"
             )
-    return tuple(said)
+    return tuple(cautions)

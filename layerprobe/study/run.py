@@ -96,11 +96,11 @@ def run(
     if fine_tuning:  # refused before any work
         named = {name: searching[name] for name in ("tolerance", "budget", "seeds") if name in searching}
         SearchSettings(level=level, **named)
-    given = resolve_all([model, *as_models(reference)], items=task.readable)
-    own = protocol or Protocol()
-    checkpoint, *bases = (pooled_by(protocol, each) for each in given)
+    checkpoints = resolve_all([model, *as_models(reference)], items=task.readable)
+    agreed_protocol = protocol or Protocol()
+    checkpoint, *bases = (pooled_by(protocol, one_of) for one_of in checkpoints)
     if fine_tuning:
-        own, _ = agreed(protocol, checkpoint)
+        agreed_protocol, _ = agreed(protocol, checkpoint)
     options = checkpoint.options
     check_layers(checkpoint, layers)
     if bases:
@@ -122,7 +122,7 @@ def run(
 
         further = at(checkpoint, layers)
         contrast = at(bases[0], reference_layers) if bases else ()
-    scored = [score_split(each, task, split="test") for each in (checkpoint, *bases[:1])]
+    scored = [score_split(scored_model, task, split="test") for scored_model in (checkpoint, *bases[:1])]
     comparison, failures = prediction.comparison, finding.failures if finding else ()
     warnings = (*task.warnings, *(prediction.data.warnings if prediction.data else ()), *prediction.warnings)
     return Study(
@@ -148,7 +148,7 @@ def run(
         ),
         zero_shot=scored[0][0],
         reference_zero_shot=scored[1][0] if bases else None,
-        protocol=own if fine_tuning else None,
+        protocol=agreed_protocol if fine_tuning else None,
         finding=finding,
         further_outcomes=further,
         reference_outcomes=contrast,

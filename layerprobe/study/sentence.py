@@ -28,8 +28,8 @@ def headline(study: Study) -> str:
 def summary(study: Study) -> str:
     """Return what the headline rests on: scores, the full model's, savings and how sure it is."""
     if study.finding is not None:
-        said = f"{study.finding.promise}. {study.finding.certainty}"
-        return f"{said[0].upper()}{said[1:]}"
+        sentence = f"{study.finding.promise}. {study.finding.certainty}"
+        return f"{sentence[0].upper()}{sentence[1:]}"
     return study.prediction.sentence if study.confirmation is None else study.confirmation.sentence
 
 
@@ -51,7 +51,7 @@ def found_drop_sentence(finding: Finding) -> str:
     far, sure = points(settings.tolerance), f"{in_percent(settings.level)} sure"
     if layers:
         they_are = "it is" if len(layers) == 1 else "they are"
-        bare = [known.layer for known in finding.answer.layers[layers[0] :] if not known.runs]
+        bare = [belief.layer for belief in finding.answer.layers[layers[0] :] if not belief.runs]
         rest = f"; {layer_span(bare)} had no run" if bare else ""
         return (
             f"On validation, scores drop at {layer_span(layers)}: {sure} that {they_are} more than {far} below the "
@@ -105,10 +105,10 @@ def grounds(finding: Finding, study: Study | None = None) -> tuple[str, ...]:
     )
 
 
-def grounds_of_models(found: FoundModels) -> tuple[str, ...]:
+def grounds_of_models(models: FoundModels) -> tuple[str, ...]:
     """Return the proof, whether the model to keep drops, and the cost of the search of all: a line each."""
-    label = found.labels[found.best_model]
-    return *(f"{label}: {line}" for line in grounds(found.best)[:-1]), found.spent
+    label = models.labels[models.best_model]
+    return *(f"{label}: {line}" for line in grounds(models.best)[:-1]), models.spent
 
 
 def _of_layer(finding: Finding, expected: int) -> str:
@@ -122,10 +122,10 @@ def _of_layer(finding: Finding, expected: int) -> str:
 
 
 def _of_drop(finding: Finding, flagged: tuple[int, ...]) -> str:
-    found, flagged = finding.drop_layers, _tested(finding, flagged)
-    if found:
-        only = " only" if set(found) < set(flagged) else ""
-        return "the drop is as expected" if found == flagged else f"a drop was found at {layer_span(found)}{only}"
+    drop, flagged = finding.drop_layers, _tested(finding, flagged)
+    if drop:
+        only = " only" if set(drop) < set(flagged) else ""
+        return "the drop is as expected" if drop == flagged else f"a drop was found at {layer_span(drop)}{only}"
     return "no drop was found" if _no_drop(finding) else "it is unclear whether the last layer drops"
 
 

@@ -47,7 +47,7 @@ def finding_table(finding: Finding) -> Table:
         columns=(
             *layer_columns(layers, finding.parameters),
             *_search_columns(finding, len(layers)),
-            *_outcome_columns(finding.outcomes, finding.primary, len(layers), shown=("mean", "std")),
+            *_outcome_columns(finding.outcomes, finding.primary, len(layers), visible=("mean", "std")),
             Column("kept", [layer == finding.best_layer for layer in layers], shown=False),
             *floor_columns([finding.floor] * len(layers)),
             Column("flag", [finding.flag(layer) or None for layer in layers]),
@@ -81,11 +81,11 @@ def runs_table(finding: Finding) -> Table:
     """Return the runs of a search in the order in which they were made, with what they cost; a scan is one run."""
     primary, whole = finding.primary, finding.answer.full_sweep
     scan_or_layer = groupby(
-        enumerate(finding.runs), key=lambda each: (each[1].scan, each[1].run.seed, each[1].scan or each[1].run.layer)
+        enumerate(finding.runs), key=lambda pair: (pair[1].scan, pair[1].run.seed, pair[1].scan or pair[1].run.layer)
     )
-    best = [max(runs, key=lambda each: each[1].run.validation[primary]) for _, runs in scan_or_layer]
-    made = [_Row((place, 1), each.scan, each.run.layer, each.run.seed, each.fold, each.run) for place, each in best]
-    lost = [_Row((each.before, 0), each.scan, each.layer, each.seed, each.fold) for each in finding.lost]
+    best = [max(runs, key=lambda pair: pair[1].run.validation[primary]) for _, runs in scan_or_layer]
+    made = [_Row((place, 1), item.scan, item.run.layer, item.run.seed, item.fold, item.run) for place, item in best]
+    lost = [_Row((lost.before, 0), lost.scan, lost.layer, lost.seed, lost.fold) for lost in finding.lost]
     rows = sorted([*made, *lost], key=attrgetter("place"))
     column, scored = columns_of(rows), columns_of(row.run for row in rows)
     costs = [len(finding.parameters) if row.scan else row.layer + 1 for row in rows]
@@ -131,8 +131,8 @@ def study_table(study: Study) -> Table:
         # what training showed takes the room of how sure was what had been expected, and the runs are the seeds
         tuned, flags = ("mean", "std"), replace(flags, values=_flags(study, finding))
         columns = [
-            replace(each, shown=each.shown and not (each.interval or each.name == "drop_probability"))
-            for each in columns
+            replace(column, shown=column.shown and not (column.interval or column.name == "drop_probability"))
+            for column in columns
         ]
     return Table(
         columns=(
@@ -140,7 +140,7 @@ def study_table(study: Study) -> Table:
             Column("metric", [study.metric] * n_layers, shown=False, meaning="What the scores are."),
             Column("zero_shot", zero_shot, "test zero-shot", ".2f", meaning="Before fine-tuning, on test, x 100."),
             *_search_columns(finding, n_layers),
-            *_outcome_columns(study.outcomes, study.metric, n_layers, shown=tuned),
+            *_outcome_columns(study.outcomes, study.metric, n_layers, visible=tuned),
             Column("kept", [layer == study.kept_layer for layer in range(n_layers)], shown=False),
             flags,
         ),
@@ -171,11 +171,13 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
     column = columns_of(beliefs)
     within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
     columns = (
-        column("scan", lambda each: finding and finding.scanned(each.layer), title="one run", form=".2f", meaning=SCAN),
+        column(
+            "scan", lambda belief: finding and finding.scanned(belief.layer), title="one run", form=".2f", meaning=SCAN
+        ),
         column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
         column(
             "expected",
-            lambda each: each.mean,
+            lambda belief: belief.mean,
             form=".1f",
             meaning="Score over new items and seeds, x 100.",
             quantity=None if finding is None else points(finding.primary, "validation"),
@@ -190,21 +192,21 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
         ),
         column("chance_best", form=chance),
         column("chance_within", title=within, form=chance, meaning="Of the best layer."),
-        column("candidate", lambda each: finding and each.layer in finding.answer.candidates, shown=False),
-        column("found_drop", lambda each: finding and each.layer in finding.drop_layers, shown=False),
+        column("candidate", lambda belief: finding and belief.layer in finding.answer.candidates, shown=False),
+        column("found_drop", lambda belief: finding and belief.layer in finding.drop_layers, shown=False),
     )
     if finding is None or not finding.answer.spoilt:
         return columns
-    return tuple(each if each.name in UNSPOILT else replace(each, values=[None] * n_layers) for each in columns)
+    return tuple(column if column.name in UNSPOILT else replace(column, values=[None] * n_layers) for column in columns)
 
 
 def _outcome_columns(
-    outcomes: Sequence[LayerOutcome], primary: str, n_layers: int, *, shown: Sequence[str]
+    outcomes: Sequence[LayerOutcome], primary: str, n_layers: int, *, visible: Sequence[str]
 ) -> Iterator[Column]:
     """Yield what fine-tuning showed of each layer, empty of those that were not run; some are shown, all in files."""
-    by_layer = {each.layer: each for each in outcomes}
+    by_layer = {outcome.layer: outcome for outcome in outcomes}
     for column in outcome_columns([by_layer.get(layer) for layer in range(n_layers)], primary):
-        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in shown)
+        yield replace(column, name=f"tmft_{column.name}", title=column.head, shown=column.name in visible)
 
 
 def _search_note(finding: Finding) -> str:
@@ -223,5 +225,5 @@ def _flags(study: Study, finding: Finding) -> list[str | None]:
     return [", ".join(filter(None, both)) or None for both in flags]
 
 
-def _marks(kept: int, dropped: Sequence[int], n_layers: int) -> tuple[str | None, ...]:
-    return tuple("chosen" if layer == kept else "drop" if layer in dropped else None for layer in range(n_layers))
+def _marks(chosen: int, dropped: Sequence[int], n_layers: int) -> tuple[str | None, ...]:
+    return tuple("chosen" if layer == chosen else "drop" if layer in dropped else None for layer in range(n_layers))

@@ -271,7 +271,7 @@ class Finding(Shown):
     def _score(self) -> str:
         """What the layer to keep scores on the test split, or if it was not run there what is expected of it."""
         title = f"{metric_title(self.primary)} x 100"
-        tested = next((each for each in self.outcomes if each.layer == self.best_layer), None)
+        tested = next((outcome for outcome in self.outcomes if outcome.layer == self.best_layer), None)
         if tested is None:
             return f"expected score {expected_phrase(self.answer, unit=f'{title} on validation')}"
         return f"{tested.mean:.1f} ({title} on test)"
@@ -312,7 +312,7 @@ class Finding(Shown):
         """What is uncertain and what it would take, in sentences; empty where the best layer is settled."""
         if self.answer.spoilt:
             return ""
-        errors = (error for each in self.outcomes for error in (each.validation_error, each.error) if error)
+        errors = (error for outcome in self.outcomes for error in (outcome.validation_error, outcome.error) if error)
         return doubt_sentence(self.answer, unit=next((error.unit for error in errors), "item"))
 
     def saved(self, layer: int) -> float:
@@ -452,10 +452,10 @@ class Study(Shown):
     def outcomes(self) -> tuple[LayerOutcome, ...]:
         """What fine-tuning the model truncated at a layer gave, by layer, ascending."""
         if self.finding is not None:
-            own = self.finding.outcomes
+            outcomes = self.finding.outcomes
         else:
-            own = () if self.confirmation is None else self.confirmation.outcomes
-        by_layer = {each.layer: each for each in (*own, *self.further_outcomes)}
+            outcomes = () if self.confirmation is None else self.confirmation.outcomes
+        by_layer = {outcome.layer: outcome for outcome in (*outcomes, *self.further_outcomes)}
         return tuple(by_layer[layer] for layer in sorted(by_layer))
 
     @property
@@ -479,15 +479,15 @@ class Study(Shown):
     def metric(self) -> str:
         """The primary metric of the task."""
         kind, scores = KINDS[self.provenance.task_kind], (self.zero_shot, self.finding, *self.outcomes)
-        if any(each is not None and each.primary == kind.primary_if_rare for each in scores):
+        if any(score is not None and score.primary == kind.primary_if_rare for score in scores):
             return kind.primary_if_rare or kind.metrics[0]
         return kind.metrics[0]
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        said = self.prediction.sentence if self.finding is None else self.finding.summary
-        return f"{short_name(self.comparison.model.name)} on {self.provenance.task}: {said}"
+        sentence = self.prediction.sentence if self.finding is None else self.finding.summary
+        return f"{short_name(self.comparison.model.name)} on {self.provenance.task}: {sentence}"
 
     @property
     def table(self) -> Table:

@@ -54,11 +54,11 @@ def _tasks(result: SweepResult) -> Iterator[Section]:
     """Yield a section for each task: its chart, a curve a model."""
     names = sweep_names(result.curves)
     for number in dict.fromkeys(curve.task_number for curve in result.curves):
-        own = [place for place, curve in enumerate(result.curves) if curve.task_number == number]
-        table = replace(result, curves=tuple(result.curves[place] for place in own)).table
+        places = [place for place, curve in enumerate(result.curves) if curve.task_number == number]
+        table = replace(result, curves=tuple(result.curves[place] for place in places)).table
         chart = table.charts[0].named(f"task-{number}")
         yield section(
-            f"task-{number}", names[own[0]][1], drawn(table, chart) if any(table.column("test").cells) else None
+            f"task-{number}", names[places[0]][1], drawn(table, chart) if any(table.column("test").cells) else None
         )
 
 

@@ -100,7 +100,7 @@ def plan_sweep(sweep: Sweep) -> Estimate:
     }
     names = sweep_names([SimpleNamespace(**loaded.names[job.of]) for job in loaded.costs])
     counts = ", ".join(
-        f"{sum(each == state for each in states.values())} {state}" for state in ("done", "failed", "left")
+        f"{sum(value == state for value in states.values())} {state}" for state in ("done", "failed", "left")
     )
     left = sum(cost for job, cost in loaded.costs.items() if states[job] == "left") / whole
     return Estimate(
@@ -177,14 +177,13 @@ class _LoadedSweep:
 
 def _check_different(sets: Sequence[RunSet], names: Sequence[Mapping[str, Any]]) -> None:
     """Raise DataError where two models and tasks are the same under other names: each run would count twice."""
-    found: dict[Path, str] = {}
-    for each, named in zip(sets, names, strict=True):
+    folders: dict[Path, str] = {}
+    for tuning_set, named in zip(sets, names, strict=True):
         name = f"{named['model']} on {named['task']}"
-        if each.folder.path in found:
-            raise DataError(
-                f"expected each model and task once, got {found[each.folder.path]} and {name}, which have the same runs"
-            )
-        found[each.folder.path] = name
+        if tuning_set.folder.path in folders:
+            other = folders[tuning_set.folder.path]
+            raise DataError(f"expected each model and task once, got {other} and {name}, which have the same runs")
+        folders[tuning_set.folder.path] = name
 
 
 def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:

@@ -46,7 +46,9 @@ def load_sweep(path: str | Path) -> Sweep:
     if any(table.data.get("layers") == "all" for table in tables):
         # a model without layers has those of the sweep: where one is to have all, the others name theirs
         named = ("layers" in table.data for table in tables)
-        models = tuple(m if own else replace(m, layers=layers) for m, own in zip(models, named, strict=True))
+        models = tuple(
+            m if has_layers else replace(m, layers=layers) for m, has_layers in zip(models, named, strict=True)
+        )
         layers = None
     options = keys.table("options", default={}).whole(Options, only=OPTIONS)
     protocol = keys.table("protocol", default={})
@@ -67,8 +69,8 @@ def load_sweep(path: str | Path) -> Sweep:
 
 
 def _model(keys: Keys) -> SweepModel:
-    own = {"name": keys.take("id", model_reader(keys)), "display_name": keys.take("name", str, default=None)}
-    spec = keys.fields(ModelSpec, own, only=("random_init", "end_token", "blocks"))
+    fields = {"name": keys.take("id", model_reader(keys)), "display_name": keys.take("name", str, default=None)}
+    spec = keys.fields(ModelSpec, fields, only=("random_init", "end_token", "blocks"))
     return keys.whole(SweepModel, {"model": spec}, readers={"layers": LAYERS})
 
 
@@ -111,8 +113,8 @@ def sweep_toml(sweep: Sweep) -> str:
 def _model_values(model: SweepModel) -> dict[str, object]:
     name = source_from(Path.cwd(), model.model.full_name)
     spec = model.model
-    own = {key: getattr(spec, key) for key in ("random_init", "end_token", "blocks")}
-    return {"id": name, "name": spec.display_name, **own, "layers": model.layers}
+    fields = {key: getattr(spec, key) for key in ("random_init", "end_token", "blocks")}
+    return {"id": name, "name": spec.display_name, **fields, "layers": model.layers}
 
 
 def _task_values(task: TaskSettings) -> dict[str, object]:

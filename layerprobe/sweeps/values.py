@@ -61,8 +61,8 @@ class SweepCurve:
     @property
     def best_layer(self) -> int | None:
         """The layer that is best by validation; None without a finished run, or where none is above the floor."""
-        known = self.outcomes and not on_floor(self.outcomes, self.floor)
-        return best_by_validation(self.outcomes).layer if known else None
+        above_floor = self.outcomes and not on_floor(self.outcomes, self.floor)
+        return best_by_validation(self.outcomes).layer if above_floor else None
 
     def behind(self, layer: int) -> float | None:
         """Return how far the best layer is ahead of one at most on test; None where that cannot be said."""

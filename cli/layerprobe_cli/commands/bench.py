@@ -110,11 +110,11 @@ def bench(
         models = read_zoo(*(zoo or ()))
     rules = [*tuned_rules(), *unfitted_rules(models.entries)] if tuned else None
     result = bench_predictors(models, rules=rules, strategies=strategies, budgets=budget or ())
-    known = len(models.entries) - len(read_searched(unseen=True).entries) if searched else 0
-    return Done(result=result, parts=[*_parts(result, tuned=tuned, known=known, everything=everything)])
+    n_known = len(models.entries) - len(read_searched(unseen=True).entries) if searched else 0
+    return Done(result=result, parts=[*_parts(result, tuned=tuned, n_known=n_known, everything=everything)])
 
 
-def _parts(result: Bench, *, tuned: bool, known: int, everything: bool) -> Iterator[Table | str]:
+def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Iterator[Table | str]:
     from layerprobe.lab.dropbench.bench import shown_strategies
     from layerprobe.lab.dropbench.tables import detection_tables, rules_table, strategies_table
 
@@ -125,10 +125,10 @@ def _parts(result: Bench, *, tuned: bool, known: int, everything: bool) -> Itera
             f"{drops} of {len(scores.truths)} models drop; families: {', '.join(result.families)}; "
             f"intervals redraw {scores.clusters}"
         )
-        shown = shown_strategies(scores, everything=everything)
-        yield from ("", strategies_table(shown))
-        if len(shown) < len(scores.strategies):
-            yield f"{len(scores.strategies) - len(shown)} more rules with --all."
+        listed = shown_strategies(scores, everything=everything)
+        yield from ("", strategies_table(listed))
+        if len(listed) < len(scores.strategies):
+            yield f"{len(scores.strategies) - len(listed)} more rules with --all."
         for table in detection_tables(scores, None if everything else MOST):
             yield f"\n{table.titled}"
         if everything:
@@ -138,8 +138,10 @@ def _parts(result: Bench, *, tuned: bool, known: int, everything: bool) -> Itera
     parameters = "A rule with parameters was tuned on the other families."
     if tuned:
         parameters = "The rules were tuned on the zoos that come with layerprobe."
-    if known:
-        parameters += f" {known} of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out."
+    if n_known:
+        parameters += (
+            f" {n_known} of these encoders are there, too, fine-tuned on other pairs: --unseen leaves them out."
+        )
     yield (
         f"\nIntervals: {in_percent(result.level)}, of a bootstrap ({result.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "

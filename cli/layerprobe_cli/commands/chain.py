@@ -39,14 +39,14 @@ def chain(
     from layerprobe.lab.chains.run import plan_chain, run_chain
     from layerprobe.lab.chains.toml import load_chain
 
-    wanted = load_chain(file)
+    chain_settings = load_chain(file)
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
-    plan = plan_chain(wanted, options=options)
+    plan = plan_chain(chain_settings, options=options)
     if dry_run:
         call.stop_at(plan)
     if not call.json:
         typer.echo(plan.table.titled)
-    done = run_chain(wanted, options=options)
+    done = run_chain(chain_settings, options=options)
     return Done(
         result=done,
         parts=("", *done.sentences, "", done.table),

@@ -74,9 +74,9 @@ def compare(
     if permutations:
         from layerprobe.similarity.permutation import check_permutations
 
-        for each in settings:
+        for setting in settings:
             by_document = source.values["documents"] is not None
-            check_permutations(permutations, each["measure"], level=level, documents=by_document)
+            check_permutations(permutations, setting["measure"], level=level, documents=by_document)
     if parquet is not None and not (parquet.suffix.lower() in FILES and parquet.absolute().parent.is_dir()):
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
     data, against = source.load(), list(others or ())
@@ -88,37 +88,37 @@ def compare(
     if not against and reference_random_init is not None:
         against = [model.name]
     elif not against:
-        settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
+        settings = [{**setting, "alignment": setting["alignment"] or "previous-layer"} for setting in settings]
     checkpoints, (checkpoint,) = o.references_of(model, against, random_init=reference_random_init), o.resolved(model)
     call.data(checkpoint, dataclasses.replace(data, task=None))  # nothing is scored
-    tested, *bases = (extract(each, data.items or data.texts) for each in (checkpoint, *checkpoints))
+    tested, *bases = (extract(model, data.items or data.texts) for model in (checkpoint, *checkpoints))
     how: dict[str, Any] = {"intervals": intervals, "documents": data.documents, "permutations": permutations}
-    measured = [compare_all(tested, bases or [tested], device=model.device, **how, **each) for each in settings]
+    measured = [compare_all(tested, bases or [tested], device=model.device, **how, **setting) for setting in settings]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
-    warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
+    warnings += [warning for result in measured for comparison in result.comparisons for warning in comparison.warnings]
     references = [word for other in against for word in ("-r", other)]
-    given = call.given(o.TEXTS, o.EXTRACTION, o.SIMILARITY, "reference_random_init")
+    options_used = call.given(o.TEXTS, o.EXTRACTION, o.SIMILARITY, "reference_random_init")
     if parquet is not None:
-        stacked([each.pairs for each in measured]).save(parquet)
-    curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
+        stacked([result.pairs for result in measured]).save(parquet)
+    curves = [comparison.curve.values for result in measured for comparison in result.comparisons]
     first = tested.first_layer
     least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)
-    table = stacked([each.table for each in measured], by=("measure", "reference"))
+    table = stacked([result.table for result in measured], by=("measure", "reference"))
     return Done(
         result=measured,
         parts=[*_maps(measured)] if show_map else [table],
         as_json=measured[0] if len(measured) == 1 else measured,
         warnings=warnings,
         page={"of": measured, "show_map": show_map},
-        page_warnings=(*call.told, *warnings),
-        next=[call.further(["predict", model.name, *references], given)],
+        page_warnings=(*call.reported, *warnings),
+        next=[call.further(["predict", model.name, *references], options_used)],
         failed=below(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4),
     )
 
 
 def _maps(measured: Sequence[Comparisons]) -> Iterator[Table | str]:
     """Yield every map with what it is of, and half of its intervals, with an empty line between them."""
-    comparisons = [comparison for each in measured for comparison in each.comparisons]
+    comparisons = [comparison for result in measured for comparison in result.comparisons]
     names = distinct_names([comparison.reference.name for comparison in comparisons])
     for number, (name, comparison) in enumerate(zip(names, comparisons, strict=True)):
         drawn, before = comparison.map, "\n" if number else ""

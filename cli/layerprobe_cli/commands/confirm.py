@@ -64,5 +64,5 @@ def confirm(
             "layers": outcomes_with_best(confirmation.outcomes),
         },
         warnings=prediction.warnings,
-        page_warnings=(*call.told, *prediction.warnings),
+        page_warnings=(*call.reported, *prediction.warnings),
     )

@@ -102,8 +102,8 @@ def _table(result: ExportResult) -> Table:
         "loaded back": (f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings")
         + (", compared with the source's own encode" if result.compared_with == "source" else ""),
         **{
-            f"8 bits, {each.backend}": f"{each.file}, {each.size / 1e6:.1f} MB; {each.difference_text}"
-            for each in result.int8
+            f"8 bits, {model.backend}": f"{model.file}, {model.size / 1e6:.1f} MB; {model.difference_text}"
+            for model in result.int8
         },
         **({"uploaded": result.uploaded} if result.uploaded else {}),
     }

@@ -66,23 +66,23 @@ def find(
     settings: dict[str, Any] = {**search, "against_last": against_last, "protocol": o.protocol_of(model, tuning)}
     call.data(checkpoints, task, max_length=settings["protocol"].max_length)
     search_estimate(call, checkpoints, task, settings, dry_run=dry_run, further=further)
-    found: Any = find_layer(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
-    label = found.models[found.best_model] if others else checkpoint.label
-    chosen = [model.name, *(others or ())][[each.label for each in checkpoints].index(label)]
-    parts, beside = [*finding_parts(found)], list[Any]()
+    finding: Any = find_layer(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
+    label = finding.models[finding.best_model] if others else checkpoint.label
+    chosen = [model.name, *(others or ())][[checkpoint.label for checkpoint in checkpoints].index(label)]
+    parts, beside = [*finding_parts(finding)], list[Any]()
     notes = list[str]()
-    if other_blocks == FOUND and found.best_layer in (0, count_blocks(checkpoint.config)):
-        notes.append(f"the best layer keeps {found.best_layer} blocks, and there are no others of that number")
+    if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
+        notes.append(f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number")
     elif other_blocks is not None:
-        size = found.best_layer if other_blocks == FOUND else other_blocks
+        size = finding.best_layer if other_blocks == FOUND else other_blocks
         beside.append(equal_size(checkpoint, task, size, seeds=seeds, protocol=settings["protocol"]))
         parts += ["", beside[0].table, beside[0].summary]
     return Done(
-        result=found,
+        result=finding,
         parts=parts,
-        as_json={"finding": found, "other_blocks": beside[0]} if beside else None,
-        warnings=found.failures,
+        as_json={"finding": finding, "other_blocks": beside[0]} if beside else None,
+        warnings=finding.failures,
         notes=notes,
-        page={"of": (found, *beside)} | ({} if others else {"model": label, "task": task.name}),
-        next=export_commands(found.best if others else found, label, finetune_command(call, chosen)),
+        page={"of": (finding, *beside)} | ({} if others else {"model": label, "task": task.name}),
+        next=export_commands(finding.best if others else finding, label, finetune_command(call, chosen)),
     )

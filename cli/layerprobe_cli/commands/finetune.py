@@ -70,7 +70,7 @@ def finetune(
         result = finetune_layers(checkpoint, task, chosen, **how)
     made = saved_models(checkpoint, result, task)
     best = f"By validation, layer {result.best_layer} is best in this one model; truncated alone, layers can differ."
-    kept = made if save_models else []
+    saved = made if save_models else []
     return Done(
         result=result,
         parts=(
@@ -78,9 +78,9 @@ def finetune(
             *([best] if scan else ()),
             "",
             result.table,
-            *weights_lines(kept, " --layer L" if scan else ""),
+            *weights_lines(saved, " --layer L" if scan else ""),
         ),
-        as_json=runs_json(result, kept),
+        as_json=runs_json(result, saved),
         notes=[f"the runs are in {made[0].parent}"],
         warnings=result.warnings,
     )

@@ -62,8 +62,8 @@ def predict(
         result=prediction,
         parts=[*_parts(prediction)],
         as_json=[
-            {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
-            for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
+            {"reference": None if pair.alone else pair.reference.name, "curve": pair.curve, "prediction": drop}
+            for pair, drop in zip(prediction.comparisons, prediction.drops, strict=True)
         ],
         warnings=prediction.warnings,
         failed=failed,

@@ -76,9 +76,9 @@ def profile(
     chosen = [o.parse_layers(layers, checkpoint) for checkpoint in checkpoints]
     check_studies(studies, checkpoints)
     profiles = []
-    for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
+    for index, (checkpoint, its_layers) in enumerate(zip(checkpoints, chosen, strict=True)):
         with part(start=index, share=1, whole=len(checkpoints)):
-            profiles.append(measure(checkpoint, layers=wanted, settings=settings))
+            profiles.append(measure(checkpoint, layers=its_layers, settings=settings))
     compared = side_by_side(profiles, studies)
     last = profiles[0].layers[-1].layer
     cut = last < profiles[0].model.n_blocks
@@ -86,6 +86,6 @@ def profile(
         result=compared,
         parts=[compared.table],
         as_json={"profiles": profiles},
-        warnings=[warning for each in profiles for warning in each.warnings],
+        warnings=[warning for profile in profiles for warning in profile.warnings],
         next=export_layer(call, model.name, last, f"truncated-{last}") if cut else [],
     )

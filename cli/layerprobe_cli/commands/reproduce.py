@@ -70,7 +70,7 @@ def reproduce(
     loaded = None if source is None else load_task(source, kind=data.kind)
     pairs = None if words is None else load_word_similarity(words)
     if dry_run or loaded is None:
-        train, of_words = (None if each is None else len(each.train) for each in (loaded, pairs))
+        train, of_words = (None if dataset is None else len(dataset.train) for dataset in (loaded, pairs))
         run = run_models(chosen, in_place)
         call.stop_at(plan_experiment(chosen, run, seeds=listed, train=train, words=of_words, corpus=bool(corpus)))
 
@@ -80,9 +80,9 @@ def reproduce(
     from layerprobe.tasks.loading import load_corpus
 
     texts = load_corpus(corpus) if corpus else None
-    tasks = [each for each in (loaded, pairs) if each is not None]
-    warnings = [*(line for each in tasks for line in each.warnings), *(texts.warnings if texts else ())]
-    call.notes([line for each in tasks for line in each.notes], warnings)
+    tasks = [dataset for dataset in (loaded, pairs) if dataset is not None]
+    warnings = [*(line for task in tasks for line in task.warnings), *(texts.warnings if texts else ())]
+    call.notes([line for task in tasks for line in task.notes], warnings)
     done = reproduce_experiment(
         name,
         loaded,

@@ -80,7 +80,7 @@ def score(
     """
     old, names = call.context.meta.get(OLD_NAME), [model.name, *(others or ())]
     if old == "across":  # its arguments were one model and tasks
-        source, names = tuple(usage(dataclasses.replace, source[0], source=each) for each in names[1:]), names[:1]
+        source, names = tuple(usage(dataclasses.replace, source[0], source=name) for name in names[1:]), names[:1]
     if layer_means and split not in (None, "test"):
         raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
     if not source:
@@ -136,7 +136,7 @@ def _score(
 
     if split not in (None, "validation", "test", "all"):
         raise typer.BadParameter(f"expected validation, test or all for --split, got {split!r}")
-    tasks = [load_settings(each) for each in source]
+    tasks = [load_settings(path) for path in source]
     whole: Any = split
     if len(run.names) > 1 and (len(tasks) > 1 or layer_means or mteb is not None):
         raise typer.BadParameter("expected one model with several tasks, --layer-means or --mteb, got several models")
@@ -186,7 +186,7 @@ class _Scoring:
         split = "test" if layer_means else split
         self.call.data(checkpoint, task, scored=split or task.scored)
         scores, embeddings = score_layers(checkpoint, task, split=split, tolerance=self.tolerance)
-        warnings = tuple(dict.fromkeys((*self.call.told, *embeddings.warnings, *scores.warnings)))
+        warnings = tuple(dict.fromkeys((*self.call.reported, *embeddings.warnings, *scores.warnings)))
         about: dict[str, Any] = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
         page: dict[str, Any] = {"model": embeddings.model, "task": task.name}
         parts: list[Table | str] = [
@@ -221,7 +221,7 @@ class _Scoring:
             from layerprobe.scoring.mteb import write_mteb
 
             files["Results"] = f"{len(write_mteb(result, mteb))} files below {mteb / 'results'}"
-        warnings = (*self.call.told, *result.warnings)
+        warnings = (*self.call.reported, *result.warnings)
         done = Done(result=result, warnings=result.warnings, page_warnings=warnings, files=files)
         return done, result.layers[-1].mean
 
@@ -256,15 +256,15 @@ class _Scoring:
             for checkpoint in checkpoints
         ]
         parts: list[Table | str] = []
-        for each in scores:
-            searched = f"{len(each.query_ids):,} queries, {each.n_documents:,} documents, by {each.ranking}"
-            named = f"{each.model.name}: " if len(scores) > 1 else ""
-            parts += [f"{named}{each.sentence} {searched[0].upper()}{searched[1:]}.", "", each.table, ""]
+        for score in scores:
+            searched = f"{len(score.query_ids):,} queries, {score.n_documents:,} documents, by {score.ranking}"
+            named = f"{score.model.name}: " if len(scores) > 1 else ""
+            parts += [f"{named}{score.sentence} {searched[0].upper()}{searched[1:]}.", "", score.table, ""]
         done = Done(
             result=scores,
             parts=parts[:-1],
             as_json={"retrieval": scores},
-            warnings=[warning for each in scores for warning in each.warnings],
+            warnings=[warning for score in scores for warning in score.warnings],
             page={"of": scores},
         )
         return done, scores[0].scores[-1]

@@ -130,6 +130,6 @@ def shrink(
 
 def _reading(call: PageCall) -> dict[str, Any]:
     """Return how texts are read where there is no task, whose columns and format they would have."""
-    given = call.context.params
-    format = {name: given[name] for name in o.FORMAT_KEYS} | o.parse_format(given["file_format"] or ())
-    return {"columns": given["columns"], "format": Format(**format)}
+    parameters = call.context.params
+    format = {name: parameters[name] for name in o.FORMAT_KEYS} | o.parse_format(parameters["file_format"] or ())
+    return {"columns": parameters["columns"], "format": Format(**format)}

@@ -42,12 +42,12 @@ def study(
     from layerprobe.lab.studies.run import plan_lab, run_lab
     from layerprobe.lab.studies.toml import load_lab
 
-    wanted = load_lab(file)
-    folder = out or Path(wanted.name)
+    study_settings = load_lab(file)
+    folder = out or Path(study_settings.name)
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
-        call.stop_at(plan_lab(wanted, folder, options=options))
-    done = run_lab(wanted, folder, workers=workers, ray=ray, options=options)
+        call.stop_at(plan_lab(study_settings, folder, options=options))
+    done = run_lab(study_settings, folder, workers=workers, ray=ray, options=options)
 
     from layerprobe.lab.studies.page import lab_page
     from layerprobe.results.page import write_page

@@ -101,13 +101,13 @@ def sweep(
 def _plan_of_toml(call: PageCall, models: dict[str, Any]) -> Sweep:
     from layerprobe.sweeps.toml import load_sweep
 
-    given = call.given(o.TASK, o.EMBEDDING, o.TUNING, "seeds layers") - {"cache_dir"}
-    if len(models["name"]) > 1 or given - set(MACHINE.split()):
+    options_used = call.given(o.TASK, o.EMBEDDING, o.TUNING, "seeds layers") - {"cache_dir"}
+    if len(models["name"]) > 1 or options_used - set(MACHINE.split()):
         raise typer.BadParameter(
             "expected models, tasks, layers, seeds and how to train in the TOML file alone, got some of them beside it"
         )
     plan = load_sweep(models["name"][0])
-    machine = {name: models[name] for name in (*(given & set(MACHINE.split())), "cache_dir")}
+    machine = {name: models[name] for name in (*(options_used & set(MACHINE.split())), "cache_dir")}
     return dataclasses.replace(plan, options=dataclasses.replace(plan.options, **machine))
 
 
@@ -125,7 +125,7 @@ def _plan(models: dict[str, Any], tasks: Sequence[TaskSettings], tuning: Protoco
             raise typer.BadParameter(f"expected one model for {flag}, got {len(names)}: {otherwise}")
     listed = [Model(**models | {"name": name}) for name in names]
     names_of_spec = [field.name for field in dataclasses.fields(ModelSpec)]
-    specs = (ModelSpec(**{name: getattr(each, name) for name in names_of_spec}) for each in listed)
+    specs = (ModelSpec(**{name: getattr(spec, name) for name in names_of_spec}) for spec in listed)
     return Sweep(
         models=tuple(SweepModel(model=spec) for spec in specs),
         tasks=tuple(tasks),

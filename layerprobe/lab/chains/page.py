@@ -64,16 +64,16 @@ def _facts(result: ChainResult) -> Iterator[str]:
             ends = f" {numbers.interval(effect.interval)}" if effect.interval else ""
             yield f"the chain adds {numbers.signed(effect.value)}{ends}"
     for control in result.controls[:1]:
-        (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
-        yield f"from random weights {numbers.number(there.mean)}"
-    if each := result.cut.get(best.layer):
-        yield f"CKA with before {numbers.number(each.to_start.values[-1], 3)} (seed {each.seed})"
+        (outcome_at_best,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
+        yield f"from random weights {numbers.number(outcome_at_best.mean)}"
+    if cut := result.cut.get(best.layer):
+        yield f"CKA with before {numbers.number(cut.to_start.values[-1], 3)} (seed {cut.seed})"
 
 
 def _scores(result: ChainResult) -> Figure:
     """Return test scores of the last step by layer: after the chain, without it, and from random weights."""
     lines = {"the whole chain": result.outcomes, "the last step alone": result.direct}
-    lines |= {f"random weights {each.random_init}": each.outcomes[-1] for each in result.controls}
+    lines |= {f"random weights {control.random_init}": control.outcomes[-1] for control in result.controls}
     tables = [outcomes_table(outcomes).named(start=name) for name, outcomes in lines.items() if outcomes]
     chart, _ = outcome_charts(by="start")
     return drawn(stacked(tables), chart.named("chain-scores"))
@@ -110,7 +110,7 @@ def _steps(result: ChainResult) -> Section:
 
 
 def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
-    loss = [numbers.number(each.held_out_loss, 3) for each in (done.metrics[0], done.metrics[-1])]
+    loss = [numbers.number(metrics.held_out_loss, 3) for metrics in (done.metrics[0], done.metrics[-1])]
     files = ", ".join(Path(text).name for text in step.texts)
     return (
         f"Masked-language-model pretraining is continued on {files}: {done.n_texts:,} texts, {done.steps} steps"
@@ -121,17 +121,21 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
 
 def _cka(result: ChainResult) -> Iterator[Figure]:
     """Yield the similarity of each layer after a training with the layer before, and with the reference."""
-    found = result.similarities
-    if found is None:
+    similarities = result.similarities
+    if similarities is None:
         return
-    names = [f"after {each.after}" if each.layer is None else f"kept to layer {each.layer}" for each in found.trained]
-    curves = list(zip(names, (each.to_start for each in found.trained), strict=True))
+    names = [
+        f"after {run.after}" if run.layer is None else f"kept to layer {run.layer}" for run in similarities.trained
+    ]
+    curves = list(zip(names, (run.to_start for run in similarities.trained), strict=True))
     yield _curves(curves, "the layer before", Chart(lines=(), name="chain-cka", finding=result.cka_sentence), result)
-    known = [(name, each.to_reference) for name, each in zip(names, found.trained, strict=True) if each.to_reference]
-    if found.reference is not None and found.start_to_reference is not None:
-        before = [("before", found.start_to_reference)]
+    others = [
+        (name, run.to_reference) for name, run in zip(names, similarities.trained, strict=True) if run.to_reference
+    ]
+    if similarities.reference is not None and similarities.start_to_reference is not None:
+        before = [("before", similarities.start_to_reference)]
         chart = Chart(lines=(), name="chain-reference")
-        yield _curves([*before, *known], short_name(found.reference), chart, result)
+        yield _curves([*before, *others], short_name(similarities.reference), chart, result)
 
 
 def _curves(curves: list[tuple[str, ChainCurve]], other: str, chart: Chart, result: ChainResult) -> Figure:

@@ -51,10 +51,10 @@ def _level(bench: Bench) -> str:
 
 
 def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
-    name, shown = budget.budget, strategies_table(shown_strategies(budget))
-    costs = [max(float(cost), LEAST) for cost in shown.column("cost").values]  # type: ignore[arg-type]
+    name, strategies = budget.budget, strategies_table(shown_strategies(budget))
+    costs = [max(float(cost), LEAST) for cost in strategies.column("cost").values]  # type: ignore[arg-type]
     about = Quantity("cost of choosing, share of the paper’s sweep", best="lower")
-    table = shown.with_columns(Column("axis", costs, title="cost", form=".0%", quantity=about))
+    table = strategies.with_columns(Column("axis", costs, title="cost", form=".0%", quantity=about))
     regret = Line("regret", interval="regret_interval")
     chart = Chart(
         lines=(regret,),
@@ -65,8 +65,8 @@ def _sections(bench: Bench, budget: BudgetScores) -> Iterator[Section]:
         finding=f"Mean regret versus cost; costs of less than {LEAST:.0%} are drawn there.",
     )
     heading = f"Regret versus cost of each strategy, budget {name}"
-    yield section(f"strategies-{name}", heading, drawn(table, chart), table_of(shown))
-    titled = (part for each in detection_tables(budget) for part in (element("p", each.title), table_of(each)))
+    yield section(f"strategies-{name}", heading, drawn(table, chart), table_of(strategies))
+    titled = (part for table in detection_tables(budget) for part in (element("p", table.title), table_of(table)))
     yield section(f"drops-{name}", f"What detects a drop, budget {name}", *titled)
 
 

@@ -33,7 +33,7 @@ def ensemble_page(result: Ensemble) -> Page:
         result,
         heading=verdict(result.sentence),
         kind="ensemble",
-        about=f"{' + '.join(each.label for each in result.used)} on {result.task}",
+        about=f"{' + '.join(member.label for member in result.used)} on {result.task}",
         lead=(result.sentence,),
         facts=(
             f"test {title} {numbers.number(result.score)}, gain "
@@ -51,7 +51,7 @@ def ensemble_page(result: Ensemble) -> Page:
 
 def _times(cost: EnsembleCost, single: EnsembleCost) -> Iterator[str]:
     if cost.seconds is not None and single.seconds is not None and cost.flops is not None and single.flops is not None:
-        time, alone = (numbers.significant(1e3 * each) for each in (cost.seconds, single.seconds))
-        flops, least = (numbers.significant(each / 1e9) for each in (cost.flops, single.flops))
+        time, alone = (numbers.significant(1e3 * price) for price in (cost.seconds, single.seconds))
+        flops, least = (numbers.significant(price / 1e9) for price in (cost.flops, single.flops))
         yield f"{time} ms for a text of {cost.length} tokens, {alone} alone"
         yield f"{flops} GFLOPs per text, {least} alone"

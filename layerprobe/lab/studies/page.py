@@ -63,23 +63,23 @@ def _missing(result: LabResult) -> Iterator[str]:
 
 def _by_task(result: LabResult) -> list[tuple[str, str, list[ZooEntry]]]:
     """Return each task, what captions call it, nothing where there is one, and its entries."""
-    tasks = list(dict.fromkeys(each.task for each in result.zoo.entries))
+    tasks = list(dict.fromkeys(entry.task for entry in result.zoo.entries))
     named = [(task, f", {task}" if len(tasks) > 1 else "") for task in tasks]
-    return [(task, said, [each for each in result.zoo.entries if each.task == task]) for task, said in named]
+    return [(task, ending, [entry for entry in result.zoo.entries if entry.task == task]) for task, ending in named]
 
 
 def _by_size(result: LabResult) -> list[tuple[str, str, str, list[ZooEntry]]]:
     """Return the same by task and size: task, what captions call it, size and entries."""
     return [
-        (task, said, size, of_size)
-        for task, said, entries in _by_task(result)
+        (task, ending, size, of_size)
+        for task, ending, entries in _by_task(result)
         for size in result.study.sizes
-        if (of_size := [each for each in entries if each.size == size])
+        if (of_size := [entry for entry in entries if entry.size == size])
     ]
 
 
 def _effects(result: LabResult, **where: object) -> list[ObjectiveEffect]:
-    return [each for each in result.effects if all(getattr(each, name) == value for name, value in where.items())]
+    return [effect for effect in result.effects if all(getattr(effect, name) == value for name, value in where.items())]
 
 
 # ---- sections -----------------------------------------------------------------------------------------
@@ -87,9 +87,11 @@ def _effects(result: LabResult, **where: object) -> list[ObjectiveEffect]:
 
 def _drops(result: LabResult) -> Iterator[Part]:
     places = itertools.product(_by_task(result), result.study.budgets)
-    for number, ((task, said, entries), budget) in enumerate(places):
+    for number, ((task, ending, entries), budget) in enumerate(places):
         truths = [truth(entry.budgets[budget]) for entry in entries]
-        finding = f"Budget {budget}{said}: {sum(each.drop for each in truths)} of {len(truths)} models drop."
+        finding = (
+            f"Budget {budget}{ending}: {sum(model_truth.drop for model_truth in truths)} of {len(truths)} models drop."
+        )
         chart = Chart(
             lines=(Line("difference"),),
             name=f"lab-drops-{number}",
@@ -104,24 +106,24 @@ def _drops(result: LabResult) -> Iterator[Part]:
 
 def _scores(result: LabResult) -> Iterator[Part]:
     for number, budget in enumerate(result.study.budgets):
-        for index, (task, said, size, entries) in enumerate(_by_size(result)):
+        for index, (task, ending, size, entries) in enumerate(_by_size(result)):
             curves = [(e.family, tuple(map(fmean, e.budgets[budget].test))) for e in entries if budget in e.budgets]
             quantity = points(entries[0].metric, "test")
-            finding = f"{quantity.title} after fine-tuning, size {size}, budget {budget}{said}."
+            finding = f"{quantity.title} after fine-tuning, size {size}, budget {budget}{ending}."
             yield _by_objective(curves, quantity, f"lab-scores-{number}-{index}", finding)
             effects = _effects(result, measure="score", task=task, size=size, budget=budget)
-            yield _folded(result.effects_table(effects, f"Differences from the MLM twin, {size}, {budget}{said}"))
+            yield _folded(result.effects_table(effects, f"Differences from the MLM twin, {size}, {budget}{ending}"))
 
 
 def _similarities(result: LabResult) -> Iterator[Part]:
-    for index, (task, said, size, entries) in enumerate(_by_size(result)):
+    for index, (task, ending, size, entries) in enumerate(_by_size(result)):
         curves = [(e.family, e.cka[OTHER_SEED].values) for e in entries if OTHER_SEED in e.cka]
         if curves:
             quantity = Quantity("CKA with an MLM model of another seed", best="higher")
-            finding = f"{quantity.title}, size {size}{said}; that of MLM models is the noise floor."
+            finding = f"{quantity.title}, size {size}{ending}; that of MLM models is the noise floor."
             yield _by_objective(curves, quantity, f"lab-cka-{index}", finding)
             effects = _effects(result, measure="CKA", task=task, size=size)
-            yield _folded(result.effects_table(effects, f"Differences from the noise floor, {size}{said}"))
+            yield _folded(result.effects_table(effects, f"Differences from the noise floor, {size}{ending}"))
 
 
 def _by_objective(curves: Sequence[tuple[str, Sequence[float]]], quantity: Quantity, name: str, finding: str) -> Figure:
@@ -130,8 +132,8 @@ def _by_objective(curves: Sequence[tuple[str, Sequence[float]]], quantity: Quant
     by_family = {family: [values for name, values in curves if name == family] for family in families}
     rows = [
         (family, layer, scores)
-        for family, own in by_family.items()
-        for layer, scores in enumerate(zip(*own, strict=True))
+        for family, seeds in by_family.items()
+        for layer, scores in enumerate(zip(*seeds, strict=True))
     ]
     objectives, layers, seeds = zip(*rows, strict=True)
     table = Table(
@@ -145,8 +147,8 @@ def _by_objective(curves: Sequence[tuple[str, Sequence[float]]], quantity: Quant
     return drawn(table, Chart(lines=(Line("mean", seeds="seeds"),), name=name, by="objective", finding=finding))
 
 
-def _folded(shown: Table) -> Markup:
-    return folded(shown.title, table_of(shown))
+def _folded(table: Table) -> Markup:
+    return folded(table.title, table_of(table))
 
 
 def _sources(result: LabResult) -> Markup:
