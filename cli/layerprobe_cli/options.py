@@ -717,11 +717,7 @@ Layers = Annotated[
 
 
 def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
-    """Return the layers of a model that `3,6,9-12` or `all` names; none for an empty text.
-
-    Raises:
-        DataError: If the model has no such layer.
-    """
+    """Return the layers of a model that `3,6,9-12` or `all` names; none for an empty text."""
     from layerprobe.encoders.architecture import count_blocks
 
     if not text:

@@ -94,11 +94,7 @@ class Chart:
         return replace(self, name=name, finding=finding or self.finding)
 
     def quantity(self, table: Table) -> Quantity:
-        """Return what the numbers of its axis are.
-
-        Raises:
-            DataError: If there is no such column, or columns are of several units or splits.
-        """
+        """Return what the numbers of its axis are."""
         drawn = {line.column: table.column(line.column) for line in self.lines}
         quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
         for what in ("split", "unit"):

@@ -80,11 +80,7 @@ class _Curve(NamedTuple):
 
 
 def drawn(table: Table, chart: Chart) -> Figure:
-    """Return a chart of a table with its caption; the axis has the title that its columns declare.
-
-    Raises:
-        DataError: If there is no such column, or columns are of several units or splits.
-    """
+    """Return a chart of a table with its caption; the axis has the title that its columns declare."""
     quantity, curves = chart.quantity(table), _curves(table, chart)
     figure = go.Figure(list({"cost": _costs, "bars": _bars_of, "line": _lines}[chart.kind](table, chart, curves)))
     figure.add_traces([*_across(table, chart, curves), *(_floor(table, chart, curves) if chart.floor else [])])

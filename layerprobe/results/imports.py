@@ -7,11 +7,7 @@ from layerprobe.errors import LayerProbeError
 
 
 def imported(module: str) -> Any:
-    """Return a module.
-
-    Raises:
-        LayerProbeError: If it needs a package that is not installed, with what installs it.
-    """
+    """Return a module."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

@@ -130,11 +130,7 @@ def layer_columns(layers: Iterable[int], parameters: Sequence[int] = ()) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Columns of one length; what each result shows and writes.
-
-    Raises:
-        DataError: If columns differ in length or share a name.
-    """
+    """Columns of one length; what each result shows and writes."""
 
     columns: tuple[Column, ...]
     title: str = "Table of layers"
@@ -157,11 +153,7 @@ class Table:
         return len(self.columns[0].values) if self.columns else 0
 
     def with_columns(self, *columns: Column, after: str | None = None) -> Table:
-        """Return the table with further columns, behind the column `after` or at the end.
-
-        Raises:
-            DataError: If there is no such column, or columns differ in length or share a name.
-        """
+        """Return the table with further columns, behind the column `after` or at the end."""
         names = [column.name for column in self.columns]
         if after is not None and after not in names:
             raise DataError(f"expected one of the columns {', '.join(names)}, got {after!r}")
@@ -169,11 +161,7 @@ class Table:
         return replace(self, columns=(*self.columns[:place], *columns, *self.columns[place:]))
 
     def column(self, name: str, *, interval: bool = False) -> Column:
-        """Return the column of a name, which may be that of a number and of its interval.
-
-        Raises:
-            DataError: If there is none.
-        """
+        """Return the column of a name, which may be that of a number and of its interval."""
         named = [column for column in self.columns if column.name == name]
         if not named:
             raise DataError(
@@ -266,9 +254,6 @@ def stacked(tables: Sequence[Table], *, by: Sequence[str] = ()) -> Table:
     """Return tables of the same columns one below the other, with the notes of all; those `by` tell them apart.
 
     Columns of `by` are shown where their values differ.
-
-    Raises:
-        DataError: If the tables have other columns than the first.
     """
     if len(names := {tuple(table.data) for table in tables}) != 1:
         raise DataError(f"expected at least one table, all of the same columns, got {sorted(names)}")

@@ -37,9 +37,6 @@ def differing(
     Returns:
         (m, m), symmetric.
 
-    Raises:
-        DataError: If there are too few items, see `item_covariance`.
-
     Source: Hothorn, Bretz and Westfall 2008 (Biometrical Journal 50); many scores of few items: Chernozhukov,
     Chetverikov and Kato 2013 (Annals of Statistics 41).
     """

@@ -152,9 +152,6 @@ def confirmation(
     there is a look after each from the third on and the first settled verdict stands, see `level_at_look`; the
     interval of the effect is then that of the look. By default the runs are all there is. Where items that stand in
     two splits have `spoilt` the scores, nothing is said of the effect.
-
-    Raises:
-        DataError: If a compared layer has no runs, the seeds differ, or there are more than planned.
     """
     check_level(level)
     results = outcomes(runs, items, level=level)

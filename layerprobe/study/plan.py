@@ -24,11 +24,7 @@ def search_begun(
     cross_validation: bool | None = None,
     protocol: Protocol | None = None,
 ) -> bool:
-    """Return whether a run that `find` with these arguments would make is there: what is left is less than planned.
-
-    Raises:
-        ModelError: If there is no such model.
-    """
+    """Return whether a run that `find` with these arguments would make is there: what is left is less than planned."""
     checkpoint = resolve_checkpoint(model, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
     protocol, checkpoint = agreed(protocol, checkpoint)
@@ -66,12 +62,7 @@ def plan_search(
     further: int = 0,
     protocol: Protocol | None = None,
 ) -> Estimate:
-    """Return what `find` with these arguments takes at most, and `further` block-steps besides; nothing is written.
-
-    Raises:
-        DataError: If a setting is not what it should be.
-        LayerProbeError: If the model cannot be loaded.
-    """
+    """Return what `find` with these arguments takes at most, and `further` block-steps besides; nothing is written."""
     level = current().level
     task = checked_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)

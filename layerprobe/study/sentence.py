@@ -70,11 +70,7 @@ def found_drop_sentence(finding: Finding) -> str:
 
 
 def expectation_sentence(study: Study) -> str:
-    """Return what was expected before training, and where the search disagrees.
-
-    Raises:
-        DataError: If there was no search.
-    """
+    """Return what was expected before training, and where the search disagrees."""
     finding, prediction = study.finding, study.prediction
     if finding is None:
         raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")

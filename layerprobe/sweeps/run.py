@@ -198,11 +198,7 @@ def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
 
 
 def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> tuple[Protocol, list[Checkpoint]]:
-    """Return the protocol and the models, with the pooling and the prompt that all have where the sweep says none.
-
-    Raises:
-        DataError: If they have different ones.
-    """
+    """Return the protocol and the models, with the pooling and the prompt that all have where the sweep says none."""
     chosen = [agreed(sweep.protocol, checkpoint.with_options(max_length=None)) for checkpoint in checkpoints]
     for name in ("pooling", "prompt"):
         first, *others = (getattr(checkpoint.settled, name) for _, checkpoint in chosen)
