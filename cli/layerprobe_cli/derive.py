@@ -51,7 +51,7 @@ class Group:
     """What is made of the values; by default the settings."""
 
     def made(self, **values: Any) -> Any:
-        """Return what is made of the values of the options, whose texts are read."""
+        """Build the settings object from the values of the options, parsing texts."""
         for name, about in self.special.items():
             if "read" in about and values[name] is not None:
                 values[name] = about["read"](values[name])
@@ -196,13 +196,13 @@ def _flags(name: str, kind: Any) -> tuple[str, ...]:
 
 
 def _place(kind: type, name: str) -> str:
-    """Return where the text of a field stands: with the class that declares it."""
+    """Return the class that declares a field, as `module:Class`."""
     base = next(base for base in kind.__mro__ if name in inspect.get_annotations(base))
     return f"{base.__module__}:{base.__qualname__}"
 
 
 def text_of(place: str) -> str:
-    """Return what the library says of a field or an argument, `@module:name#field`.
+    """Return the library's documentation of a field or an argument, `@module:name#field`.
 
     Examples:
         >>> text_of("@layerprobe.finetuning.values:Protocol#epochs")

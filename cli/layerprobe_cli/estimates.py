@@ -1,4 +1,4 @@
-"""What a search will cost, said before it begins."""
+"""Prints the estimated cost of a search before it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands are called, were called, and are thought to be called."""
+"""Names of commands, their old names and likely guesses."""
 
 from __future__ import annotations
 

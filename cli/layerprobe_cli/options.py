@@ -42,7 +42,7 @@ LEAST_BUDGET = 0.01
 
 
 def checked(*checks: Callable[[Any], object]) -> Callable[[Any], Any]:
-    """Return what refuses a value that a check of the library refuses, before torch is loaded."""
+    """Return an option callback that applies a check of the library before torch is loaded."""
 
     def check(value: Any) -> Any:
         for check in checks if value else ():
@@ -285,7 +285,7 @@ TASK = " ".join(
 
 
 def _task(source: str | None, file_format: Sequence[str] | None, **values: Any) -> TaskSettings | None:
-    """Return where a task is and how it is read; None where none is given."""
+    """Return the settings of a task; None where none is given."""
     return TaskSettings(source=source, **values | parse_format(file_format or ())) if source else None
 
 
@@ -414,7 +414,7 @@ TextSource = Annotated[Texts, group(TaskSettings, "Data", TASK, make=_texts, **_
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoadedTexts:
-    """What texts led to."""
+    """The texts to embed, with the task they come from."""
 
     texts: Sequence[str]
     warnings: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What goes to the terminal: data to stdout, progress, warnings and errors to stderr."""
+"""Terminal output: data to stdout, progress, warnings and errors to stderr."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _bars() -> Any:
 
 
 def _lines() -> Progress:
-    """Return what says on stderr how far the work is, a line each half minute of it."""
+    """Return a progress callback that prints a line on stderr every half minute."""
     from layerprobe.progress import duration
 
     began = last = time.monotonic()
@@ -209,7 +209,7 @@ def _lines() -> Progress:
 
 
 def log_to_stderr(*, quiet: bool) -> None:
-    """Send what the library logs to stderr, one line a message; what each of many runs says is said once."""
+    """Send the library's log to stderr, one line per message; messages repeated by many runs appear once."""
     handler = logging.StreamHandler()
     handler.addFilter(_Once())
     handler.setFormatter(_Lowercase("%(levelname)s: %(message)s"))

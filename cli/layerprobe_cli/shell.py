@@ -1,4 +1,4 @@
-"""The shell of all commands: what is done before and after the call that a command is.
+"""What all commands share: checks before the library call, and output after it.
 
 It says what is to be known of the data, what the work will take, how far it is; it writes the page, prints the answer
 and its tables, says what comes next, and turns failures into one line and an exit code.
@@ -41,7 +41,7 @@ PlotlyFrom = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """What a command came to."""
+    """The result of a command and how to show it."""
 
     result: Any
     parts: Sequence[Table | str] | None = None
@@ -85,7 +85,7 @@ class Call:
                 say(line)
 
     def data(self, model: Any, data: Any, *, of: str = "", **scored: Any) -> None:
-        """Print what is to be known of data before anything is spent on it; the page has it, too.
+        """Print notes and warnings about the data before the work; the page shows them, too.
 
         With several data sets, `of` is the name of the one that a line is about, which a line may begin with.
         """
@@ -125,7 +125,7 @@ class Call:
         return next(str(parameter.opts[0]) for parameter in self.context.command.params if parameter.name == name)
 
     def refuse(self, names: Collection[str], why: str) -> None:
-        """Refuse options that were given and say nothing here."""
+        """Refuse options that have no effect here."""
         if names:
             raise typer.BadParameter(f"expected no {self.flag(min(names))} {why}")
 
@@ -139,7 +139,7 @@ class Call:
         return shlex.join(words)
 
     def finish(self, done: Done) -> None:
-        """Say what is to be known, write the page, print the result, and say what comes next."""
+        """Print notes, write the page, print the result, and name the next commands."""
         self.notes(done.notes, [warning for warning in done.warnings if warning not in self.reported])
         written = self.save_page(done)
         if self.json:
@@ -193,7 +193,7 @@ class PageCall(Call):
 
 
 def below(least: float | None, value: float, line: str, digits: int) -> str:
-    """Return what does not hold if a value is below the least, for builds that check.
+    """Return a message if a value is below the least, for builds that check.
 
     The value stands in the line in place of `{}`, with so many digits after the point or more.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def finding_parts(finding: Finding | FoundModels) -> tuple[Table | str, ...]:
-    """Return the answer, what is known of every layer, and what the answer rests on."""
+    """Return the answer, the table of layers and the evidence, for the terminal."""
     from layerprobe.study.sentence import grounds, grounds_of_models
     from layerprobe.study.values import Finding
 
@@ -23,7 +23,7 @@ def finding_parts(finding: Finding | FoundModels) -> tuple[Table | str, ...]:
 
 
 def study_parts(study: Study) -> tuple[Table | str, ...]:
-    """Return what a study says of every layer, and its sentences."""
+    """Return the table and the sentences of a study, for the terminal."""
     from layerprobe.finetuning.values import outcomes_table
     from layerprobe.prediction.sentence import trusted
     from layerprobe.study.sentence import grounds

@@ -47,7 +47,7 @@ def _look_first(model: str, grounds: str, flagged: range) -> str:
 def call_sentence(
     model: str, read: Mapping[str, Sequence[float]], *, onset: int | None, n_blocks: int, first: int = 0
 ) -> str:
-    """Return what a rule tuned on DropBench says of a model, and what it read of blocks from a layer on, besides CKA.
+    """Return a DropBench-tuned rule's call for a model, with the curves that it read besides CKA.
 
     Examples:
         >>> call_sentence("electra", {}, onset=None, n_blocks=12)
@@ -107,7 +107,7 @@ def _flags(record: Record | RecordPart) -> str:
 
 
 def _worth(record: Record) -> str:
-    """Return that the flag says nothing, of a rule that flags all encoders of the sorts of which some drop."""
+    """Warn that the flag is uninformative where the rule flags every encoder of this kind."""
     dropping = [part for part in record.parts if part.drops]
     if not dropping or any(part.caught + part.false_alarms < part.models for part in dropping):
         return ""

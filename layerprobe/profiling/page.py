@@ -19,7 +19,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def profile_page(result: Profile | Profiles) -> Page:
-    """Return the page of what models cost to serve, and of what fine-tuning showed of their layers."""
+    """Return the page of serving costs, with fine-tuned scores by layer where there are some."""
     models = result if isinstance(result, Profiles) else Profiles(profiles=(result,), scores=((),))
     profiles, several = models.profiles, len(models.profiles) > 1
     sentences = tuple(_sentence(models, index) for index in range(len(profiles)))
@@ -68,7 +68,7 @@ def _sections(models: Profiles) -> Iterator[Section]:
 
 
 def _measured(models: Profiles, size: int) -> Table:
-    """Return what is drawn of batches of one size, a row a model, length and layer."""
+    """Return the table behind the charts for one batch size: one row per model, length and layer."""
     lengths, several = (
         sorted({length for length, _ in models.profiles[0].shapes}, reverse=True),
         len(models.profiles) > 1,

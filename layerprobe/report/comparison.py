@@ -48,7 +48,7 @@ class Compared:
 
     @property
     def table(self) -> Table:
-        """A row a measure, reference and layer."""
+        """One row per measure, reference and layer."""
         return replace(stacked([result.table for result in self.measured], by=("measure", "reference")), charts=())
 
 
@@ -94,13 +94,13 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
 
 
 def _heading(lead: str) -> str:
-    """Return what was found by the first measure, without the measure; a name of a model stays as it is."""
+    """Return the finding by the first measure as a heading; model names keep their capitals."""
     heading = verdict(re.sub(r" \([^()]*\)", "", lead.partition(", ")[2] or lead))
     return numbers.capitalised(heading) if heading.startswith("layer ") else heading
 
 
 def map_page(heatmap: SimilarityMap) -> Page:
-    """Return the page of a map alone, which does not say whose layers it is of."""
+    """Return the page of a single similarity map, whose models are unknown."""
     finding = words.cka_map_finding(heatmap)
     return page_of(
         heatmap,
@@ -117,7 +117,7 @@ def map_page(heatmap: SimilarityMap) -> Page:
 
 
 def compared_models(results: Sequence[Comparison | Comparisons]) -> Compared:
-    """Return results of the same models with what these are called; raise DataError if they are of others."""
+    """Group results of the same models with display names; raise DataError if the models differ."""
     measured = tuple(
         result if isinstance(result, Comparisons) else Comparisons(comparisons=(result,)) for result in results
     )
@@ -132,7 +132,7 @@ def compared_models(results: Sequence[Comparison | Comparisons]) -> Compared:
 
 
 def _leads(compared: Compared) -> Iterator[str]:
-    """Yield what was found by each measure; measures that say the same in one sentence."""
+    """Yield one finding per sentence; measures with the same finding share it."""
     leads: dict[str, list[str]] = {}
     for result in compared.measured:
         first = result.comparisons[0]
@@ -232,7 +232,7 @@ def maps(compared: Compared) -> Section:
 
 
 def _pairs(compared: Compared) -> Iterator[tuple[str, Comparison]]:
-    """Yield every comparison with what tells it from the others."""
+    """Yield every comparison with a title that distinguishes it from the others."""
     for result in compared.measured:
         for reference, one in zip(compared.references, result.comparisons, strict=True):
             names = [one.map.measure.short_name] if len(compared.measured) > 1 else []
@@ -247,7 +247,7 @@ def _map(compared: Compared, number: int, title: str, one: Comparison, lowest: f
 
 
 def _diagnosed(compared: Compared) -> Iterator[tuple[str, tuple[Any, ...], int]]:
-    """Yield the layers of the model and of references, with the first of each that is not left out."""
+    """Yield the layer diagnostics of the model and its references, with the first included layer of each."""
     yield compared.model, compared.first.model_diagnostics, compared.first.first_layer
     for name, one in () if compared.alone else zip(compared.references, compared.measured[0].comparisons, strict=True):
         yield name, one.reference_diagnostics, one.map.first_layers[1]
@@ -273,7 +273,7 @@ def provenance(compared: Compared) -> tuple[Part, ...]:
 
 
 def compared_facts(first: Comparison, comparisons: Sequence[Comparison]) -> Part:
-    """Return what a model and its references are, side by side."""
+    """Return the facts of a model and its references, side by side."""
     models = [first.model, *(comparison.reference for comparison in comparisons)]
     names = ["Model", *(f"Reference {number}" if number > 1 else "Reference" for number in range(1, len(models)))]
     facts = [model_facts(model) for model in models]

@@ -1,4 +1,4 @@
-"""What many pages say of a model, a verdict and a smaller model. Knows Markup and numbers, no result."""
+"""Facts about models that many pages share. Knows Markup and numbers, no result."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ def verdict(sentence: str) -> str:
 
 
 def about(model: str, task: str = "") -> str:
-    """Return whose result it is: a model, on a task."""
+    """Return the model and the task of a result, as text."""
     return " on ".join(filter(None, (model and numbers.label(short_name(model)), task and short_name(task))))
 
 
@@ -38,7 +38,7 @@ def size_facts(parameters: tuple[int, ...], layer: int) -> tuple[str, ...]:
 
 
 def model_facts(model: ModelDescription) -> dict[str, str]:
-    """Return what a model is, by name of the fact."""
+    """Return the facts of a model by name."""
     norm = {
         "none": "post-norm, nothing added",
         "final": "final norm applied at every layer",
@@ -57,14 +57,14 @@ def model_facts(model: ModelDescription) -> dict[str, str]:
 
 
 def models(*described: ModelDescription | None) -> tuple[Part, ...]:
-    """Return what each of some models is, side by side; nothing of one that is not known."""
+    """Return the facts of models side by side, skipping those that are None."""
     present = [model for model in described if model is not None]
     names = [f"Model {number}" for number in range(1, len(present) + 1)] if len(present) > 1 else ["Model"]
     return (facts_table("Models", names, list(map(model_facts, present))),) if present else ()
 
 
 def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], int]]) -> Section:
-    """Return what the layers of each model are like alone, from its first one that is not left out; a table a model."""
+    """Return a table of layer diagnostics for each model, from its first included layer on."""
     folds = [
         folded(f"Layers of {name}", table_of(replace(diagnostics_table(layers, first), title=f"Diagnostics of {name}")))
         for name, layers, first in models
@@ -75,7 +75,7 @@ def diagnostics(models: Iterable[tuple[str, Sequence[LayerDiagnostics], int]]) -
 
 
 def diagnostics_table(layers: Sequence[LayerDiagnostics], first: int = 0) -> Table:
-    """Return what each layer from the first one on is like by itself, one row per layer."""
+    """Return the diagnostics of each layer from `first` on, one row per layer."""
     listed_layers, share = layers[first:], numbers.percent
     return Table(
         columns=(

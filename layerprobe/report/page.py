@@ -1,4 +1,4 @@
-"""A study as a page: what was found, how sure it is, and from what. Knows the order of its sections."""
+"""A study as a page: the finding, its certainty and its evidence. Knows the order of its sections."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -80,12 +80,12 @@ def _figures(sections: tuple[Section, ...]) -> Iterator[Figure]:
 
 
 def _decisive(study: Study) -> tuple[str, ...]:
-    """Return the names of the figures that show why, the best first: search, fine-tuning, or what the rule read."""
+    """Return the names of the figures that may lead the page, best first: search, fine-tuning, the rule's curves."""
     return ("search", "outcomes", "read-0", "cka-curve") if study.finding else ("outcomes", "read-0", "cka-curve")
 
 
 def _sections(study: Study) -> Iterator[Section]:
-    """Yield the sections, what decides first; one without content is left out of the page."""
+    """Yield the sections, the deciding evidence first; empty ones are left out of the page."""
     finding = study.finding
     if finding is not None:
         runs = folded("All runs, in order", table_of(runs_table(finding)))
@@ -156,7 +156,7 @@ def _zero_shot(study: Study) -> Section:
 
 
 def _similar(study: Study) -> Iterator[Section]:
-    """Yield what the rule read, the curve of similarity with what belongs to it, and the map."""
+    """Yield the curves that the rule reads, the similarity curve and the map."""
     prediction, comparison = study.prediction, study.comparison
     read = [drawn(prediction.table, chart) for chart in prediction.table.charts[:-1]]
     yield section("read", f"What the rule “{prediction.rule}” reads", *read)
@@ -214,7 +214,7 @@ def _expected(study: Study) -> tuple[str, ...]:
 
 
 def _predicted(study: Study) -> tuple[str, ...]:
-    """Return what fine-tuning says of the prediction, and how far to trust the rule."""
+    """Return whether fine-tuning confirms the prediction, and how far to trust the rule."""
     prediction, tested = study.prediction, study.confirmation
     redrawn = () if prediction.same is None else (words.redrawn(prediction),)
     if tested is None:
@@ -225,7 +225,7 @@ def _predicted(study: Study) -> tuple[str, ...]:
 
 
 def _baselines(study: Study) -> Section:
-    """Return what simpler rules recommend, with what the table of layers says of their layers."""
+    """Return the layers that simpler rules recommend, with their scores from the table of layers."""
     prediction = study.prediction
     ways = {f"{prediction.rule} (this report)": prediction.recommended_layer, **prediction.baselines}
     if study.finding is not None:

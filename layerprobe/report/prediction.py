@@ -1,4 +1,4 @@
-"""A prediction as a page: what is expected, the curves that it rests on, and how certain that is."""
+"""A prediction as a page: the expected drop, its curves and its certainty."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ CHOSEN = ("layer", "parameters", "expected", "tmft_mean", "tmft_std", "tmft_seed
 
 
 def prediction_page(prediction: Prediction) -> Page:
-    """Return the page of what is expected of a model."""
+    """Return the page of a prediction."""
     drop, compared = prediction.drop, compared_models([Comparisons(comparisons=prediction.comparisons)])
     references = references_table(compared.references, prediction.drops)
     curve = compared.first.curve
@@ -85,7 +85,7 @@ def _baselines(drop: DropPrediction, layers: Table) -> Section:
 
 
 def ways_to_choose(ways: dict[str, int], layers: Table) -> Table:
-    """Return ways to choose a layer, a row each, with what a table of layers says of the layer that each chooses."""
+    """Return ways to choose a layer, one row each, with the chosen layer's values from a table of layers."""
     columns = (
         replace(column, values=[column.values[layer] for layer in ways.values()])
         for column in layers.columns
@@ -95,7 +95,7 @@ def ways_to_choose(ways: dict[str, int], layers: Table) -> Table:
 
 
 def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]) -> Table:
-    """Return what each reference alone would predict."""
+    """Return the prediction from each reference alone."""
     evidence, redrawn = ([getattr(drop, name) for drop in predictions] for name in ("evidence", "probability"))
     return Table(
         columns=(
@@ -111,7 +111,7 @@ def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]
 
 
 def by_plateau(prediction: DropPrediction) -> DropPrediction:
-    """Return what the plateau rule says of the reference that a prediction by another rule stands next to."""
+    """Return the plateau rule's prediction for the reference of a prediction by another rule."""
     layer = prediction.baselines[PLATEAU]
     last = prediction.baselines["last layer"]
     drop = tuple(range(layer + 1, last + 1))

@@ -37,7 +37,7 @@ METHODS = {
 
 
 def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, task: str = "") -> Page:
-    """Return the page of what every layer scores before fine-tuning, with what is known of where it comes from."""
+    """Return the page of every layer's scores before fine-tuning, with their provenance."""
     best, last, compared = scores.best_layer, len(scores.scores) - 1, scores.compared
     candidates = () if compared is None else [scores.first_layer + i for i in compared.candidates]
     score = numbers.number(scores.scores[best])
@@ -137,7 +137,7 @@ def across_page(result: AcrossTasks) -> Page:
 
 
 def retrieval_page(*scores: RetrievalScores) -> Page:
-    """Return the page of how well each layer of some models finds documents."""
+    """Return the page of retrieval scores by layer and model."""
     first, labels = scores[0], distinct_names([score.model.name for score in scores])
     named = [f"{label}: {score.sentence}" for label, score in zip(labels, scores, strict=True)]
     lead = tuple(named) if len(scores) > 1 else (first.sentence,)
@@ -217,7 +217,7 @@ def found_models_page(models: FoundModels) -> Page:
 
 
 def curve_page(curve: LayerCurve) -> Page:
-    """Return the page of a number by layer that does not say what it is."""
+    """Return the page of a curve by layer without a name."""
     return readings_page({"value": curve})
 
 
@@ -254,7 +254,7 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
 
 
 def _promised(curves: Mapping[str, LayerCurve], readings: Mapping[str, Reading]) -> str:
-    """Return which layer each number of a known direction promises most of."""
+    """Return, as a sentence, the most promising layer by each reading whose direction is known."""
     by_layer: dict[int, list[str]] = {}
     for name, reading in readings.items():
         if reading.direction is not None:

@@ -27,7 +27,7 @@ from layerprobe.study.values import Finding, MadeRun
 
 
 def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
-    """Return what is expected of every layer, with its interval, the scan, and every run of truncated models.
+    """Return the expected score of every layer with intervals, scan scores and runs of truncated models, as a figure.
 
     The layers that may be the best and those that drop are shaded; the layer to keep and
     the smallest one that will do are marked. Of spoilt scores, no interval and none of that is drawn. Outcomes are what
@@ -150,6 +150,6 @@ def _shade_candidates(figure: go.Figure, layers: Sequence[int]) -> None:
 
 
 def _candidates_entry() -> go.Scatter:
-    """Return what explains their shade in the legend, and draws nothing."""
+    """Return a legend entry for the shaded candidates, without points."""
     marker = {"symbol": "square", "size": 12, "color": CANDIDATE}
     return go.Scatter(x=[None], y=[None], name="may be the best", mode="markers", marker=marker, hoverinfo="skip")

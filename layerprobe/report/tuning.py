@@ -44,7 +44,7 @@ def badge(verdict: str | None, sentence: str) -> Markup:
 
 
 def finding_page(finding: Finding, *further: Shown, model: str = "", task: str = "") -> Page:
-    """Return the page of which layer to keep, with what is known of whose layer it is, and the sections of others."""
+    """Return the page of a finding, with the model and task where known, and sections of further results."""
     headline = finding.headline if finding.on_floor else kept_phrase(finding.answer)
     lead = finding.kept if finding.on_floor else f"{numbers.capitalised(finding.promise)}. {finding.certainty}"
     runs = folded("All runs, in order", table_of(runs_table(finding)))
@@ -97,7 +97,7 @@ def finding_blocks(finding: Finding) -> Blocks | None:
 
 
 def account(finding: Finding) -> tuple[str, ...]:
-    """Return the proof against the last layer, what drops, what is doubtful, and what the answer cost."""
+    """Return the test against the last layer, the drop, the doubts and the cost."""
     proof = finding.against_last
     tested = proof is not None or finding.best_layer != len(finding.parameters) - 1
     proved = badge(proof.verdict if proof else None, proof_sentence(finding)) if tested else ""
@@ -116,7 +116,7 @@ def cost_section(finding: Finding) -> tuple[Section, ...]:
 
 
 def confirmation_page(confirmation: Confirmation) -> Page:
-    """Return the page of what fine-tuning says of a prediction."""
+    """Return the page of a confirmed, refuted or undecided prediction."""
     first, second = confirmation.compared_layers
     best = best_by_validation(confirmation.outcomes)
     return page_of(
@@ -159,7 +159,7 @@ def outcomes_section(outcomes: Sequence[LayerOutcome], floor: Floor | None = Non
 
 
 def run_page(run: FineTuningRun) -> Page:
-    """Return the page of one fine-tuning run: what each epoch left."""
+    """Return the page of one fine-tuning run: its loss and scores by epoch."""
     title = metric_title(run.primary)
     validation, test = (numbers.number(split[run.primary]) for split in (run.validation, run.test))
     return page_of(

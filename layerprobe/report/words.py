@@ -49,7 +49,7 @@ def measure(heatmap: SimilarityMap) -> str:
 
 
 def features(heatmap: SimilarityMap) -> str:
-    """Return which features a map is of, as a title."""
+    """Return the normalization of a map's features, as a title."""
     return "Raw features" if heatmap.measure.normalize == "raw" else "Z-scored features"
 
 
@@ -57,7 +57,7 @@ def features(heatmap: SimilarityMap) -> str:
 
 
 def title(study: Study) -> str:
-    """Return what was compared with what."""
+    """Return a title that names both models."""
     return names(study)[0] if study.comparison.alone else " compared with ".join(names(study))
 
 

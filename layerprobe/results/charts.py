@@ -94,7 +94,7 @@ class Chart:
         return replace(self, name=name, finding=finding or self.finding)
 
     def quantity(self, table: Table) -> Quantity:
-        """Return what the numbers of its axis are."""
+        """Return the quantity on its axis."""
         drawn = {line.column: table.column(line.column) for line in self.lines}
         quantities = {name: column.quantity or Quantity(column.head) for name, column in drawn.items()}
         for what in ("split", "unit"):
@@ -107,7 +107,7 @@ class Chart:
         return next(iter(quantities.values()))
 
     def reading(self, table: Table) -> str:
-        """Return how to read it, from what its columns declare."""
+        """Return a note on how to read the chart, from its columns."""
         parts = [*self._intervals(table)]
         if any(len(scores) > 1 for line in self.lines if line.seeds for scores in _tuples(table.column(line.seeds))):
             parts.append("Small marks are seeds.")
@@ -145,7 +145,7 @@ def floor_by(column: Column) -> str:
 
 
 def _interval(column: Column) -> str:
-    """Return what an interval is and what it is over; empty where no row has one."""
+    """Describe a column's interval and its source of error; empty where no row has one."""
     if not any(value is not None for value in column.values):
         return ""
     return f"{column.head} {column.over}".strip()

@@ -451,7 +451,7 @@ def _with(values: Sequence[float], ends: Sequence[Bounds]) -> list[tuple[float, 
 
 
 def _texts(table: Table, chart: Chart, drawn_line: Line, rows: Sequence[int], name: str) -> list[str]:
-    """Return what is shown of each row that is pointed at: the cells of the columns that are drawn."""
+    """Return the hover text of each row: the cells of the drawn columns."""
     names = dict.fromkeys(
         filter(None, (chart.label, chart.x, chart.x_interval, drawn_line.column, drawn_line.interval, drawn_line.seeds))
     )
@@ -470,7 +470,7 @@ def _texts(table: Table, chart: Chart, drawn_line: Line, rows: Sequence[int], na
 
 
 def _course(table: Table, chart: Chart, curves: Sequence[_Curve]) -> str:
-    """Return what each curve is where it is chosen, or best, and in the last row; of costs, what is against what."""
+    """Summarise each curve: its chosen or best value and its last; for costs, name both axes."""
     quantity, x = chart.quantity(table), table.column(chart.x)
     if chart.kind == "cost":
         return f"{quantity.title} against {x.quantity.unit if x.quantity else x.head}."

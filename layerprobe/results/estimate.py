@@ -1,4 +1,4 @@
-"""What work will take, said before it begins: a sentence, numbers, and a row a part of it. Knows no work."""
+"""Estimates of the cost of work: a sentence, numbers, and one row per part. Knows no work."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ TITLES = {"gpu_hours": "GPU hours"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What work will take, before it begins: what every dry run prints."""
+    """The estimated cost of work, which every dry run prints."""
 
     title: str
     """What is to be done, such as: Fine-tuning electra (3 blocks)."""
@@ -40,7 +40,7 @@ class Estimate:
 
     @property
     def sentence(self) -> str:
-        """What is about to be done and how long that takes."""
+        """The work and its estimated time, as a sentence."""
         on = f" on {self.computed_on}" if self.computed_on else ""
         takes = "" if self.seconds is None else f" takes at most about {duration(self.seconds)}{on}"
         end = "" if self.jobs or self.details[:1] == ("",) else "."
@@ -48,7 +48,7 @@ class Estimate:
 
     @property
     def table(self) -> Table:
-        """A row a part of the work, and below what is known of all of it."""
+        """One row per part of the work, with totals below."""
         names = list(self.jobs[0]) if self.jobs else []
         columns = (
             Column(name, tuple(job[name] for job in self.jobs), title=TITLES.get(name, ""), form=FORMS.get(name, ""))
@@ -58,7 +58,7 @@ class Estimate:
 
     @property
     def record(self) -> dict[str, Any]:
-        """It as JSON has it."""
+        """The estimate as a mapping for JSON."""
         about = {"title": self.title, "seconds": self.seconds, "computed_on": self.computed_on}
         return {**about, **self.numbers, **({"jobs": self.jobs} if self.jobs else {}), "sentence": self.sentence}
 

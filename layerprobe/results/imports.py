@@ -7,7 +7,7 @@ from layerprobe.errors import LayerProbeError
 
 
 def imported(module: str) -> Any:
-    """Return a module."""
+    """Import a module that showing results needs; a missing package is a LayerProbeError."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:

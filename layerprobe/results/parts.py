@@ -9,7 +9,7 @@ from layerprobe.results.values import Part, Section
 
 
 def section(name: str, heading: str, *parts: Part | str, kind: str | None = None) -> Section:
-    """Return a part of the page under its own heading; text becomes a paragraph."""
+    """Return a section with a heading; text becomes a paragraph."""
     paragraphs = (
         element("p", part) if isinstance(part, str) and not isinstance(part, Markup) else part for part in parts
     )
@@ -17,12 +17,12 @@ def section(name: str, heading: str, *parts: Part | str, kind: str | None = None
 
 
 def missing(what: str, command: str) -> Markup:
-    """Return a paragraph that says what is not there, and what brings it."""
+    """Return a paragraph that says what is missing, and the command that adds it."""
     return element("p", *fill(what, command), class_="missing")
 
 
 def fill(what: str, command: str) -> tuple[str, ...]:
-    """Return a sentence that says what is not there, and what brings it."""
+    """Return a sentence that says what is missing, and the command that adds it."""
     return f"{what}: ", element("code", command), " fills this in."
 
 

@@ -46,12 +46,12 @@ class Shown(abc.ABC):
     @property
     @abc.abstractmethod
     def summary(self) -> str:
-        """What it is and what it says, in one line."""
+        """The result in one line."""
 
     @property
     @abc.abstractmethod
     def table(self) -> Table:
-        """Its numbers, a row each."""
+        """Its numbers as a table."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"

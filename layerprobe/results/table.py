@@ -104,7 +104,7 @@ class Column:
 
 
 def columns_of(rows: Iterable[Any]) -> Callable[..., Column]:
-    """Return what makes a column of rows: of the attribute of its name, or of what a function says of a row.
+    """Return a function that makes a column from rows: from an attribute by name, or by a function of a row.
 
     A row of None has an empty cell; further arguments are those of a column.
 
@@ -130,7 +130,7 @@ def layer_columns(layers: Iterable[int], parameters: Sequence[int] = ()) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Columns of one length; what each result shows and writes."""
+    """A table of columns of equal length, which every result shows and writes."""
 
     columns: tuple[Column, ...]
     title: str = "Table of layers"
@@ -176,13 +176,13 @@ class Table:
         return replace(self, columns=tuple(columns), marks=tuple(self.marks[row] for row in rows) if self.marks else ())
 
     def named(self, **names: str) -> Table:
-        """Return the table with first columns that say what all its rows are of."""
+        """Return the table with constant first columns that identify its rows."""
         columns = (Column(column, (name,) * len(self), dtype="string") for column, name in names.items())
         return replace(self, columns=(*columns, *self.columns))
 
     @property
     def shown(self) -> tuple[Column, ...]:
-        """The columns of screens: those that say something in at least one row."""
+        """The columns shown on screens: those with content in at least one row."""
         return tuple(column for column in self.columns if column.shown and (not len(self) or any(column.cells)))
 
     @property
@@ -209,7 +209,7 @@ class Table:
         return f"{self.title}\n\n{self.text()}"
 
     def records(self) -> list[dict[str, object]]:
-        """Return a mapping a row, as JSON has it."""
+        """Return one mapping per row, for JSON."""
         data = self.data
         return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
 
@@ -352,7 +352,7 @@ def p_value(probability: float) -> str:
 
 
 def named_values(values: Mapping[str, object], title: str) -> Table:
-    """Return a table of what has a name each, a row each."""
+    """Return a table of named values, one row each."""
     written = tuple("" if value is None else str(value) for value in values.values())
     return Table(columns=(Column("what", tuple(values)), Column("value", written)), title=title)
 

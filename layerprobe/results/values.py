@@ -1,4 +1,4 @@
-"""What a page is made of. Knows its parts and their order, not what they say."""
+"""Pages, sections and figures. Knows their order, not their content."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self

@@ -33,7 +33,7 @@ DRAWS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Statement:
-    """What is true as a whole at the level."""
+    """Statements about the best score that hold jointly at the level."""
 
     candidates: tuple[int, ...]
     """Numbers of the scores of which one is the best, ascending."""

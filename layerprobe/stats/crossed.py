@@ -64,7 +64,7 @@ POOLED_ITEMS = 200
 
 
 def pooled_covariance(covariance: ArrayLike, n_items: ArrayLike, units: float) -> Array:
-    """Return a covariance of scores over items that rests on all scores, the more so the fewer the items.
+    """Shrink a covariance of scores over items towards its mean, more with fewer items.
 
     With the weight w = n / (n + 200) of n items, variances become w v_i + (1 - w) mean(v), and correlations of scores
     on common items w r_ij + (1 - w) mean(r). The variance of a correlation or an accuracy shrinks as it rises, so that

@@ -1,4 +1,4 @@
-"""What a metric gives to whoever reads nothing: the floor that a score stands beside. Knows numbers only."""
+"""Floors of metrics: the scores of trivial answers that ignore the input. Knows numbers only."""
 
 import functools
 from collections.abc import Iterable, Sequence

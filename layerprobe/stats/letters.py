@@ -1,4 +1,4 @@
-"""Which of many scores on the same items differ, all pairs at once, and letters that say so. Knows numbers only."""
+"""Simultaneous pairwise tests of scores on the same items, with compact letters. Knows numbers only."""
 
 import itertools
 import string
@@ -18,7 +18,7 @@ DRAWS = 20_000
 def differing(
     values: Sequence[float], influences: ArrayLike, *, links: Links | None = None, level: float = LEVEL
 ) -> NDArray[np.bool_]:
-    """Return which scores differ from which, by one statement about all pairs that is true at the level.
+    """Return which scores differ, by simultaneous tests of all pairs at the level.
 
     Scores r and s differ where d = |v_r - v_s| > c sqrt(e_rs^2 + d^2 / G). e_rs is the error of their paired difference
     over items, at least that of `least_variance`; d^2 / G, of G independent items, makes it that about 0 in place of
@@ -105,7 +105,7 @@ def compact_letters(different: ArrayLike, values: Sequence[float]) -> tuple[str,
 
 
 def _swept(groups: Sequence[Sequence[int]], m: int) -> list[list[int]]:
-    """Return groups of 0 .. m - 1 without members that others say as much of, the smallest group first."""
+    """Remove redundant members from groups of 0 .. m - 1, the smallest group first."""
     left = [sorted(group) for group in sorted(groups, key=lambda group: (len(group), sorted(group)))]
     together = np.zeros((m, m), dtype=np.intp)  # in how many groups two are
     for group in left:

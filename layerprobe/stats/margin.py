@@ -21,7 +21,7 @@ MANY_TIMES = 1e6
 
 
 def upper_end(loss: float, error: CrossedInterval | None, *, failure: float, metric: str) -> float:
-    """Return what a loss is at most, at the level of its error; infinity where that is not known.
+    """Return the upper confidence bound of a loss; infinity where its error is unknown.
 
     Args:
         loss: In points.
@@ -36,7 +36,7 @@ def upper_end(loss: float, error: CrossedInterval | None, *, failure: float, met
 
 
 def margin_verdict(error: CrossedInterval | None, most: float, margin: float) -> MarginVerdict:
-    """Return whether a loss that is so large at most is within a margin."""
+    """Return whether a loss with this upper bound is within a margin."""
     if most <= margin:
         return "within"
     return "worse" if error is not None and error.interval[0] > margin else "not shown"
@@ -57,7 +57,7 @@ def items_needed(loss: float, error: CrossedInterval, most: float, margin: float
 
 
 def _times(error: CrossedInterval, room: float, seeds: float, failure: float) -> float:
-    """Return with how many times the items an interval reaches no further than `room`; 0 where with none."""
+    """Return the factor of items at which the interval fits within `room`; 0 where none suffices."""
     times = 1.0
     while _reach(error, times, seeds, failure) > room:
         times *= 1.002
@@ -67,7 +67,7 @@ def _times(error: CrossedInterval, room: float, seeds: float, failure: float) ->
 
 
 def _reach(error: CrossedInterval, times: float, seeds: float, failure: float) -> float:
-    """Return how far the upper end is above a loss with so many times the items, where seeds have such an error."""
+    """Return the half-width of the interval with `times` as many items, given the error over seeds."""
     from scipy.special import stdtrit  # takes a while to load
 
     of_seeds, of_items, one = seeds**2, (error.items_error or 0.0) ** 2 / times, failure / times

@@ -1,4 +1,4 @@
-"""What results say of their statistics, in English: numbers and names in, sentences out.
+"""Statistics in English: numbers and names in, sentences out.
 
 Every result uses these, so that one thing is said in one way; a language would be a second module like this. All of
 them, with examples of every case, stand in `tests/stats/sentences.txt`.
@@ -151,7 +151,7 @@ def range_of(interval: Ends, level: float | None = None, *, digits: int = 2) -> 
 
 
 def drawn_anew(error: CrossedInterval) -> str:
-    """Return what is drawn anew in the studies that an interval speaks of."""
+    """Return what an interval allows to vary: items, seeds or both."""
     if error.n_items is None:
         return "over new seeds only, as outputs by item were not kept"
     if error.seeds_error is None:

@@ -1,4 +1,4 @@
-"""What scores over seeds and items come to: values alone, without numpy, so that settings load quickly."""
+"""Statistics of scores over seeds and items: values only, without numpy, so that settings load quickly."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class CrossedInterval:
 
     @property
     def visible(self) -> float:
-        """The smallest true difference that is seen, apart from 0 by the interval, in `POWER` of all studies like this.
+        """The smallest true difference that `POWER` of such studies would detect.
 
         (t_((1 + level) / 2) + t_POWER) standard errors; at most a hundredth more studies see it from the other side.
         """

@@ -1,4 +1,4 @@
-"""A prediction, and fine-tuning at the layers that decide it -> confirmed, refuted or undecided."""
+"""Tests a prediction by fine-tuning at the deciding layers: confirmed, refuted or undecided."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ accuracy, agree by chance, which Student's t knows nothing of, so that no look i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a search says of the last layer, as a prediction says it."""
+    """A prediction about the last layer, made by a rule or a search."""
 
     recommended_layer: int
     """Where to truncate."""
@@ -55,7 +55,7 @@ class Claim:
 
 
 def claim_of(result: object) -> DropPrediction | Claim:
-    """Return what a prediction, a finding or a study says of the last layer; DataError for anything else."""
+    """Return the claim about the last layer of a prediction, finding or study; DataError for anything else."""
     if isinstance(result, Finding):
         last = len(result.parameters) - 1
         drops = result.best_layer != last
@@ -244,7 +244,7 @@ def _sentence(
 
 
 def _claim(result: Confirmation, *, predicted_drop: bool) -> str:
-    """Return what fine-tuning says of the last layer, no more than was tested."""
+    """Return the tested claim about the last layer."""
     earlier, last = result.compared_layers
     lower = f"the last layer, {last}, scores lower than layer {earlier}"
     if result.verdict == "undecided":
@@ -255,7 +255,7 @@ def _claim(result: Confirmation, *, predicted_drop: bool) -> str:
 
 
 def _visible(error: CrossedInterval) -> str:
-    """Return what difference could have been seen."""
+    """Return the smallest difference that was detectable."""
     drawn = [counted(error.n_seeds, "seed")] if error.seeds_error is not None else []
     drawn = [*([] if error.n_items is None else [counted(error.n_items, error.unit)]), *drawn]
     return f"{' and '.join(drawn)} can detect a difference of {error.visible:.1f} points or more."

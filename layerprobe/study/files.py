@@ -1,4 +1,4 @@
-"""A study.json -> the study. Knows files; computes nothing."""
+"""Reads a study from study.json. Knows files; computes nothing."""
 
 from pathlib import Path
 

@@ -232,7 +232,7 @@ def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -
 
 
 def _readings(task: Task) -> list[str]:
-    """Return what is read before anything is trained; what InfoNCE is worth is known of embeddings of texts alone."""
+    """Return the readings to start from, before training; InfoNCE only for text embeddings."""
     embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
     return [SELF_CKA, *([INFONCE] if embeds else [])]
 
@@ -245,7 +245,7 @@ def check_together(checkpoints: Sequence[Checkpoint], *, scan: bool) -> None:
 
 
 def block_costs(checkpoints: Sequence[Checkpoint]) -> list[float]:
-    """Return what a block-step of each model costs, by the parameters of a block, of that of the largest.
+    """Return the cost of a block-step of each model relative to the largest, by parameters per block.
 
     Where all blocks share their weights, all of the model's count.
     """
@@ -257,12 +257,12 @@ def block_costs(checkpoints: Sequence[Checkpoint]) -> list[float]:
 
 
 class _Runs:
-    """The runs of one model, or of several that are searched together, made by one crew."""
+    """Makes the runs of one or several models with shared worker processes."""
 
     def __init__(self, workers: Workers) -> None:
         self.workers = workers
         self.sets: list[RunSet] = []
-        self.asked: dict[RunJob, float] = {}
+        self.requested: dict[RunJob, float] = {}
         """What runs cost; further ones are added while they are made."""
         self.made: dict[RunJob, Run | LayerProbeError] = {}
 
@@ -276,10 +276,10 @@ class _Runs:
         self.crew.close()
 
     def _outcomes(self) -> Generator[tuple[RunJob, Run | LayerProbeError], None, None]:
-        yield from execute(runs_plan(self.sets, self.asked), self.crew)
+        yield from execute(runs_plan(self.sets, self.requested), self.crew)
 
     def outcome(self, job: RunJob) -> Run | LayerProbeError:
-        """Return what came of a run, or why it failed, once it is made or read."""
+        """Return the finished or loaded run, or its failure."""
         while job not in self.made:
             done, outcome = next(self.outcomes)
             if isinstance(outcome, LayerProbeError) and not is_marked(outcome):
@@ -289,7 +289,7 @@ class _Runs:
 
 
 def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *, against_last: int) -> None:
-    """Make the runs that are decided on, and where there is room those of the last layer, to compare with."""
+    """Make the chosen runs and, with spare workers, those of the last layer for the comparison."""
     one = searches[0]
     most = against_last if len(searches) == 1 and not spoilt_items(one.task) else 0
     while True:
@@ -298,7 +298,7 @@ def _make_runs(searches: Sequence["_Search"], runs: _Runs, schedule: Schedule, *
         room = min(schedule.free, most - one.ahead) if schedule.pending else 0
         if room > 0 and one.evidence.scored and posterior(one.evidence).best_layer != one.n_blocks:
             for seed in range(one.ahead, one.ahead + room):
-                runs.asked.setdefault(one.job(one.n_blocks, seed), one.n_blocks + 1)
+                runs.requested.setdefault(one.job(one.n_blocks, seed), one.n_blocks + 1)
             one.ahead += room
         ended = schedule.end()
         if ended is None:
@@ -318,7 +318,7 @@ def _progress(searches: Sequence["_Search"], settings: SearchSettings, against_l
 
 
 class _Search:
-    """The runs of one model in their order, and what they say so far."""
+    """One model's runs so far and the evidence from them."""
 
     def __init__(
         self,
@@ -380,19 +380,19 @@ class _Search:
         return RunJob(layer, seed, self.first + seed % len(self.sets), scan=scan)
 
     def ask(self, run: PlannedRun) -> RunJob:
-        """Have a run made, if it was not yet asked for."""
+        """Request a run, unless it was requested before."""
         job = self.job(run.layer, run.seed, scan=run.scan)
-        self.every.asked.setdefault(job, self.evidence.block_cost * run.cost)
+        self.every.requested.setdefault(job, self.evidence.block_cost * run.cost)
         return job
 
     def make(self, planned: Sequence[PlannedRun]) -> None:
-        """Make runs, or read them, and add what they score to the evidence."""
+        """Make runs, or load finished ones, and add their scores to the evidence."""
         for job in [self.ask(run) for run in planned]:
             self._add(job, self.every.outcome(job))
         self._join_evidence()
 
     def _add(self, job: RunJob, outcome: Run | LayerProbeError) -> None:
-        """Add what a run scores, or that it failed, at the layers that it is of."""
+        """Add a run's scores, or its failure, to the evidence of its layers."""
         what, before = "the scan" if job.scan else f"layer {job.layer}", len(self.runs)
         if isinstance(outcome, LayerProbeError):
             self.failed = f"{what} failed: {outcome}"
@@ -487,7 +487,7 @@ class _Search:
         return self.failed or without
 
     def _missing(self, best: int, seeds: int) -> list[PlannedRun]:
-        """Return the runs of the layer to keep and the last one that are not there yet."""
+        """Return the missing runs of the layer to keep and the last one."""
         pairs = dict.fromkeys((layer, seed) for seed in range(seeds) for layer in (best, self.n_blocks))
         done = {(score.layer, score.seed) for score in self.evidence.scores if not score.scan}
         return [
@@ -518,13 +518,13 @@ class _Search:
 
 
 def _floor(task: Task) -> Floor | None:
-    """Return what a trivial answer scores on the validation examples, where that is more than nothing."""
+    """Return the validation score of a trivial answer; None where it scores 0."""
     floor = KINDS[task.kind].floors(task.validation).get(task.primary)
     return floor if floor is not None and floor.value > 0 else None
 
 
 def _found_models(searches: Sequence[_Search], settings: SearchSettings, *, against_last: int) -> FoundModels:
-    """Return what the runs of several models say together."""
+    """Combine the searches of several models into one finding."""
     decision = next_run([search.evidence for search in searches], settings)
     _check_scored(searches)
     scored = [search for search in searches if search.evidence.scored]

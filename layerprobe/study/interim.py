@@ -1,4 +1,4 @@
-"""When seeds are enough: at which level an effect is looked at if one looks again after every seed. Knows levels only.
+"""Corrects confidence levels for interim looks after each seed. Knows levels only.
 
 An interval at the same level after every seed errs more often than the level says: 10 % instead of 5 % over three looks
 at seeds alone. Here the share of error is spent over the looks, little of it early, and each interval is at the level

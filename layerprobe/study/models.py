@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FoundModels(Shown):
-    """Which layer of which model to keep, and what one search of all models says of each."""
+    """The model and layer to keep, and the search results of every model."""
 
     models: tuple[str, ...]
     """Their names."""
@@ -159,12 +159,12 @@ class FoundModels(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return f"{self.kept} {self.certainty}"
 
     @property
     def table(self) -> Table:
-        """A row a model and layer: what each model's search knows, with chances among the layers of all models."""
+        """One row per model and layer, with chances among the layers of all models."""
         tables, settings = [finding.table.named(model=name) for finding, name in self._named()], self.settings
         together = stacked(tables)
         rows, front = {(layer.model, layer.layer): layer for layer in self.layers}, self.front()

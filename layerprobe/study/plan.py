@@ -1,4 +1,4 @@
-"""What a search is about to cost. Knows its settings and the price of one run."""
+"""Estimates the cost of a search. Knows its settings and the price of one run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def search_begun(
     cross_validation: bool | None = None,
     protocol: Protocol | None = None,
 ) -> bool:
-    """Return whether a run that `find` with these arguments would make is there: what is left is less than planned."""
+    """Return whether `find` with these arguments already has a finished run, so that less is left than planned."""
     checkpoint = resolve_checkpoint(model, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
     protocol, checkpoint = agreed(protocol, checkpoint)
@@ -32,7 +32,7 @@ def search_begun(
 
 
 def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> Estimate:
-    """Return what `find` of several models takes at most, see `plan_search`, or raise as it would."""
+    """Estimate the most that `find` of several models takes, see `plan_search`; raises as `find` would."""
     resolved = resolve_all(models, items=task.readable) if models else []
     check_together(resolved, scan=settings.get("scan", False))
     plans = (plan_search(model, task, **settings) for model in resolved)
@@ -42,7 +42,7 @@ def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> Est
 def plan_contrast(
     plan: Estimate, reference: ModelLike, task: Task, layers: Sequence[int], *, protocol: Protocol | None = None
 ) -> Estimate:
-    """Return a plan with what fine-tuning layers of a reference, with as many seeds, takes besides."""
+    """Add to a plan the cost of fine-tuning layers of a reference with as many seeds."""
     seeds = plan["seeds"]
     runs = seeds * sum(layer + 1 for layer in layers)
     other = plan_tuning(reference, task, block_steps=lambda _: runs, seeds=seeds, protocol=protocol)
@@ -62,7 +62,7 @@ def plan_search(
     further: int = 0,
     protocol: Protocol | None = None,
 ) -> Estimate:
-    """Return what `find` with these arguments takes at most, and `further` block-steps besides; nothing is written."""
+    """Estimate the most that `find` takes, plus `further` block-steps; nothing is written."""
     level = current().level
     task = checked_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)

@@ -216,7 +216,7 @@ def predict_drop(
     curves: Mapping[str, LayerCurve] | None = None,
     zero_shot: LayerScores | None = None,
 ) -> DropPrediction:
-    """Apply a rule to what is known of a model: its comparison, and what `read_curves` gave.
+    """Apply a rule to a model's comparison and the curves from `read_curves`.
 
     Zero-shot scores choose a baseline next to the prediction, and no part of it.
 
@@ -234,7 +234,7 @@ def predict_drop(
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=by_name), tuned_rule(rule)
 
     def called(by: TunedRule) -> Call:
-        """Return what a rule says; a layer that is left out has the numbers of the first one that is not."""
+        """Apply a rule; excluded layers take the values of the first one included."""
         call = by(seen)
         return call if call.recommended_layer >= first else truncated(first, seen)
 
@@ -276,13 +276,13 @@ def _unlike_fitted(comparison: Comparison, rule: str) -> bool:
 
 
 def of_texts(drop: DropPrediction, n: int, available: int) -> DropPrediction:
-    """Return a prediction with how many texts it is of; of fewer than all, without the baseline that reads all."""
+    """Add the number of texts used; with fewer than all, drop the baseline that needs all."""
     beside = {rule: layer for rule, layer in drop.baselines.items() if n == available or rule != WORDLESS_RULE}
     return replace(drop, n_texts=(n, available), baselines=beside)
 
 
 def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> DropPrediction:
-    """Return that nothing is predicted, of a model that cannot read the texts: what it says of them means nothing."""
+    """Return an empty prediction for a model that cannot read the texts."""
     return replace(
         drop,
         drop_layers=(),

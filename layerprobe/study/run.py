@@ -1,4 +1,4 @@
-"""The main line: predict, fine-tune where it decides, and put down what somebody needs to do it again."""
+"""The pipeline: predict, fine-tune the deciding layers, and record everything needed to repeat it."""
 
 import logging
 from collections.abc import Sequence

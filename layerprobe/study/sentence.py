@@ -26,7 +26,7 @@ def headline(study: Study) -> str:
 
 
 def summary(study: Study) -> str:
-    """Return what the headline rests on: scores, the full model's, savings and how sure it is."""
+    """Return the scores, the savings and the certainty behind the headline."""
     if study.finding is not None:
         sentence = f"{study.finding.promise}. {study.finding.certainty}"
         return f"{sentence[0].upper()}{sentence[1:]}"

@@ -1,4 +1,4 @@
-"""What the main line says of every layer, a column each, of which predictions, findings and studies are made.
+"""Columns of values per layer that the tables of predictions, findings and studies share.
 
 Knows numbers, not how terminals and pages are laid out.
 """
@@ -35,13 +35,13 @@ KINDS_OF_RUN = {"scan": "all layers at once", "TMFT": "truncated"}
 
 
 def prediction_table(comparison: Comparison, drop: DropPrediction) -> Table:
-    """Return what a prediction says of every layer, and what it read."""
+    """Return the table of a prediction: each layer's flags and the curves read."""
     parameters, n_layers = comparison.model.parameters_column, comparison.model.n_layers
     return drop.table_with(parameters, *_similarity_columns(comparison), n_layers=n_layers)
 
 
 def finding_table(finding: Finding) -> Table:
-    """Return what a search says of every layer."""
+    """Return the table of a finding, one row per layer."""
     layers = tuple(range(len(finding.parameters)))
     return Table(
         columns=(
@@ -122,7 +122,7 @@ class _Row(NamedTuple):
 
 
 def study_table(study: Study) -> Table:
-    """Return everything that a study says of every layer; columns of what was not done are empty."""
+    """Return the table of a study, one row per layer; columns of skipped steps are empty."""
     predicted, finding, scores = prediction_table(study.comparison, study.prediction), study.finding, study.zero_shot
     n_layers, (*columns, flags) = len(predicted), predicted.columns
     zero_shot = [None if scores is None else scores.own(layer) for layer in range(n_layers)]
@@ -163,7 +163,7 @@ def _similarity_columns(comparison: Comparison) -> tuple[Column, ...]:
 
 
 def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...]:
-    """Return what a search says of each layer; empty without one, and of layers that are left out."""
+    """Return the columns of a search; empty without one, and for excluded layers."""
     settings, beliefs = SearchSettings(), list[LayerBelief | None]([None] * n_layers)
     if finding is not None:
         settings, beliefs = finding.answer.settings, from_layer(finding.answer.first_layer, finding.answer.layers)

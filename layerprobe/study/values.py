@@ -1,4 +1,4 @@
-"""What the main line gives: a prediction, and the whole study."""
+"""Results of the pipeline: a prediction, a finding and the whole study."""
 
 import itertools
 import statistics
@@ -118,17 +118,17 @@ class Prediction(Shown):
 
     @property
     def table(self) -> Table:
-        """A row a layer: similarity, what the rule read, and what follows; by the first comparison."""
+        """One row per layer: similarity, the rule's curves and flags, from the first comparison."""
         return self.tables[0]
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """One a comparison."""
+        """One table per comparison."""
         return tuple(map(prediction_table, self.comparisons, self.drops))
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return self.sentence
 
 
@@ -374,7 +374,7 @@ class Finding(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return " ".join(filter(None, (self.kept, self.certainty)))
 
     @property
@@ -485,11 +485,11 @@ class Study(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         sentence = self.prediction.sentence if self.finding is None else self.finding.summary
         return f"{short_name(self.comparison.model.name)} on {self.provenance.task}: {sentence}"
 
     @property
     def table(self) -> Table:
-        """A row a layer: all that the study says of it."""
+        """One row per layer, with all results of the study."""
         return study_table(self)

@@ -187,7 +187,7 @@ class SweepResult(Shown):
 
     @property
     def summary(self) -> str:
-        """What it says, in one line."""
+        """The result in one line."""
         return f"{self.n_done} of {self.n_runs} runs done, {self.n_failed} failed, {len(self.curves)} curves"
 
 

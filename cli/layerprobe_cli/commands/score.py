@@ -168,7 +168,7 @@ def _as_searched(task: Task, split: TextSplit | None) -> RetrievalTask:
 
 @dataclasses.dataclass(frozen=True)
 class _Scoring:
-    """What scores tasks of each kind, and says what the last layer scores."""
+    """Scores tasks of each kind, and reports the score of the last layer."""
 
     call: PageCall
     model: Model

@@ -1,4 +1,4 @@
-"""What came of a lab study, as a page. Knows studies, not models and not maths."""
+"""The results of a lab study, as a page. Knows studies, not models and not maths."""
 
 import itertools
 from collections.abc import Iterator, Sequence
