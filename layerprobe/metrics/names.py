@@ -1,6 +1,7 @@
 """Metrics by name, and what each is called. Knows names, no formulas."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -55,26 +56,13 @@ METRICS: Registry[Metric] = Registry(
     Metric,
     what="metric",
     shipped={
-        "spearman": "layerprobe.metrics.names:SPEARMAN",
-        "pearson": "layerprobe.metrics.names:PEARSON",
-        "f1": "layerprobe.metrics.names:F1",
-        "average precision": "layerprobe.metrics.names:AVERAGE_PRECISION",
-        "accuracy": "layerprobe.metrics.names:ACCURACY",
-        "macro f1": "layerprobe.metrics.names:MACRO_F1",
-        "r2": "layerprobe.metrics.names:R2",
-        "entity f1": "layerprobe.metrics.names:ENTITY_F1",
-        "entity precision": "layerprobe.metrics.names:ENTITY_PRECISION",
-        "entity recall": "layerprobe.metrics.names:ENTITY_RECALL",
-        "exact match": "layerprobe.metrics.names:EXACT_MATCH",
-        "ndcg@10": "layerprobe.metrics.names:NDCG_10",
-        "mrr": "layerprobe.metrics.names:MRR",
-        "mrr@10": "layerprobe.metrics.names:MRR_10",
-        "recall@10": "layerprobe.metrics.names:RECALL_10",
-        "rouge-1": "layerprobe.metrics.names:ROUGE_1",
-        "rouge-2": "layerprobe.metrics.names:ROUGE_2",
-        "rouge-l": "layerprobe.metrics.names:ROUGE_L",
-        "agreement": "layerprobe.metrics.names:AGREEMENT",
-        "neighbours": "layerprobe.metrics.names:NEIGHBOURS",
+        name: f"{__name__}:{re.sub(r'[ @-]', '_', name).upper()}"
+        for name in (
+            *("spearman", "pearson", "f1", "average precision", "accuracy", "macro f1", "r2"),
+            *("entity f1", "entity precision", "entity recall", "exact match"),
+            *("ndcg@10", "mrr", "mrr@10", "recall@10", "rouge-1", "rouge-2", "rouge-l"),
+            *("agreement", "neighbours"),
+        )
     },
 )
 

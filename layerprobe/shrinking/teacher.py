@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.influence import mean_influences
+from layerprobe.similarity.checks import unit_rows
 from layerprobe.tasks.kind import KINDS, Kind
 from layerprobe.tasks.values import Items
 
@@ -105,12 +106,8 @@ def shared_neighbours(outputs: NDArray[Any], gold: NDArray[Any]) -> Array:
 
 
 def _similarities(embeddings: NDArray[Any]) -> Array:
-    values = np.asarray(embeddings, dtype=np.float64)
-    norms = np.linalg.norm(values, axis=1, keepdims=True)
-    if not (norms > 0).all():
-        raise DataError("expected embeddings with a direction, got one of zeros")
-    values = values / norms
-    similarities: Array = values @ values.T
+    units = unit_rows(np.asarray(embeddings, dtype=np.float64), name="an embedding")
+    similarities: Array = units @ units.T
     return similarities
 
 
