@@ -37,13 +37,12 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def library_log() -> Iterator[None]:
-    """The command line sends what the library logs to stderr, of the whole process."""
+def library_log() -> None:
+    """The command line sends what the library logs to stderr, of the whole process and for good."""
     logger = logging.getLogger("layerprobe")
-    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
-    yield
-    logger.handlers[:], logger.propagate = handlers, propagate
-    logger.setLevel(level)
+    logger.handlers.clear()
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)
