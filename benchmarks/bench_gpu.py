@@ -897,7 +897,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             start = time.perf_counter()
             try:
                 figures[name] = PARTS[name](bench)
-            except Exception:  # the others may work, and a machine is lent for minutes
+            except Exception:  # the others may work, and time on a GPU is short
                 traceback.print_exc(file=sys.stdout)
                 failed = True
                 continue
