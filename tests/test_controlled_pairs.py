@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -10,11 +12,13 @@ import pytest
 
 
 @pytest.fixture
-def controlled_pairs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def controlled_pairs(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
     import controlled_pairs
 
-    return controlled_pairs
+    disabled = logging.root.manager.disable
+    yield controlled_pairs
+    logging.disable(disabled)  # a part does so, for its process
 
 
 @pytest.mark.slow
