@@ -44,7 +44,9 @@ def test_they_are_means_over_texts_so_that_items_have_influences() -> None:
     np.testing.assert_allclose(item_influences("teacher", OURS, THEIRS), 100 * (by_text - by_text.mean()))
 
 
-@pytest.mark.parametrize(("bad", "said"), [(OURS[:3], "at least four texts"), (np.zeros((5, 2)), "an embedding is zero")])
+@pytest.mark.parametrize(
+    ("bad", "said"), [(OURS[:3], "at least four texts"), (np.zeros((5, 2)), "an embedding is zero")]
+)
 def test_what_has_no_agreement(bad: np.ndarray, said: str) -> None:
     with pytest.raises(DataError, match=said):
         agreement(bad, bad)
