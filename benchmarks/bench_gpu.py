@@ -279,15 +279,15 @@ def equality(bench: Bench) -> list[Row]:
         wanted = embed_layers(encoder, tokens)
         norms = np.linalg.norm(wanted, axis=2)
         for dtype in ("float32", "bfloat16", "float16") if bench.device.type == "cuda" else ("float32", "bfloat16"):
-            found = embed_layers(bench.encoder(folder, dtype=dtype), tokens)
-            by_layer = (np.linalg.norm(found - wanted, axis=2) / norms).max(axis=1)
+            measured = embed_layers(bench.encoder(folder, dtype=dtype), tokens)
+            by_layer = (np.linalg.norm(measured - wanted, axis=2) / norms).max(axis=1)
             row: Row = {"model": name, "dtype": dtype, "texts": len(texts[name])}
             row["largest_relative_error"] = float(by_layer.max())
-            row["largest_difference_of_a_number"] = float(np.abs(found - wanted).max())
+            row["largest_difference_of_a_number"] = float(np.abs(measured - wanted).max())
             row["by_layer"] = " ".join(f"{error:.1e}" for error in by_layer)
             row["holds"] = bool(by_layer.max() < CLOSE) if dtype == "float32" else None
             if name == "MiniLM":
-                scores, exact = (zero_shot_scores(bench, layers) for layers in (found, wanted))
+                scores, exact = (zero_shot_scores(bench, layers) for layers in (measured, wanted))
                 row["zero_shot"] = " ".join(f"{score:.3f}" for score in scores)
                 row["zero_shot_from_cpu"] = float(np.abs(scores - exact).max())
             rows.append(row)
@@ -313,8 +313,8 @@ def search(bench: Bench) -> list[Row]:
         model = given(str(bench.minilm or bench.checkpoint), options)
         start = time.perf_counter()
         if bench.minilm is not None:  # a model of two blocks has too few layers
-            said = predict(model, bench.task)
-            rows.append({"what": "predict", "seconds": time.perf_counter() - start, "says": said.sentence})
+            prediction = predict(model, bench.task)
+            rows.append({"what": "predict", "seconds": time.perf_counter() - start, "says": prediction.sentence})
             start = time.perf_counter()
         finding = find(
             model,
@@ -382,11 +382,11 @@ def extracted(bench: Bench, checkpoint: Path, kinds: dict[str, list[str]]) -> li
     peers = dict(peers_of(bench, checkpoint))
     for kind, texts in kinds.items():
         error = check_extraction(bench, checkpoint, encoder, peers, texts[:64])
-        found = bench.timed(extraction_ways(bench, encoder, peers, texts))
+        measured = bench.timed(extraction_ways(bench, encoder, peers, texts))
         if (to_disk := seconds_to_disk(bench, checkpoint, texts)) is not None:
-            found["all layers, to a store on disk"] = to_disk, None
+            measured["all layers, to a store on disk"] = to_disk, None
         n_tokens = sum(encoder.tokenize(texts).lengths)
-        for name, (seconds, peak) in found.items():
+        for name, (seconds, peak) in measured.items():
             rows.append(
                 {
                     "texts": kind,
@@ -396,7 +396,9 @@ def extracted(bench: Bench, checkpoint: Path, kinds: dict[str, list[str]]) -> li
                     "peak_mb": peak,
                 }
             )
-        best = {start: min(s for name, (s, _) in found.items() if name.startswith(start)) for start in ("all", "bare")}
+        best = {
+            start: min(s for name, (s, _) in measured.items() if name.startswith(start)) for start in ("all", "bare")
+        }
         summary: Row = {
             "texts": kind,
             "way": "summary",
@@ -404,7 +406,7 @@ def extracted(bench: Bench, checkpoint: Path, kinds: dict[str, list[str]]) -> li
             "largest_relative_error": error,
         }
         if peers:
-            peer = min(s for name, (s, _) in found.items() if name.startswith("sentence-transformers"))
+            peer = min(s for name, (s, _) in measured.items() if name.startswith("sentence-transformers"))
             summary["all_layers_over_peer"] = best["all"] / peer
         rows.append(summary)
     return rows
@@ -693,13 +695,13 @@ def training(bench: Bench) -> list[Row]:
     rows: list[Row] = []
     for name, (kind, _) in ways.items():
         seconds = statistics.median(times[name][1:])
-        own = statistics.median(times["ours" if kind == "TMFT" else "ours, all layers"][1:])
+        ours_median = statistics.median(times["ours" if kind == "TMFT" else "ours, all layers"][1:])
         rows.append(
             {
                 "what": f"{kind}, {len(work.batch(0))} pairs a step",
                 "way": name,
                 "steps_a_second": 1 / seconds,
-                "time_over_ours": seconds / own,
+                "time_over_ours": seconds / ours_median,
                 "peak_mb": peaks[name],
                 "first_loss": first[name],
             }

@@ -213,19 +213,19 @@ def read(setting: Setting, arm: Arm) -> Row:
     options = Options(device=setting.device, dtype="float32", cache_dir=setting.folder / "store")
     model = given(str(arm.path(setting)), options)
     reference = None if arm.objective == AS_IS else given(str(setting.model), options)
-    said = predict(model, task, reference=reference, rule=DEFAULT_RULE)
+    prediction = predict(model, task, reference=reference, rule=DEFAULT_RULE)
     infonce = read_curves(model, task.texts(), [INFONCE], views=Views(n_texts=setting.views))[INFONCE]
     scores, _ = score_split(model, task, split="test")
     return {
         "arm": arm.name,
         "infonce": infonce.values,
         "infonce_errors": infonce.standard_errors,
-        "cka_with_as_is": None if reference is None else said.comparison.curve.values,
+        "cka_with_as_is": None if reference is None else prediction.comparison.curve.values,
         "zero_shot_test": scores.scores,
-        "recommended": said.recommended_layer,
-        "flagged": said.drop.drop_layers,
-        "read": said.drop.read,
-        "says": said.sentence,
+        "recommended": prediction.recommended_layer,
+        "flagged": prediction.drop.drop_layers,
+        "read": prediction.drop.read,
+        "says": prediction.sentence,
         "seconds": time.perf_counter() - start,
     }
 
@@ -323,7 +323,7 @@ def short(row: Row) -> str:
 
 def _number(value: object) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key}={_number(each)}" for key, each in value.items())
+        return " ".join(f"{key}={_number(number)}" for key, number in value.items())
     if isinstance(value, list | tuple):
         return " ".join(map(_number, value))
     return f"{value:.3f}" if isinstance(value, float) else str(value)

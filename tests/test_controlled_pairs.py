@@ -56,9 +56,9 @@ def test_the_lab_trains_the_very_weights_that_were_given(controlled_pairs: Modul
     for arm in arms:
         row = controlled_pairs.continued(setting, arm)
         assert row["texts"] > 100
-        kept = controlled_pairs.encoder_of(arm.path(setting), "cpu", "float32").model.state_dict()
+        weights = controlled_pairs.encoder_of(arm.path(setting), "cpu", "float32").model.state_dict()
         first = controlled_pairs.encoder_of(setting.model, "cpu", "float32").model.state_dict()
-        assert max(float((kept[name] - first[name]).abs().max()) for name in first) < 1e-6
+        assert max(float((weights[name] - first[name]).abs().max()) for name in first) < 1e-6
 
 
 def test_what_goes_wrong_in_a_process_is_a_row(controlled_pairs: ModuleType) -> None:

@@ -260,7 +260,7 @@ class DropPrediction(Shown):
         flagged = f"Flagged: {which}; layer {self.recommended_layer} is recommended."
         share = Line("drop_probability" if self.probability else "drop")
         flags = Chart(lines=(share,), name="flags", heading="The same for other texts", kind="bars", finding=flagged)
-        return tuple(replace(each, chosen="the recommended layer", drops="flagged layers") for each in (*read, flags))
+        return tuple(replace(chart, chosen="the recommended layer", drops="flagged layers") for chart in (*read, flags))
 
     @property
     def table(self) -> Table:

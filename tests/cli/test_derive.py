@@ -23,10 +23,10 @@ CONTEXT = ROOT.make_context("layerprobe", [], resilient_parsing=True)
 
 
 def command(*words: str) -> Any:
-    found: Any = ROOT
+    group_or_command: Any = ROOT
     for word in words:
-        found = found.get_command(CONTEXT, word)
-    return found
+        group_or_command = group_or_command.get_command(CONTEXT, word)
+    return group_or_command
 
 
 @pytest.mark.parametrize(
@@ -41,18 +41,18 @@ def command(*words: str) -> Any:
 def test_an_option_has_the_default_and_the_text_of_its_field(
     words: tuple[str, ...], kind: type, other: set[str]
 ) -> None:
-    shown = {each.name: each for each in command(*words).get_params(CONTEXT)}
-    derived = [field for field in fields(kind) if field.name in shown and field.name not in other]
+    params = {param.name: param for param in command(*words).get_params(CONTEXT)}
+    derived = [field for field in fields(kind) if field.name in params and field.name not in other]
     assert len(derived) >= 5
     for field in derived:
-        assert shown[field.name].default == field.default, field.name
-        assert shown[field.name].help.endswith("."), field.name
+        assert params[field.name].default == field.default, field.name
+        assert params[field.name].help.endswith("."), field.name
 
 
 def test_every_option_has_a_text_that_is_a_sentence() -> None:
     def commands(group: Any) -> list[Any]:
-        each = [group.get_command(CONTEXT, name) for name in group.list_commands(CONTEXT)]
-        return [inner for one in each for inner in (commands(one) if hasattr(one, "list_commands") else [one])]
+        members = [group.get_command(CONTEXT, name) for name in group.list_commands(CONTEXT)]
+        return [inner for one in members for inner in (commands(one) if hasattr(one, "list_commands") else [one])]
 
     for one in commands(ROOT):
         for parameter in one.get_params(CONTEXT):

@@ -81,7 +81,7 @@ def called_best(sentence: str) -> set[int]:
     """Return the layers that a sentence about fine-tuning calls the best."""
     if OF_NO_TEST.search(sentence):
         return set()
-    return {int(number) for found in BEST.findall(sentence) for number in found if number}
+    return {int(number) for matched in BEST.findall(sentence) for number in matched if number}
 
 
 TUNED = [name for name, make in CASES.items() if max(map(len, tuned_layers(make())), default=0) > 1]
@@ -114,5 +114,5 @@ def test_the_contract_sees_what_was_wrong_once() -> None:
 def test_no_module_takes_the_highest_of_outcomes_by_their_test_scores() -> None:
     root = Path(layerprobe.__file__).parent
     wrong = re.compile(r"max\([^\n]*outcome[^\n]*key=lambda (\w+): \1\.mean\b")
-    found = [path for path in root.rglob("*.py") if wrong.search(path.read_text())]
-    assert not found
+    matched = [path for path in root.rglob("*.py") if wrong.search(path.read_text())]
+    assert not matched

@@ -34,14 +34,14 @@ def made(truth: Array, reading: str, rng: np.random.Generator, *, growth: float 
     apart = np.abs(depth[:, None] - depth) / 0.3
     drawn = np.linalg.cholesky((1 + apart) * np.exp(-apart) + 1e-9 * np.eye(n)) @ rng.standard_normal(n)
     nats = 2.5 * (truth - truth.mean()) / max(float(np.ptp(truth)), 1.0)
-    known = influences - influences.mean(axis=2, keepdims=True)
+    centred = influences - influences.mean(axis=2, keepdims=True)
     return World(
         truth=truth,
         steps=np.ones(n - 1),
         scan=runs,
         runs=runs,
-        scan_influences=known,
-        run_influences=known,
+        scan_influences=centred,
+        run_influences=centred,
         n_folds=SEEDS,
         infonce={"falls": -2.5 * depth, "helps": nats, "misleads": -nats, "nothing": 0.7 * drawn}[reading],
     )
@@ -135,6 +135,6 @@ def test_infonce_alone_calls_no_layer_worse() -> None:
 
 def test_a_layer_without_a_run_belongs_to_the_runs_of_its_own_model() -> None:
     first, second = of_scores({0: 60.0, 1: 70.0, 3: 70.2, 6: 40.0}, 6), of_scores({3: 70.0}, 6, model=1)
-    known = side_by_side([posterior(each, claims=True) for each in (first, second)])
-    assert known.statement(TOLERANCE, 0.95)[1] == (0, 6)
-    assert {7, 8, 9} <= set(known.statement(TOLERANCE, 0.95)[0])  # before the first run of the second model
+    centred = side_by_side([posterior(each, claims=True) for each in (first, second)])
+    assert centred.statement(TOLERANCE, 0.95)[1] == (0, 6)
+    assert {7, 8, 9} <= set(centred.statement(TOLERANCE, 0.95)[0])  # before the first run of the second model

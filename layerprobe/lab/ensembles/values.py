@@ -93,7 +93,7 @@ class Ensemble(Shown):
     @property
     def used(self) -> tuple[Member, ...]:
         """Members with a positive weight, the highest first."""
-        return tuple(sorted((member for member in self.members if member.weight), key=lambda each: -each.weight))
+        return tuple(sorted((member for member in self.members if member.weight), key=lambda chosen: -chosen.weight))
 
     @property
     def score(self) -> float:

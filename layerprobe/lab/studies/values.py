@@ -245,7 +245,7 @@ class LabResult(Shown):
                 tested("test", lambda row: row[0], shown=False, meaning="By layer, the mean over seeds."),
             ),
             title="Models",
-            marks=tuple("drop" if each.drop else None for each in truths),
+            marks=tuple("drop" if entry.drop else None for entry in truths),
         )
 
     def effects_table(self, effects: Sequence[ObjectiveEffect], title: str) -> Table:
