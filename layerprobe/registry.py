@@ -3,7 +3,6 @@
 Knows names and where they lead, imports nothing before it is used.
 """
 
-import functools
 import logging
 import pkgutil
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from layerprobe.errors import DataError
+from layerprobe.lazy import cached_property
 from layerprobe.names import nearest
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._broken = set[str]()
         self._unlisted = set[str]()
 
-    @functools.cached_property
+    @cached_property
     def shipped(self) -> dict[str, EntryPoint]:
         """The things that come with layerprobe, by name."""
         rows = pkgutil.resolve_name(self._rows) if isinstance(self._rows, str) else self._rows
@@ -55,7 +55,7 @@ class Registry(Mapping[str, T], Generic[T]):
         )
         self.__dict__.pop("_entries", None)
 
-    @functools.cached_property
+    @cached_property
     def _entries(self) -> dict[str, EntryPoint]:
         entries = dict(self.shipped)
         for entry in sorted(entry_points(group=self.group), key=lambda entry: entry.name):

@@ -1,6 +1,5 @@
 """What workers that load a model for somebody else must agree on, and what they share. Knows no job."""
 
-import functools
 import gc
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from layerprobe.encoders.options import computed_on, dtype_name, load
 from layerprobe.errors import DataError, ModelError, WorkerError
 from layerprobe.files.images import Readable
 from layerprobe.jobs.plan import HERE, Share, Workers
+from layerprobe.lazy import cached_property
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
@@ -89,7 +89,7 @@ class SharedModel:
         """Load it on a worker's share of a machine; WorkerError if that computes something else."""
         self.options = taken_over(self.options, self.computes, share)
 
-    @functools.cached_property
+    @cached_property
     def checkpoint(self) -> Checkpoint:
         """The resolved checkpoint; WorkerError if it cannot be resolved here or differs from the planner's."""
         try:
@@ -100,7 +100,7 @@ class SharedModel:
             raise WorkerError(f"{checkpoint.label} is not the model with which the work began: begin it again")
         return replace(checkpoint, options=self.options)
 
-    @functools.cached_property
+    @cached_property
     def encoder(self) -> Encoder:
         """The loaded encoder."""
         return load(self.checkpoint)

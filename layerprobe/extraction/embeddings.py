@@ -1,7 +1,6 @@
 """Texts -> the embeddings of every layer, from the store or from one forward pass."""
 
 import collections
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.files.spooled import SpooledTexts
 from layerprobe.jobs.plan import HERE, Workers
+from layerprobe.lazy import cached_property
 from layerprobe.names import short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import rounding
@@ -133,7 +133,7 @@ class _RowOf:
         places = [next((row for row in rows[a:b].tolist() if self._texts[row] == text), -1) for text, a, b in spans]
         return np.array(places, dtype=np.int64)
 
-    @functools.cached_property
+    @cached_property
     def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
         ids = sample_ids(self._texts)
         rows = np.argsort(ids)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
+from layerprobe.lazy import cached_property
 from layerprobe.metrics.correlation import spearman
 from layerprobe.probing.arrays import Layer, Rows
 from layerprobe.probing.probes import Fitted, Problem, normalised
@@ -68,7 +69,7 @@ class Combinations:
     weights: list[Array] = field(default_factory=list)
     """The weights that were learned, likewise."""
 
-    @functools.cached_property
+    @cached_property
     def _targets(self) -> Array:
         """(n, m) numbers: scores, 0 and 1 of labels and classes."""
         targets = self.problem.targets
@@ -193,7 +194,7 @@ class Combinations:
         others = range(len(self.layers))
         return first, _best_other(first, [gains(first, other)[train].mean() for other in others])
 
-    @functools.cached_property
+    @cached_property
     def _by_query(self) -> Callable[[int, int], Array]:
         """nDCG@10 of each query by a layer (its number twice) or by two layers."""
 

@@ -4,7 +4,6 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from layerprobe.encoders.loading import Checkpoint
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, Read, extract_read, extract_split, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
+from layerprobe.lazy import cached_property
 from layerprobe.metrics.names import Split
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.values import LayerDiagnostics

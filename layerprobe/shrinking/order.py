@@ -5,7 +5,6 @@ Knows a resolved model and texts; trains nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 from layerprobe.context import part, report
@@ -16,6 +15,7 @@ from layerprobe.encoders.options import dtype_name
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.files.serialisation import digest
+from layerprobe.lazy import cached_property
 from layerprobe.names import short_name
 from layerprobe.shrinking.embedding import Vectors, embedded, tokenized, vectors
 from layerprobe.shrinking.teacher import agreement

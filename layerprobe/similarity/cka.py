@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
+from layerprobe.lazy import cached_property
 from layerprobe.similarity.checks import Array, as_array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
