@@ -4,17 +4,26 @@ The list is `SHA256SUMS`, which `sha256sum --check` reads; its first line, a com
 """
 
 import contextlib
+import ctypes
 import errno
+import glob
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from layerprobe.errors import StoreError
-from layerprobe.files.atomic import problem_with, sha256_of, store_errors, sync, temporary_path
+from layerprobe.files.atomic import TEMPORARY, problem_with, sha256_of, store_errors, sync
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 SUMS = "SHA256SUMS"
 """The list of checksums in a folder."""
@@ -23,6 +32,9 @@ FREE = ("README.md", SUMS)
 
 # Rust libraries (safetensors, tokenizers) report a failed write in exceptions of their own, with this at the end.
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
+_PARTS = ("old", "new")
+# Of renameat2: relative to the working directory, and swap; renamex_np of macOS calls that by the same number.
+_HERE, _SWAP = -100, 2
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # How a list of ours begins, a damaged one too; others have a file in the first line.
 _OURS = re.compile(r"(#.*|.* of the lines below|)$", re.MULTILINE)
@@ -33,26 +45,30 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Give a folder beside `path` to write to; when all is written and durable, it becomes `path`.
 
     It gets a list of checksums, see `folder_problems`. If anything is raised meanwhile, an interruption too, nothing of
-    it is left and `path` is as it was.
+    it is left and `path` is as it was. What a killed process leaves is
+    removed by the next one that writes there.
 
     Args:
         path: The folder to make, with its parents. An empty one may be there.
         replace: Whether a folder with files may be there, too; it is removed once the new one has its name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, old = temporary_path(path), temporary_path(path)
+    _sweep(path)
+    temporary, descriptor = _begin(path)
+    old = _beside(path, "old")
     try:
-        temporary.mkdir()
         yield temporary
         _share(temporary)
         _write_sums(temporary)
         for written in (*temporary.rglob("*"), temporary):
             sync(written)
-        if replace and path.is_dir() and any(path.iterdir()):
-            path.rename(old)
-        elif path.is_dir():
-            path.rmdir()  # an empty one; Windows renames onto none
-        temporary.rename(path)
+        filled = path.is_dir() and any(path.iterdir())
+        if not (replace and filled and _exchange(temporary, path)):
+            if replace and filled:
+                path.rename(old)
+            elif path.is_dir():
+                path.rmdir()  # an empty one; Windows renames onto none
+            temporary.rename(path)
         sync(path.parent)
     finally:
         if old.exists() and not path.exists():
@@ -60,6 +76,69 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         # a failure to tidy up must not hide the failure itself
         for left in (temporary, old):
             shutil.rmtree(left, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _beside(path: Path, what: str) -> Path:
+    """Return a new name beside a folder, by which what a killed process leaves is known to belong to it."""
+    return path.with_name(f"{TEMPORARY}{what}-{path.name[:100]}-{secrets.token_hex(6)}")
+
+
+def _begin(path: Path) -> tuple[Path, int | None]:
+    """Return an empty folder beside `path`, and a descriptor that locks it for as long as this process lives."""
+    while True:
+        temporary = _beside(path, "new")
+        temporary.mkdir()
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # a sweep of another process met it unlocked
+            return temporary, _lock(temporary)
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock a folder, None where the file system or the platform has no locks.
+
+    Raises:
+        BlockingIOError: Another process has it.
+        FileNotFoundError: It was removed meanwhile.
+    """
+    if fcntl is None:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.stat()
+    except (BlockingIOError, FileNotFoundError):
+        os.close(descriptor)
+        raise
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _sweep(path: Path) -> None:
+    """Put right what a process left that was killed while it wrote a folder: its old version back, the new one away."""
+    left = {what: sorted(path.parent.glob(f"{TEMPORARY}{what}-{glob.escape(path.name[:100])}-*")) for what in _PARTS}
+    if left["old"] and not path.exists():
+        left["old"].pop().rename(path)
+    for folder in (*left["old"], *left["new"]):
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            descriptor = _lock(folder)
+            if descriptor is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(descriptor)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap the names of two folders at once; False where the system or the file system cannot."""
+    names = os.fsencode(first), os.fsencode(second)
+    try:
+        library = ctypes.CDLL(None)
+        if sys.platform == "darwin":
+            return not library.renamex_np(*names, _SWAP)
+        return not library.renameat2(_HERE, names[0], _HERE, names[1], _SWAP)
+    except (AttributeError, OSError, TypeError):  # Windows, and C libraries that do not have it
+        return False
 
 
 def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:

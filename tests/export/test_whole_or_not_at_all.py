@@ -191,6 +191,7 @@ def test_an_interruption_between_the_two_renames(tmp_path: Path, monkeypatch: py
             raise KeyboardInterrupt
         return rename(self, target)
 
+    monkeypatch.setattr(folders, "_exchange", lambda first, second: False)
     monkeypatch.setattr(Path, "rename", once)
     with pytest.raises(KeyboardInterrupt), new_folder(out, replace=True) as folder:
         (folder / "new").write_text("new")
