@@ -3,44 +3,27 @@
 import inspect
 import io
 import os
-import re
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from layerprobe.versions import __version__
-from layerprobe_cli.commands import (
-    adapt,
-    bench,
-    cache,
-    chain,
-    compare,
-    confirm,
-    demo,
-    doctor,
-    ensemble,
-    export,
-    extract,
-    find,
-    finetune,
-    predict,
-    pretrain,
-    probe,
-    profile,
-    readings,
-    report,
-    reproduce,
-    run,
-    score,
-    shrink,
-    study,
-    sweep,
-)
-from layerprobe_cli.derive import expanded
-from layerprobe_cli.names import Command, Commands
-from layerprobe_cli.shell import run as call
+from layerprobe_cli.names import Commands, Listed, first_line, unwrapped
+
+PANELS = {
+    "Find the layer": "demo find run predict doctor",
+    "Look closer": "probe score compare readings confirm profile",
+    "Make": "shrink extract finetune export report",
+}
+"""The commands in the order in which a user needs them."""
+GROUPS = {
+    "cache": ("Make", "Look at and clean up what is kept on disk.", "list info verify prune"),
+    "lab": (
+        "Research",
+        "Pretrain, sweep, train in steps, score rules, do the paper again.",
+        "study bench sweep chain adapt pretrain ensemble reproduce",
+    ),
+}
 
 app = typer.Typer(
     name="layerprobe",
@@ -52,42 +35,26 @@ app = typer.Typer(
 )
 
 
-def _add(group: typer.Typer, name: str, command: Callable[..., Any], panel: str | None = None) -> None:
-    of = getattr(sys.modules[command.__module__], "OF", "")
-    added = expanded(command, of, call)
-    group.command(name, cls=Command, help=_unwrapped(command), rich_help_panel=panel)(added)
+def _list(group: typer.Typer, name: str, place: str, panel: str | None = None) -> None:
+    """Put a command into a help; it is imported when it is called."""
+    listed = group.command(name, cls=Listed, help=first_line(place), epilog=place, rich_help_panel=panel)
+    listed(lambda: None)
 
 
-def _unwrapped(command: Callable[..., None]) -> str:
-    """Return the command's docstring with one line a paragraph: the terminal wraps it to its own width."""
-    text, _, _ = (inspect.getdoc(command) or "").partition("\n\nArgs:\n")
-    return re.sub(r"(?<!\n)\n(?!\n)", " ", text)
-
-
-PANELS = {
-    "Find the layer": (demo, find, run, predict, doctor),
-    "Look closer": (probe, score, compare, readings, confirm, profile),
-    "Make": (shrink, extract, finetune, export, report),
-    "Research": (study, bench, sweep, chain, adapt, pretrain, ensemble, reproduce),
-}
-"""The commands in the order in which a user needs them; the last ones are those of `layerprobe lab`."""
-
-lab = typer.Typer(
-    cls=Commands, no_args_is_help=True, help="Pretrain, sweep, train in steps, score rules, do the paper again."
-)
-cache_group = typer.Typer(cls=Commands, no_args_is_help=True, help="Look at and clean up what is kept on disk.")
-for panel, modules in PANELS.items():
-    for module in modules:
-        name = module.__name__.rsplit(".", 1)[-1]
-        _add(lab if panel == "Research" else app, name, getattr(module, name), None if panel == "Research" else panel)
-for name, command in cache.COMMANDS.items():
-    _add(cache_group, name, command)
-app.add_typer(cache_group, name="cache", rich_help_panel="Make")
-app.add_typer(lab, name="lab", rich_help_panel="Research")
+for panel, names in PANELS.items():
+    for name in names.split():
+        _list(app, name, f"{name}:{name}", panel)
+for group_name, (panel, text, names) in GROUPS.items():
+    group = typer.Typer(cls=Commands, no_args_is_help=True, help=text)
+    for name in names.split():
+        _list(group, name, f"{name}:{name}" if group_name == "lab" else f"{group_name}:{group_name}_{name}")
+    app.add_typer(group, name=group_name, rich_help_panel=panel)
 
 
 def _print_version(is_set: bool) -> None:
     if is_set:
+        from layerprobe.versions import __version__
+
         typer.echo(f"layerprobe {__version__}")
         raise typer.Exit
 
@@ -109,7 +76,7 @@ def _root(
     """
 
 
-app.callback(help=_unwrapped(_root))(_root)
+app.callback(help=unwrapped(inspect.getdoc(_root)))(_root)
 
 
 def main() -> None:

@@ -1,17 +1,16 @@
-"""Names of commands, their old names and likely guesses."""
+"""Names of commands, their old names and likely guesses; a command is imported when it is called."""
 
 from __future__ import annotations
 
 import copy
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
-
-from layerprobe.errors import LayerProbeError
-from layerprobe.names import nearest
-from layerprobe_cli.derive import HELP_ALL, PLACE, first_sentence, text_of
-from layerprobe_cli.output import fail
 
 RENAMED = {
     "retrieve": "score",
@@ -49,8 +48,54 @@ WIDEST = 12
 """Characters that short help has for what an option takes."""
 
 
+def unwrapped(docstring: str | None) -> str:
+    """Return a docstring with one line a paragraph, without its arguments: the terminal wraps it to its own width."""
+    text, _, _ = (docstring or "").partition("\n\nArgs:\n")
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", text)
+
+
+def first_line(place: str) -> str:
+    """Return the first line of the docstring of a command, `module:function`, which is not imported."""
+    module, _, name = place.partition(":")
+    source = Path(__file__).with_name("commands").joinpath(f"{module}.py").read_text("utf-8")
+    found = re.search(rf'^def {name}\(.*?^    r?"""(.+?)(?:""")?$', source, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+class Listed(TyperCommand):
+    """A command as the help of its group lists it; its epilog is where it is."""
+
+    def loaded(self) -> Command:
+        """Import the command and derive its options."""
+        from layerprobe_cli.derive import expanded
+        from layerprobe_cli.shell import run
+
+        module_name, _, name = (self.epilog or "").partition(":")
+        module = import_module(f"layerprobe_cli.commands.{module_name}")
+        command = getattr(module, name)
+        app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+        options = expanded(command, getattr(module, "OF", ""), run)
+        app.command(self.name, cls=Command, help=unwrapped(inspect.getdoc(command)))(options)
+        loaded = typer.main.get_command(app)
+        assert isinstance(loaded, Command)
+        return loaded
+
+
 class Commands(TyperGroup):
     """Commands, also by their old names; one that is not there is answered by the one that is meant."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, with its options."""
+        command = self.commands.get(cmd_name)
+        if isinstance(command, Listed):
+            command = self.commands[cmd_name] = command.loaded()
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, for which no command is imported."""
+        listed: Any = copy.copy(self)
+        listed.get_command = lambda _, name: self.commands[name]
+        TyperGroup.format_help(listed, ctx, formatter)
 
     def resolve_command(self, context: Any, args: list[str]) -> Any:
         """Return the command that words call, and the words after its name."""
@@ -62,6 +107,8 @@ class Commands(TyperGroup):
                 typer.echo(f"note: 'layerprobe {old}' is now 'layerprobe {RENAMED[old]}'", err=True)
             args = [*RENAMED[old].split()[len(group) :], *args[1:]]
         elif args[0] not in self.commands and not args[0].startswith("-") and not context.resilient_parsing:
+            from layerprobe.names import nearest
+
             meant = GUESSED.get(args[0])
             hint = f": it is 'layerprobe {meant}'" if meant and not group else nearest(args[0], self.commands)
             context.fail(f"there is no command 'layerprobe {old}'{hint}")
@@ -93,6 +140,9 @@ class Command(TyperCommand):
 
     def make_context(self, *words: Any, **settings: Any) -> Any:
         """Return the context of a call, whose options are checked; what they contradict is one line, as elsewhere."""
+        from layerprobe.errors import LayerProbeError
+        from layerprobe_cli.output import fail
+
         try:
             return super().make_context(*words, **settings)
         except typer.BadParameter as error:
@@ -107,6 +157,8 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, whose texts are those of the library."""
+        from layerprobe_cli.derive import PLACE, text_of
+
         for parameter in self.params:
             if (text := getattr(parameter, "help", None) or "").startswith(PLACE):
                 parameter.help = text_of(text)  # type: ignore[attr-defined]
@@ -117,6 +169,7 @@ class Command(TyperCommand):
         from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
         from layerprobe.readings.registry import CKA, READINGS
         from layerprobe.similarity.registry import MEASURES
+        from layerprobe_cli.derive import HELP_ALL
 
         self.get_params(ctx)
         readings = [name for name in READINGS if name != CKA]  # compare has that
@@ -131,6 +184,8 @@ class Command(TyperCommand):
         TyperCommand.format_help(written, ctx, formatter)
 
     def _shorten(self, ctx: Any) -> None:
+        from layerprobe_cli.derive import first_sentence
+
         n_more = 0
         for parameter in self.params:
             short = SHORT.get(parameter.rich_help_panel or "")  # type: ignore[attr-defined]

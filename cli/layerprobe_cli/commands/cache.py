@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +22,7 @@ OF = "layerprobe.store.store:Store.prune"
 Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.")]
 
 
-def _list(call: Call, cache_dir: o.CacheDir = None) -> Done:
+def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     """List what is kept: one extraction a line, the latest first.
 
     Example:  [bold]layerprobe cache list[/bold]
@@ -46,7 +45,7 @@ def _list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     return Done(result=entries, parts=parts)
 
 
-def _info(call: Call, fingerprint: Fingerprint, cache_dir: o.CacheDir = None) -> Done:
+def cache_info(call: Call, fingerprint: Fingerprint, cache_dir: o.CacheDir = None) -> Done:
     """Show everything that an extraction depends on.
 
     Example:  [bold]layerprobe cache info 3f2a[/bold]
@@ -64,7 +63,7 @@ def _info(call: Call, fingerprint: Fingerprint, cache_dir: o.CacheDir = None) ->
     return Done(result=summary, parts=[named_values(summary, "Extraction")])
 
 
-def _verify(
+def cache_verify(
     call: Call,
     what: Annotated[str | None, {"argument": True, "metavar": "[FINGERPRINT|PATH]"}] = None,
     cache_dir: o.CacheDir = None,
@@ -97,7 +96,7 @@ def _verify(
     return Done(result=verified, parts=parts, code=int(bool(verified.problems)))
 
 
-def _prune(
+def cache_prune(
     call: Call,
     fingerprint: Annotated[str | None, {"argument": True}] = None,
     older_than: Annotated[float | None, {"metavar": "DAYS", "min": 0}] = None,
@@ -137,9 +136,6 @@ def _prune(
         },
         parts=[f"{'would remove' if dry_run else 'removed'} {line}"],
     )
-
-
-COMMANDS: dict[str, Callable[..., Done]] = {"list": _list, "info": _info, "verify": _verify, "prune": _prune}
 
 
 def _summary(entry: Entry) -> dict[str, Any]:
