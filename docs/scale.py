@@ -63,7 +63,7 @@ STEP = Constant(
 FIND = Constant(
     value=0.133,
     what="of a sweep of all layers with five seeds is what `find` spends at 12 blocks",
-    where="[DropBench](../results/dropbench.md)",
+    where="[DropBench](../results/dropbench-search.md)",
     date="2026-11",
 )
 WIDTH = Constant(
