@@ -1,0 +1,369 @@
+"""Texts that command a terminal, outputs that cannot be written, interruptions, pipes and devices in place of files.
+
+    python benchmarks/attacks/terminals.py [--only NAME] [--limit 60]
+
+Prints how many were tried, and of these how many lost what was computed, said nothing, ended in a traceback, or hung
+(did not end within the limit). Exits with 1 if there is any of them. Takes about ten minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import csv
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HOSTILE = "a\x1b]0;OWNED\x07\x1b[2J\x9b31m\x08\x08\u202eb"
+FORBIDDEN = {"title": b"\x1b]0;", "clear": b"\x1b[2J", "C1": "\x9b".encode(), "backspace": b"\x08", "bell": b"\x07"}
+"""What of it must not reach a terminal, where layerprobe itself writes colours and carriage returns alone."""
+QUICK = "--epochs 1 --learning-rate 1e-3 --batch-size 8"
+PAGED = {
+    "score": "score rtd -t pairs.csv",
+    "probe": "probe rtd -t labels.csv",
+    "compare": "compare rtd -r mlm --texts texts.txt",
+    "predict": "predict rtd --texts texts.txt",
+    "profile": "profile rtd --texts texts.txt",
+    "find": f"find rtd -t pairs.csv --budget 20% --against-last 0 --seeds 2 {QUICK}",
+    "finetune": f"finetune rtd -t pairs.csv --layers 1,3 --seeds 1 {QUICK}",
+    "shrink": f"shrink rtd --texts texts.txt --size 4 -o smaller {QUICK}",
+}
+"""Commands with a page, on the files of `layerprobe demo --files`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of an attack."""
+
+    attack: str
+    name: str
+    problem: str = ""
+    """Empty where it survived; begins with lost, silent, traceback or hang else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a command ended."""
+
+    code: int | None
+    """None where it did not end within the limit."""
+    out: bytes
+    err: bytes = b""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with any command that ends so."""
+        if self.code is None:
+            return "hang"
+        text = self.out + self.err
+        return "traceback" if b"Traceback" in text or b"Exception ignored" in text else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder with two small encoders and data, where commands run."""
+
+    folder: Path
+    limit: float
+
+    def command(self, line: str) -> list[str]:
+        """Return the words of a command line of layerprobe."""
+        return [sys.executable, "-m", "layerprobe_cli.main", *line.split()]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What processes are given."""
+        return os.environ | {"LAYERPROBE_CACHE": str(self.folder / "cache"), "HF_HUB_OFFLINE": "1"}
+
+    def started(self, line: str, **streams: object) -> subprocess.Popen[bytes]:
+        """Start a command in a session of its own."""
+        settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL} | streams
+        return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
+            self.command(line), cwd=self.folder, env=self.environment, start_new_session=True, **settings
+        )
+
+    def ended(self, process: subprocess.Popen[bytes]) -> Ended:
+        """Wait for a command; one that hangs is killed."""
+        try:
+            out, err = process.communicate(timeout=self.limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return Ended(code=None, out=b"")
+        return Ended(code=process.returncode, out=out or b"", err=err or b"")
+
+    def run(self, line: str, **streams: object) -> Ended:
+        """Run a command to its end."""
+        return self.ended(self.started(line, **streams))
+
+    def on_terminal(self, line: str) -> Ended:
+        """Run a command on a pseudo-terminal; `out` is what reached it."""
+        master, slave = pty.openpty()
+        process = self.started(line, stdin=slave, stdout=slave, stderr=slave)
+        os.close(slave)
+        chunks, deadline = [], time.monotonic() + self.limit
+        while time.monotonic() < deadline:
+            ready = select.select([master], [], [], 0.2)[0]
+            if not ready and process.poll() is None:
+                continue
+            try:
+                chunk = os.read(master, 2**16) if ready else b""
+            except OSError:  # what reading from a closed terminal gives
+                chunk = b""
+            if not chunk:
+                break
+            chunks.append(chunk)
+        os.close(master)
+        code = self.ended(process).code
+        return Ended(code=code, out=b"".join(chunks))
+
+
+# ---- control characters -------------------------------------------------------------------------------------
+
+
+def control_characters(place: Place) -> Iterator[Outcome]:
+    """Yield what reaches a terminal of labels, names and configurations that hold control characters."""
+    folder = place.folder
+    texts = (folder / "texts.txt").read_text().splitlines()[:120]
+    with (folder / "hostile.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(("text", "label"))
+        rows.writerows((text, (HOSTILE, "other")[number % 2]) for number, text in enumerate(texts))
+    shutil.copy(folder / "pairs.csv", folder / f"pairs{HOSTILE}.csv")
+    shutil.copytree(folder / "rtd", folder / f"model{HOSTILE}")
+    unknown = folder / "unknown"
+    shutil.copytree(folder / "rtd", unknown)
+    config = json.loads((unknown / "config.json").read_text())
+    (unknown / "config.json").write_text(json.dumps(config | {"model_type": HOSTILE}))
+    lines = {
+        "label, score": "score rtd -t hostile.csv",
+        "label, probe": "probe rtd -t hostile.csv",
+        "label, finetune": f"finetune rtd -t hostile.csv --layers 1 --seeds 1 {QUICK}",
+        "label, JSON": "score rtd -t hostile.csv --json",
+        "task": f"score rtd -t pairs{HOSTILE}.csv",
+        "texts": f"extract rtd --texts missing{HOSTILE}.txt",
+        "model": f"score model{HOSTILE} -t pairs.csv",
+        "model, compare": f"compare model{HOSTILE} -r mlm --texts texts.txt",
+        "model, doctor": f"doctor model{HOSTILE}",
+        "model, cache list": "cache list",
+        "model_type": "score unknown -t pairs.csv",
+        "column": f"score rtd -t pairs.csv --columns {HOSTILE},b,c",
+        "option": f"score rtd -t pairs.csv --kind {HOSTILE}",
+        "command": f"{HOSTILE} rtd",
+        "display name": f"score rtd --name {HOSTILE} -t pairs.csv",
+    }
+    for name, line in lines.items():
+        ended = place.on_terminal(line)
+        raw = [what for what, sequence in FORBIDDEN.items() if sequence in ended.out]
+        problem = ended.problem or ("silent: raw " + ", ".join(raw) if raw else "")
+        yield Outcome(attack="control characters on a terminal", name=name, problem=problem)
+
+
+# ---- a failing stdout ---------------------------------------------------------------------------------------
+
+
+def failing_output(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of the page of a command whose stdout cannot be written."""
+    for name, line in PAGED.items():
+        for what in ("full", "closed"):
+            page = place.folder / f"{name}-{what}.html"
+            shutil.rmtree(place.folder / "smaller", ignore_errors=True)
+            if what == "full":
+                with open("/dev/full", "wb") as full:  # noqa: PTH123
+                    ended = place.run(f"{line} --report {page.name}", stdout=full)
+            else:
+                process = place.started(f"{line} --report {page.name}")
+                assert process.stdout is not None
+                process.stdout.close()
+                process.stdout = None
+                ended = place.ended(process)
+            lost = "" if page.is_file() else "lost: no page"
+            mute = "" if ended.code or what == "closed" else "silent: exit code 0"
+            yield Outcome(attack="stdout fails", name=f"{name}, {what}", problem=ended.problem or lost or mute)
+
+
+# ---- interruptions ------------------------------------------------------------------------------------------
+
+
+def interruptions(place: Place) -> Iterator[Outcome]:
+    """Yield how commands end that are interrupted in their first seconds."""
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        for delay in (0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6, 2.0, 2.5, 3.0, 4.0, 6.0):
+            process = place.started(PAGED["find"])
+            time.sleep(delay)
+            process.send_signal(number)
+            ended = place.ended(process)
+            said = ended.code == 0 or b"interrupted" in ended.err or b"stopped" in ended.err
+            problem = ended.problem or ("" if said else f"silent: exit code {ended.code}")
+            if not problem and ended.code not in (0, code):
+                problem = f"silent: exit code {ended.code} in the place of {code}"
+            yield Outcome(attack="interrupted", name=f"{number.name} after {delay} s", problem=problem)
+
+
+# ---- pipes, devices and depth -------------------------------------------------------------------------------
+
+
+def make_pipe(path: Path) -> None:
+    """Put a named pipe there, which nobody writes to."""
+    os.mkfifo(path)
+
+
+def link_to_zeros(path: Path) -> None:
+    """Put a link to a device without an end there."""
+    path.symlink_to("/dev/zero")
+
+
+def make_folder(path: Path) -> None:
+    """Put a folder there."""
+    path.mkdir()
+
+
+def write_deep(path: Path) -> None:
+    """Write JSON of a hundred thousand lists in each other."""
+    path.write_text("[" * 100_000 + "]" * 100_000)
+
+
+def write_holes(path: Path) -> None:
+    """Make a file of 200 GB without a byte on the disk."""
+    with path.open("wb") as file:
+        file.truncate(200 * 2**30)
+
+
+PLANTED: tuple[Callable[[Path], None], ...] = (make_pipe, link_to_zeros, make_folder, write_deep, write_holes)
+MODEL_FILES = (
+    *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("SHA256SUMS", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "vocab.txt"),
+    *("adapter_config.json", "generation_config.json", "model.safetensors.index.json", "preprocessor_config.json"),
+)
+DATA = {
+    "pairs.csv": "score rtd -t {}",
+    "pairs.jsonl": "score rtd -t {}",
+    "pairs.parquet": "score rtd -t {}",
+    "words.conll": "finetune rtd -t {} --layers 1 --seeds 1",
+    "texts.txt": "extract rtd --texts {}",
+    "layers.npz": "probe {} -t pairs.csv",
+    "sweep.toml": "lab sweep {}",
+    "chain.toml": "lab chain {}",
+    "study.json": "report {} -o page.html",
+}
+
+
+def special_files(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of commands where a file of theirs is a pipe, a device, a folder, deep or too large."""
+    for planted in PLANTED:
+        for name in MODEL_FILES:
+            model = place.folder / "planted"
+            shutil.rmtree(model, ignore_errors=True)
+            shutil.copytree(place.folder / "rtd", model)
+            (model / name).unlink(missing_ok=True)
+            planted(model / name)
+            yield _special(place, planted, name, "score planted -t pairs.csv")
+        for name, line in DATA.items():
+            path = place.folder / f"planted-{name}"
+            planted(path)
+            yield _special(place, planted, name, line.format(path.name))
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def _special(place: Place, planted: Callable[[Path], None], name: str, line: str) -> Outcome:
+    ended = place.run(line)
+    problem = ended.problem
+    if not problem and ended.code and not ended.err.strip():
+        problem = f"silent: exit code {ended.code}"
+    what = planted.__name__.partition("_")[2]
+    return Outcome(attack="pipes, devices, depth, size", name=f"{what} as {name}", problem=problem)
+
+
+# ---- forks --------------------------------------------------------------------------------------------------
+
+FORKS = """
+import os, sys, threading, time
+import layerprobe as lp
+
+def read(name, cache):
+    task, quick = lp.load_task("pairs.csv"), lp.Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
+    lp.find(lp.Model(name, cache_dir=cache), task, seeds=2, budget=0.12, protocol=quick)
+
+if __name__ == "__main__":
+    thread = threading.Thread(target=read, args=("rtd", "cache-a"), daemon=True)
+    thread.start()
+    time.sleep(float(sys.argv[1]))
+    if not (child := os.fork()):
+        read("mlm", "cache-b")
+        os._exit(0)
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def forks(place: Place) -> Iterator[Outcome]:
+    """Yield what becomes of a process that is forked beside a thread that embeds and trains."""
+    (place.folder / "forks.py").write_text(FORKS)
+    for delay in (0.5, 2.0, 4.0, 6.0):
+        for cache in ("cache-a", "cache-b"):
+            shutil.rmtree(place.folder / cache, ignore_errors=True)
+        command = [sys.executable, "forks.py", str(delay)]
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(  # type: ignore[call-overload]
+            command, cwd=place.folder, env=place.environment, start_new_session=True, **streams
+        )
+        ended = place.ended(process)
+        problem = ended.problem or (f"lost: exit code {ended.code}" if ended.code else "")
+        yield Outcome(attack="forked beside a thread", name=f"after {delay} s", problem=problem)
+
+
+ATTACKS = (control_characters, failing_output, interruptions, special_files, forks)
+
+
+def main() -> None:
+    """Print a line for each attack that did not survive, and the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="functions whose names begin so")
+    parser.add_argument("--limit", type=float, default=60, help="seconds after which a command hangs")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    counts: dict[str, collections.Counter[str]] = {}
+    with tempfile.TemporaryDirectory() as made:
+        place = Place(folder=Path(made), limit=options.limit)
+        subprocess.run(
+            place.command("demo --files . --json"),
+            cwd=place.folder,
+            env=place.environment,
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        pairs = (place.folder / "pairs.csv").read_text().splitlines(keepends=True)
+        (place.folder / "pairs.csv").write_text("".join(pairs[:161]))
+        texts = (place.folder / "texts.txt").read_text().splitlines()
+        (place.folder / "texts.txt").write_text("\n".join(texts[:300]))
+        with (place.folder / "labels.csv").open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(("text", "label"))
+            rows.writerows((text, ("a", "b", "c")[number % 3]) for number, text in enumerate(texts[:150]))
+        for attack in ATTACKS:
+            if not attack.__name__.startswith(options.only):
+                continue
+            for outcome in attack(place):
+                kind = outcome.problem.partition(":")[0]
+                counts.setdefault(outcome.attack, collections.Counter()).update(("tried", kind or "survived"))
+                if outcome.problem:
+                    print(f"{outcome.attack}: {outcome.name}: {outcome.problem}", flush=True)
+    columns = ("tried", "survived", "lost", "silent", "traceback", "hang")
+    print(f"| attack | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+    for name, count in counts.items():
+        print(f"| {name} | {' | '.join(str(count[column]) for column in columns)} |")
+    sys.exit(any(count["tried"] != count["survived"] for count in counts.values()))
+
+
+if __name__ == "__main__":
+    main()
