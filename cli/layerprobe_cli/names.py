@@ -40,6 +40,8 @@ GUESSED = {
     "verify": "cache verify",
 }
 """Names that people try, and the command that does it."""
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Of which every wrong call is one; Typer has no public name for it."""
 OLD_NAME = "layerprobe.old_name"
 """Where a context keeps the old name that a command was called by."""
 
@@ -96,6 +98,16 @@ class Commands(TyperGroup):
         listed: Any = copy.copy(self)
         listed.get_command = lambda _, name: self.commands[name]
         TyperGroup.format_help(listed, ctx, formatter)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call a command; what is wrong with its call is said without characters that command a terminal."""
+        from layerprobe_cli.output import printable
+
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            error.message = printable(error.message)
+            raise
 
     def resolve_command(self, context: Any, args: list[str]) -> Any:
         """Return the command that words call, and the words after its name."""

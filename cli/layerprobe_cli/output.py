@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import textwrap
 import time
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 LINE_EVERY = 30
 """Seconds from one line of progress to the next where stderr is no terminal."""
 NARROWEST = 20
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def print_json(value: Any) -> None:
     """Print a result as JSON, which is UTF-8 whatever the terminal has."""
     from layerprobe.files.serialisation import to_json
 
-    typer.echo(to_json(value).encode())
+    # of what commands a terminal, JSON lets C1 through
+    typer.echo(_COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", to_json(value)).encode())
 
 
 def fail(message: str) -> None:
@@ -37,7 +40,22 @@ def fail(message: str) -> None:
 def say(line: str) -> None:
     """Print a line on stderr; where that cannot be written, on a full disk for instance, the work goes on."""
     with contextlib.suppress(OSError):
-        typer.echo(wrapped(line, width_of(sys.stderr)), err=True)
+        echo(wrapped(line, width_of(sys.stderr)), err=True)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text, on stderr if `err`; every text but help goes this way."""
+    typer.echo(printable(text), err=err)
+
+
+def printable(text: str) -> str:
+    r"""Return a text without characters that command a terminal or turn its direction: they are written as escapes.
+
+    Examples:
+        >>> print(printable("a\x1b[2Jb"))
+        a\x1b[2Jb
+    """
+    return _COMMANDS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 # ---- as wide as the terminal -----------------------------------------------------------------------------
@@ -169,8 +187,8 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
             # one bar a stage, whose name is the first word: "TMFT layer 3 seed 0" moves on within its bar
             stage = task.split(" ", 1)[0]
             if stage not in bar_ids:
-                bar_ids[stage] = bars.add_task(task, total=total)
-            bars.update(bar_ids[stage], description=task, completed=done, total=total)
+                bar_ids[stage] = bars.add_task(printable(task), total=total)
+            bars.update(bar_ids[stage], description=printable(task), completed=done, total=total)
 
         yield report
 
@@ -234,4 +252,4 @@ class _Once(logging.Filter):
 class _Lowercase(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         record.levelname = record.levelname.lower()
-        return super().format(record)
+        return printable(super().format(record))

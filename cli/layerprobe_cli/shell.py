@@ -18,7 +18,7 @@ import typer
 
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.derive import option
-from layerprobe_cli.output import fail, fitted, log_to_stderr, print_json, progress_bar, say, width_of, wrapped
+from layerprobe_cli.output import echo, fail, fitted, log_to_stderr, print_json, progress_bar, say, width_of, wrapped
 from layerprobe_cli.places import html_file
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ class Call:
         else:
             width = width_of(sys.stdout)
             for part in _parts(done, written):
-                typer.echo(wrapped(part, width) if isinstance(part, str) else fitted(part, width))
+                echo(wrapped(part, width) if isinstance(part, str) else fitted(part, width))
         if done.failed:
-            typer.echo(f"failed: {done.failed}", err=True)
+            echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:
             raise typer.Exit(code)
 
@@ -242,7 +242,7 @@ def run(command: Callable[..., Done | None], context: typer.Context, values: dic
         return
     except LayerProbeError as error:
         if call.traceback:
-            typer.echo("".join(tracebacks.format_exception(error)), err=True, nl=False)
+            echo("".join(tracebacks.format_exception(error)).rstrip("\n"), err=True)
         message = str(error)
     except KeyboardInterrupt:
         fail("interrupted; what is done is kept, the same command goes on from there")

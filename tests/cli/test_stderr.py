@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 import typer
-from layerprobe_cli.output import fail, progress_bar
+from layerprobe_cli.output import fail, print_json, progress_bar
 
 from .conftest import Layerprobe
 
@@ -44,3 +45,30 @@ def test_no_fingerprint_is_no_extraction(layerprobe: Layerprobe, pairs_file: Pat
     refused = layerprobe("cache", "prune", "")
     assert (refused.code, refused.out) == (1, "")
     assert "there is no extraction whose fingerprint begins with ''" in refused.err
+
+
+HOSTILE = "a\x1b]0;TITLE\x07\x1b[2J\x9b31m\x08\u202eb"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("doctor", HOSTILE),
+        ("extract", "model", "--texts", f"missing{HOSTILE}.txt"),
+        ("score", "model", "-t", "pairs.csv", "--kind", HOSTILE),
+        (HOSTILE,),
+    ],
+)
+def test_a_name_commands_no_terminal(layerprobe: Layerprobe, words: tuple[str, ...]) -> None:
+    failed = layerprobe(*words)
+    assert failed.code
+    assert "TITLE" in failed.err
+    assert not {"\x1b", "\x07", "\x9b", "\x08", "\u202e"} & set(failed.err)
+
+
+def test_json_commands_no_terminal(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    print_json({"name": HOSTILE, "word": "größer"})
+    written = capsysbinary.readouterr().out.decode()
+    assert json.loads(written) == {"name": HOSTILE, "word": "größer"}
+    assert "größer" in written
+    assert not {"\x1b", "\x9b", "\u202e"} & set(written)
