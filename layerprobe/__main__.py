@@ -1,6 +1,6 @@
 """`python -m layerprobe` is the command `layerprobe`."""
 
-from layerprobe_cli.main import main
+from layerprobe_cli.start import main
 
 if __name__ == "__main__":
     main()

@@ -79,7 +79,7 @@ class Place:
 
     def command(self, line: str) -> list[str]:
         """Return the words of a command line of layerprobe."""
-        return [sys.executable, "-m", "layerprobe_cli.main", *line.split()]
+        return [sys.executable, "-m", "layerprobe_cli.start", *line.split()]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -204,7 +204,7 @@ def interruptions(place: Place) -> Iterator[Outcome]:
             time.sleep(delay)
             process.send_signal(number)
             ended = place.ended(process)
-            said = ended.code == 0 or b"interrupted" in ended.err or b"stopped" in ended.err
+            said = ended.code == 0 or b"interrupted" in ended.err or b"ended by SIGTERM" in ended.err
             problem = ended.problem or ("" if said else f"silent: exit code {ended.code}")
             if not problem and ended.code not in (0, code):
                 problem = f"silent: exit code {ended.code} in the place of {code}"

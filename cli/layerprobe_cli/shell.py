@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import signal
 import sys
 import traceback as tracebacks
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,13 +21,12 @@ from layerprobe.errors import LayerProbeError
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import echo, fail, fitted, log_to_stderr, print_json, progress_bar, say, width_of, wrapped
 from layerprobe_cli.places import html_file
+from layerprobe_cli.start import Ended, interruptible
 
 if TYPE_CHECKING:
     from layerprobe.results.estimate import Estimate
     from layerprobe.results.table import Table
 
-INTERRUPTED = 128 + 2
-"""Exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
 CHECK_FAILED = 3
 """Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
 PlotlyFrom = Annotated[
@@ -235,18 +235,21 @@ def run(command: Callable[..., Done | None], context: typer.Context, values: dic
     try:
         from layerprobe.context import settings
 
-        with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=values.get("level")):
-            done = command(**values)
-        if done is not None:
-            call.finish(done)
+        level = values.get("level")
+        with interruptible():
+            with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=level):
+                done = command(**values)
+            if done is not None:
+                call.finish(done)
         return
     except LayerProbeError as error:
         if call.traceback:
             echo("".join(tracebacks.format_exception(error)).rstrip("\n"), err=True)
         message = str(error)
-    except KeyboardInterrupt:
-        fail("interrupted; what is done is kept, the same command goes on from there")
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        ended = error if isinstance(error, Ended) else Ended(signal.SIGINT)
+        fail(f"{ended.word}; what is done is kept, the same command goes on from there")
+        raise typer.Exit(ended.code) from None
     except OSError as error:
         if error.filename is None:
             raise

@@ -1,0 +1,82 @@
+"""Where the command begins: from here on, an interruption or a request to end is answered in one line.
+
+Until a command is called there is nothing to tidy up, and the process ends at once. Then both raise
+`KeyboardInterrupt` in the main thread, so that what is written is whole and workers end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "ended by SIGTERM"}
+
+
+class Ended(KeyboardInterrupt):
+    """A signal asked the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number, self.word, self.code = number, WORDS[signal.Signals(number)], 128 + number
+
+
+def main() -> None:
+    """Run the command line."""
+    with _answered(_leave):
+        from layerprobe_cli.main import main as run
+
+        run()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let signals raise `Ended`, even where Python cannot raise at once, as in a destructor."""
+
+    def again(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, Ended):
+            threading.Timer(0.05, os.kill, (os.getpid(), unraisable.exc_value.number)).start()
+        else:
+            hook(unraisable)
+
+    hook, sys.unraisablehook = sys.unraisablehook, again
+    try:
+        with _answered(_raise):
+            yield
+    finally:
+        sys.unraisablehook = hook
+
+
+@contextlib.contextmanager
+def _answered(by: Any) -> Iterator[None]:
+    """Answer signals by a function, but those that whoever started the process has it ignore."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = {number: signal.getsignal(number) for number in WORDS}
+    for number, handler in earlier.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, by)
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os.write(2, f"error: {WORDS[signal.Signals(number)]}\n".encode())
+    os._exit(128 + number)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    raise Ended(number)
+
+
+if __name__ == "__main__":
+    main()
