@@ -6,7 +6,7 @@
 For every encoder of the given zoos that is also one of DropBench's: Spearman's correlation over layers of InfoNCE with
 the mean test score, and the points lost at the layer of the default rule, on either task, each with the InfoNCE of its
 own texts; and the correlation of the two curves of scores. Below are means with 95 % intervals by Student's t over
-encoders, and what a nat of InfoNCE is worth to a search by either task and both (`layerprobe.lab.dropbench.infonce`),
+encoders, and what a nat of InfoNCE is worth to a search by either task and both (`layerprobe.lab.dropbench.rules`),
 with the log-likelihood that the worth in use has less than the best one.
 """
 
@@ -20,9 +20,8 @@ from blocks_or_depth import interval
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from layerprobe.lab.dropbench.infonce import DEVIATIONS, SLOPES, evidence, log_likelihoods
-from layerprobe.lab.dropbench.values import ZooEntry
-from layerprobe.lab.dropbench.zoo import read_searched, read_zoo
+from layerprobe.lab.dropbench.rules import DEVIATIONS, SLOPES, evidence, log_likelihoods
+from layerprobe.lab.dropbench.zoo import ZooEntry, read_searched, read_zoo
 from layerprobe.prediction.parameters import fitted_parameters
 from layerprobe.prediction.tuned import tuned_rule
 from layerprobe.readings.registry import INFONCE

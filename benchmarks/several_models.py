@@ -20,10 +20,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from layerprobe.lab.dropbench.replays import Replay
 from layerprobe.lab.dropbench.strategies import PAPER_SEEDS, Recorded
-from layerprobe.lab.dropbench.values import RunName
-from layerprobe.lab.dropbench.zoo import read_searched
+from layerprobe.lab.dropbench.zoo import RunName, read_searched
 from layerprobe.search.plan import Schedule
 from layerprobe.search.posterior import posterior, side_by_side
 from layerprobe.search.values import Evidence, SearchSettings
@@ -31,17 +29,16 @@ from layerprobe.search.values import Evidence, SearchSettings
 STARTS = 3
 
 
-def pairs() -> Iterator[tuple[Replay, Replay]]:
+def pairs() -> Iterator[tuple[Recorded, Recorded]]:
     """Yield the records of two models that differ in nothing but their objective."""
-    models = [Recorded.of(entry, entry.budgets["converged"]) for entry in read_searched().entries]
+    models = [Recorded(entry=entry, tuned=entry.budgets["converged"]) for entry in read_searched().entries]
     like = [re.sub(r"mlm|rtd|electra-15|random", "*", each.entry.name) for each in models]
     for i, j in itertools.combinations(range(len(models)), 2):
-        a, b = models[i].replay, models[j].replay
-        if like[i] == like[j] and a is not None and b is not None:
-            yield a, b
+        if like[i] == like[j] and models[i].searchable and models[j].searchable:
+            yield models[i], models[j]
 
 
-def searched(models: Sequence[Replay], settings: SearchSettings, first: int) -> list[Evidence]:
+def searched(models: Sequence[Recorded], settings: SearchSettings, first: int) -> list[Evidence]:
     """Return what one search of all models has in the end."""
     runs: list[tuple[RunName, ...]] = [() for _ in models]
 
@@ -57,7 +54,7 @@ def searched(models: Sequence[Replay], settings: SearchSettings, first: int) -> 
     return evidence()
 
 
-def outcome(models: Sequence[Replay], found: Sequence[Evidence]) -> tuple[float, bool, int, bool, bool]:
+def outcome(models: Sequence[Recorded], found: Sequence[Evidence]) -> tuple[float, bool, int, bool, bool]:
     """Return the columns of one search."""
     known = side_by_side([posterior(each) for each in found])
     truth = np.concatenate([np.array(each.tuned.test).mean(axis=1) for each in models])

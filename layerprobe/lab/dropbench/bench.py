@@ -9,25 +9,25 @@ import numpy as np
 
 from layerprobe.context import current
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.contest import contest, lettered
-from layerprobe.lab.dropbench.detection import alikeness, curves, detectors, joint_scores
-from layerprobe.lab.dropbench.redraws import expanded, ratio, redrawn, score_of, weighted_quantiles
+from layerprobe.lab.dropbench.results import Bench, BudgetScores, RuleOutcome, RuleScores, StrategyScores
+from layerprobe.lab.dropbench.scores import (
+    Redraws,
+    alikeness,
+    contest,
+    curves,
+    detectors,
+    expanded,
+    joint_scores,
+    lettered,
+    redrawn,
+)
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
-from layerprobe.lab.dropbench.values import (
-    OTHER_SEED,
-    Bench,
-    BudgetScores,
-    RuleOutcome,
-    RuleScores,
-    StrategyScores,
-    Zoo,
-    ZooEntry,
-)
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry
 from layerprobe.names import counted
 from layerprobe.prediction.baselines import compared_layers, fixed_fraction
 from layerprobe.prediction.registry import rules_for
-from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
+from layerprobe.prediction.rule import Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
 from layerprobe.prediction.rules.depth import CONTROL
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import CKA, READINGS, RIVALS, ZERO_SHOT, cka_with, reading_of
@@ -189,13 +189,13 @@ def _scored(
         reason = obstacle(rule, models)
         if reason is None:
             outcomes = outcomes_of(rule, models)
-            scored.append(_rule_scores(rule, outcomes, counts, level=wide))
+            scored.append(_rule_scores(rule, outcomes, Redraws(counts=counts, level=wide)))
             played.append(_as_strategy(rule, outcomes))
         else:
             left_out[rule.name] = reason
     starts = next((scores.outcomes for scores in scored if scores.rule == START), ())
     begin = {start.model: start.recommended[0] for start in starts if not start.missing}
-    recorded = [Recorded.of(entry, entry.budgets[budget], start=begin.get(entry.name)) for entry in present]
+    recorded = [Recorded(entry=entry, tuned=entry.budgets[budget], start=begin.get(entry.name)) for entry in present]
     known_curves = curves(readings_in(present))
     truths = [model.truth for model in models]
     scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
@@ -281,29 +281,21 @@ def _mean(values: Iterable[float]) -> float:
 # ---- scores over models, and their intervals -------------------------------------------------------------
 
 
-def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], counts: Array, *, level: float) -> RuleScores:
+def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], redraws: Redraws) -> RuleScores:
     called, drops = np.array([outcome.called for outcome in outcomes]), np.array([outcome.drop for outcome in outcomes])
+    errors = [0.0 if outcome.onset_error is None else outcome.onset_error for outcome in outcomes]
     regrets = np.array([outcome.regret for outcome in outcomes])
-    costs = np.array([outcome.cost for outcome in outcomes])
-    errors = np.array([np.nan if outcome.onset_error is None else outcome.onset_error for outcome in outcomes])
-    hits, n_called, n_drops = counts @ (called * drops), counts @ called, counts @ drops
-    ones = np.ones(len(outcomes))
-    mean_regret = score_of(ratio(counts @ regrets, counts @ ones), level)
-    median_regret = score_of(weighted_quantiles(regrets, counts), level)
-    cost = score_of(ratio(counts @ costs, counts @ ones), level)
-    assert mean_regret is not None
-    assert median_regret is not None
-    assert cost is not None
+    hits, n_called, n_drops = redraws.total(called * drops), redraws.total(called), redraws.total(drops)
     return RuleScores(
         rule=rule.name,
         labelled=rule.labelled,
         parameters=rule.parameters,
-        precision=score_of(ratio(hits, n_called), level),
-        recall=score_of(ratio(hits, n_drops), level),
-        f1=score_of(ratio(2 * hits, n_called + n_drops), level),
-        onset_error=score_of(ratio(counts @ np.nan_to_num(errors), n_drops), level),
-        mean_regret=mean_regret,
-        median_regret=median_regret,
-        cost=cost,
+        precision=redraws.score(hits, n_called),
+        recall=redraws.score(hits, n_drops),
+        f1=redraws.score(2 * hits, n_called + n_drops),
+        onset_error=redraws.score(redraws.total(errors), n_drops),
+        mean_regret=redraws.mean(regrets),
+        median_regret=redraws.quantile(regrets),
+        cost=redraws.mean(outcome.cost for outcome in outcomes),
         outcomes=tuple(outcomes),
     )

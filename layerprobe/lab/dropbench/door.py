@@ -15,8 +15,8 @@ from typing import Any, get_args
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.finetuning.values import Weighting
+from layerprobe.lab.dropbench.results import Needs
 from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
-from layerprobe.lab.dropbench.values import Needs
 from layerprobe.names import nearest
 
 _LOOKED: tuple[Needs, ...] = get_args(Needs)

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from layerprobe.lab.dropbench.bench import shown_strategies
-from layerprobe.lab.dropbench.tables import detection_tables, strategies_table
-from layerprobe.lab.dropbench.values import Bench, BudgetScores
+from layerprobe.lab.dropbench.results import Bench, BudgetScores, detection_tables, strategies_table
 from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.draw import drawn

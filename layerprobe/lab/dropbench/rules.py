@@ -9,26 +9,38 @@ import argparse
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import sha256_of, write_whole
 from layerprobe.files.serialisation import sealed
 from layerprobe.lab.dropbench.bench import known_drops, outcomes_of, readings_in
-from layerprobe.lab.dropbench.infonce import worth_of_infonce
-from layerprobe.lab.dropbench.values import OTHER_SEED, RuleOutcome, ZooEntry
-from layerprobe.lab.dropbench.zoo import KEPT_OUT, SHIPPED, read_searched, read_zoo
-from layerprobe.prediction.parameters import FILE, FittedParameters, FittedRule, FittedTo
+from layerprobe.lab.dropbench.results import RuleOutcome
+from layerprobe.lab.dropbench.zoo import (
+    KEPT_OUT,
+    OTHER_SEED,
+    SHIPPED,
+    TunedLayers,
+    Zoo,
+    ZooEntry,
+    read_searched,
+    read_zoo,
+)
+from layerprobe.prediction.parameters import FILE, FittedParameters, FittedRule, FittedTo, InfonceWorth
 from layerprobe.prediction.registry import rules_for
 from layerprobe.prediction.rule import Fit, HasCurves, KnownDrop, ModelCurves, Rule, fitted, obstacle
 from layerprobe.prediction.rules import depth
 from layerprobe.prediction.tuned import TunedRule
 from layerprobe.prediction.values import Record, RecordPart, Truth
-from layerprobe.readings.registry import CKA, INFONCE, cka_with
+from layerprobe.readings.registry import CKA, INFONCE, SELF_CKA, cka_with
 from layerprobe.readings.values import LayerCurve
+from layerprobe.search.posterior import Array, infonce_trend, layer_steps, score_covariances
+from layerprobe.search.values import Evidence, Score
 
 REFERENCE = cka_with(OTHER_SEED)
 """What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
@@ -49,6 +61,8 @@ REAL_ENCODERS = {
     ),
 }
 """InfoNCE and test scores of TMFT on STSB, x 100 (docs/results/dropbench-further.md); the last layer is best."""
+SLOPES, DEVIATIONS = range(11), range(7)
+"""Points of the metric x 100 for a nat."""
 
 
 def fitted_rule(rule: Rule, *, budget: str = BUDGET) -> TunedRule:
@@ -200,6 +214,73 @@ def _as_read(model: HasCurves) -> ModelCurves:
     return ModelCurves(
         n_blocks=model.n_blocks,
         curves={name: curve for name, curve in curves.items() if not name.startswith(cka_with(""))},
+    )
+
+
+# ---- what a nat of InfoNCE is worth to a search --------------------------------------------------------------------
+
+
+def worth_of_infonce(zoo: Zoo, fitted_to: FittedTo) -> InfonceWorth:
+    """Return what a nat of InfoNCE is worth by the curves of a zoo, all of whose models have InfoNCE and self-CKA.
+
+    Under the model of `layerprobe.search.posterior` the scores y of a model's runs at layers with InfoNCE r, both less
+    their means, are, before any is known, a mixture over the grid of scales and lengths:
+
+        y ~ sum_g w_g N(s r, K_g + d^2 r r')
+
+    s, the worth that is expected, and d, how far it varies between models, are the whole points that make the curves of
+    all models most likely: test scores of each seed, under each budget of fine-tuning.
+
+    Args:
+        zoo: The models.
+        fitted_to: What they are, and under which budgets.
+    """
+    choices = list(product(map(float, SLOPES), map(float, DEVIATIONS)))
+    curves = [(entry, entry.budgets[budget]) for entry in zoo.entries for budget in fitted_to.budgets]
+    likelihoods = np.sum([log_likelihoods(evidence(*curve), choices) for curve in curves], axis=0)
+    best = int(likelihoods.argmax())
+    slope, slope_sd = choices[best]
+    gain = float(likelihoods[best] - likelihoods[choices.index((0.0, 0.0))])
+    return InfonceWorth(fitted_to=fitted_to, slope=slope, slope_sd=slope_sd, log_bayes_factor=gain)
+
+
+def log_likelihoods(evidence: Evidence, choices: list[tuple[float, float]]) -> Array:
+    """Return how likely some expected worths and deviations make the scores of fine-tuning runs, up to a constant.
+
+    Returns:
+        (choices,) in nats.
+    """
+    y = np.array([score.value for score in evidence.scores])
+    r = infonce_trend(evidence)[[score.layer for score in evidence.scores]]
+    covariances, log_priors = score_covariances(evidence)
+    root = np.linalg.cholesky(covariances)
+    columns = np.stack([y - y.mean(), r - r.mean(), r], axis=1)
+    white = np.linalg.solve(root, np.broadcast_to(columns, (len(root), *columns.shape)))
+    products = white.transpose(0, 2, 1) @ white  # (points, 3, 3)
+    log_priors = log_priors - np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
+
+    def log_likelihood(slope: float, slope_sd: float) -> float:
+        residual = np.array([1.0, -slope, 0.0])
+        squares, along = residual @ products @ residual, products[:, 2] @ residual
+        # the determinant and the inverse with d^2 r r' added, by Sylvester and by Sherman and Morrison
+        scale = 1 + slope_sd**2 * products[:, 2, 2]
+        squares = squares - slope_sd**2 * along**2 / scale
+        return float(logsumexp(log_priors - squares / 2 - np.log(scale) / 2))
+
+    return np.array([log_likelihood(*choice) for choice in choices])
+
+
+def evidence(entry: ZooEntry, tuned: TunedLayers) -> Evidence:
+    """Return the test scores of a model's runs, as a search would have them."""
+    return Evidence(
+        n_blocks=entry.n_blocks,
+        scores=tuple(
+            Score(layer=layer, seed=seed, value=value)
+            for layer, values in enumerate(tuned.test)
+            for seed, value in zip(tuned.seeds, values, strict=True)
+        ),
+        steps=layer_steps(entry.metrics[SELF_CKA].values[1:]),
+        infonce=entry.metrics[INFONCE].values,
     )
 
 

@@ -6,62 +6,28 @@ shares of the paper's sweep, every layer with five seeds; a step at layer l cost
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Weighting
-from layerprobe.lab.dropbench.replays import SCANNED, Found, Replay
-from layerprobe.lab.dropbench.values import Needs, TunedLayers, ZooEntry
+from layerprobe.lab.dropbench.results import Needs
+from layerprobe.lab.dropbench.zoo import RunName, TunedLayers, ZooEntry
 from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.search.answer import answer
+from layerprobe.search.plan import Schedule
 from layerprobe.search.posterior import layer_steps
+from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.stats.seeds import best_of
 
 Array = NDArray[np.float64]
 PAPER_SEEDS = 5
 FIND_BUDGETS = (0.05, 0.10, 0.15, 0.20)
 """Shares of the paper's sweep."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Recorded:
-    """A model with all its runs under one budget of fine-tuning."""
-
-    entry: ZooEntry
-    tuned: TunedLayers
-    start: int | None
-    """The layer that readings promise most of, for strategies that begin there."""
-    replay: Replay | None
-    """None without errors over validation items."""
-
-    @classmethod
-    def of(cls, entry: ZooEntry, tuned: TunedLayers, *, start: int | None = None) -> Self:
-        """Return the records of a model; readings say how far its layers lie from each other."""
-        steps = layer_steps(entry.metrics[SELF_CKA].values[1:]) if SELF_CKA in entry.metrics else None
-        scored = tuned.validation_errors is not None
-        infonce = entry.metrics[INFONCE].values if INFONCE in entry.metrics else None
-        replay = Replay(tuned=tuned, steps=steps, infonce=infonce) if scored else None
-        return cls(entry=entry, tuned=tuned, start=start, replay=replay)
-
-    @property
-    def n_layers(self) -> int:
-        """Layers, the embedding output among them."""
-        return self.tuned.n_layers
-
-    @property
-    def validation(self) -> Array:
-        """(layers, seeds)."""
-        return np.array(self.tuned.validation)
-
-    def share(self, block_steps: float) -> float:
-        """Return a cost as a share of the paper's sweep."""
-        return block_steps / self.full_sweep
-
-    @property
-    def full_sweep(self) -> float:
-        """Cost of the paper's sweep in block-steps."""
-        return PAPER_SEEDS * self.n_layers * (self.n_layers + 1) / 2
+SCANNED: Weighting = "falling"
+"""The weighting of the scans that a search has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +42,125 @@ class Choice:
     stated: tuple[int, ...] | None = None
     """The set of layers that it says holds the best one."""
     sufficient: int | None = None
-    """The smallest layer that it says is no worse than the best by more than half a point."""
+    """The smallest layer that it says is no worse than the best by more than half a point; None if it says so of
+    none."""
     score: float | None = None
     """Test score of the model that it hands over, where that is not TMFT at the layer."""
     needs: Needs | None = None
     """What it looked at, of a strategy that does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recorded:
+    """A model with all its runs under one budget of fine-tuning, on which searches can be replayed."""
+
+    entry: ZooEntry
+    tuned: TunedLayers
+    start: int | None = None
+    """The layer that readings promise most of, for strategies that begin there."""
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, the embedding output among them."""
+        return self.tuned.n_layers
+
+    @property
+    def validation(self) -> Array:
+        """(layers, seeds)."""
+        return np.array(self.tuned.validation)
+
+    @property
+    def full_sweep(self) -> float:
+        """Cost of the paper's sweep in block-steps."""
+        return PAPER_SEEDS * self.n_layers * (self.n_layers + 1) / 2
+
+    def share(self, block_steps: float) -> float:
+        """Return a cost as a share of the paper's sweep."""
+        return block_steps / self.full_sweep
+
+    @property
+    def searchable(self) -> bool:
+        """Whether searches can be played: errors over validation items are known."""
+        return self.tuned.validation_errors is not None
+
+    @property
+    def scanned(self) -> bool:
+        """Whether searches can begin with a scan: there is one, with errors."""
+        errors = self.tuned.validation_errors
+        return errors is not None and errors.weighting == SCANNED
+
+    @property
+    def infonce(self) -> tuple[float, ...] | None:
+        """By layer, as searches have it."""
+        metrics = self.entry.metrics
+        return metrics[INFONCE].values if self.searchable and INFONCE in metrics else None
+
+    def search(self, budget_steps: float, *, scan: bool = False, first: int = 0, at_a_time: int = 1) -> Choice | None:
+        """Search until it ends by itself or the next run would exceed a budget in block-steps.
+
+        A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in
+        a circle from the one at position `first` on.
+
+        Returns:
+            None where the budget is too small for the first run.
+        """
+        n_blocks, n_seeds = self.n_layers - 1, len(self.tuned.seeds)
+        settings = SearchSettings(budget=1.0, seeds=n_seeds - 1 if n_seeds > 2 else n_seeds, scan=scan)
+        share = min(budget_steps / settings.full_sweep(n_blocks), 1.0)
+        schedule = Schedule(SearchSettings(budget=share, seeds=settings.seeds, scan=scan), at_a_time)
+        runs: tuple[RunName, ...] = ()
+        try:
+            while list(schedule.begin(self.evidence(runs, first=first))) or schedule.pending:
+                run = schedule.end()
+                assert run is not None
+                layers = range(n_blocks + 1) if run.scan else [run.layer]
+                runs += tuple((layer, run.seed, run.scan) for layer in layers)
+        except DataError:
+            return None
+        return self.answered(runs, settings, first=first)
+
+    def answered(self, runs: tuple[RunName, ...], settings: SearchSettings | None = None, *, first: int = 0) -> Choice:
+        """Return the search's answer after some runs."""
+        evidence = self.evidence(runs, first=first)
+        result = answer(evidence, settings)
+        seeds = {(seed + first) % len(self.tuned.seeds) for _, seed, scanned in runs if not scanned}
+        return Choice(
+            layer=result.best_layer,
+            cost=self.share(evidence.spent),
+            seeds=tuple(sorted(seeds)),
+            stated=result.candidates,
+            sufficient=result.smallest_sufficient,
+        )
+
+    def evidence(self, runs: tuple[RunName, ...], *, first: int = 0) -> Evidence:
+        """Return what runs scored on validation, with their errors over items; seeds count from the first.
+
+        Readings say how far layers lie from each other, and where to look first.
+        """
+        tuned, errors, metrics = self.tuned, self.tuned.validation_errors, self.entry.metrics
+        assert errors is not None
+        scans, n_seeds = tuned.whole_scans(SCANNED), len(tuned.seeds)
+        scores = tuple(
+            Score(
+                layer=layer,
+                seed=seed,
+                value=(
+                    scans[(seed + first) % len(scans)].validation[layer]
+                    if scanned
+                    else tuned.validation[layer][(seed + first) % n_seeds]
+                ),
+                scan=scanned,
+            )
+            for layer, seed, scanned in runs
+        )
+        return Evidence(
+            n_blocks=self.n_layers - 1,
+            scores=scores,
+            item_covariance=tuple(map(tuple, errors.covariance(runs).tolist())),
+            steps=layer_steps(metrics[SELF_CKA].values[1:]) if SELF_CKA in metrics else None,
+            infonce=self.infonce,
+            n_items=round(errors.units),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -156,11 +236,8 @@ def smoothed_sweep() -> Strategy:
     """Return the sweep with all recorded seeds, read by the Gaussian model of `layerprobe.search`."""
 
     def choose(model: Recorded) -> list[Choice]:
-        if model.replay is None:
-            return []
-        n_seeds = len(model.tuned.seeds)
-        runs = tuple((layer, seed, False) for layer in range(model.n_layers) for seed in range(n_seeds))
-        return [_choice(model, model.replay.answered(runs))]
+        runs = ((layer, seed, False) for layer in range(model.n_layers) for seed in range(len(model.tuned.seeds)))
+        return [model.answered(tuple(runs))] if model.searchable else []
 
     return Strategy(
         name="sweep, all seeds, smoothed", source="layerprobe.search.posterior", needs="training", choose=choose
@@ -205,7 +282,7 @@ def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
 
 
 def _by_infonce(model: Recorded) -> list[list[int]]:
-    infonce = None if model.replay is None else model.replay.infonce
+    infonce = model.infonce
     return [] if infonce is None else [sorted(range(model.n_layers), key=lambda layer: (-infonce[layer], layer))]
 
 
@@ -369,24 +446,14 @@ def find(budget: float, *, scan: bool = False) -> Strategy:
     """Return the search of `layerprobe.search` with a budget, a share of the paper's sweep."""
 
     def choose(model: Recorded) -> list[Choice]:
-        if model.replay is None or (scan and not model.replay.scans):
+        if not (model.scanned if scan else model.searchable):
             return []
         steps, orders = budget * model.full_sweep, range(len(model.tuned.seeds))
-        searches = [model.replay.search(steps, scan=scan, first=first) for first in orders]
-        return [_choice(model, search) for search in searches if search is not None]
+        choices = (model.search(steps, scan=scan, first=first) for first in orders)
+        return [choice for choice in choices if choice is not None]
 
     name = f"find, {budget:.0%}{', after a scan' if scan else ''}"
     return Strategy(name=name, source="layerprobe.search", needs="training", choose=choose)
-
-
-def _choice(model: Recorded, search: Found) -> Choice:
-    return Choice(
-        layer=search.layer,
-        cost=model.share(search.spent),
-        seeds=search.seeds,
-        stated=search.stated,
-        sufficient=search.sufficient,
-    )
 
 
 def _numbers(values: Iterable[float | None]) -> list[float]:

@@ -18,7 +18,7 @@ from scipy import stats
 
 from layerprobe.checks import LEVEL
 from layerprobe.finetuning.values import MARGIN
-from layerprobe.lab.dropbench.values import TunedLayers
+from layerprobe.lab.dropbench.zoo import TunedLayers
 from layerprobe.prediction.values import Truth
 from layerprobe.stats.seeds import best_of
 

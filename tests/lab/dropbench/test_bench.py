@@ -10,8 +10,9 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
+from layerprobe.lab.dropbench.results import RuleScores, Score
 from layerprobe.lab.dropbench.truth import cost_share
-from layerprobe.lab.dropbench.values import RuleScores, Score, Zoo, ZooEntry
+from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out, truncated
 from layerprobe.prediction.rules.best_rule import best_rule
 from layerprobe.prediction.rules.fall import fall

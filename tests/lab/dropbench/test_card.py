@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_kept_out, read_searched, read_zoo
-from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.studies.values import load_lab
 
 CARD = (SHIPPED / "README.md").read_text()
 

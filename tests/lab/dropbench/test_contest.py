@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from layerprobe.lab.dropbench.bench import bench_predictors, shown_strategies, worth_printing
-from layerprobe.lab.dropbench.contest import contest, lettered
-from layerprobe.lab.dropbench.redraws import redrawn, weighted_quantiles
+from layerprobe.lab.dropbench.results import StrategyScores
+from layerprobe.lab.dropbench.scores import contest, lettered, redrawn, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy, find, scan, sweep
 from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
-from layerprobe.lab.dropbench.values import StrategyScores
 
 from .zoos import DROPPING, FALLING_CURVE, RISING, recorded, zoo
 
@@ -25,7 +24,7 @@ def taking(*choices: Choice, name: str = "fixed") -> Strategy:
 @pytest.fixture(scope="module")
 def models() -> list[Recorded]:
     made = [recorded(f"m{number}", "ab"[number % 2], DROPPING, seed=number) for number in range(4)]
-    return [Recorded.of(each, each.budgets["converged"]) for each in made]
+    return [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
 
 
 def played(models: list[Recorded], strategy: Strategy, counts: np.ndarray | None = None) -> StrategyScores:
@@ -184,7 +183,7 @@ def test_a_row_that_wins_as_often_as_it_loses_does_not_differ() -> None:
     """Paired over models: +1 and -1 in turn is nothing, +1 everywhere is something."""
     qualities = [DROPPING, (*DROPPING[:3], 80.0, 75.0, *DROPPING[5:])]
     made = [recorded(f"m{n}", f"f{n}", qualities[n % 2], seed=n, seed_error=0.0, item_error=0.05) for n in range(8)]
-    models = [Recorded.of(each, each.budgets["converged"]) for each in made]
+    models = [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
     rows = [taking(Choice(layer=layer, cost=0.0), name=f"layer {layer}") for layer in (3, 4, 2)]
     letters = letters_of(models, *rows)
     assert set(letters["layer 3"]) & set(letters["layer 4"])
@@ -196,7 +195,7 @@ def test_equal_strategies_are_rarely_said_to_differ(n: int, families: int) -> No
     """One statement of all pairs: of 60 contests of six strategies that choose by lot, few have any two that differ."""
     rng, wrong = np.random.default_rng(0), 0
     made = [recorded(f"m{number}", f"f{number % families}", DROPPING, seed=number) for number in range(n)]
-    models = [Recorded.of(each, each.budgets["converged"]) for each in made]
+    models = [Recorded(entry=each, tuned=each.budgets["converged"]) for each in made]
     for _ in range(60):
         drawn = rng.integers(7, size=(6, n))
         rows = [

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from layerprobe.lab.dropbench.detection import alikeness, area_under, best_threshold, curves, detectors, joint_scores
+from layerprobe.lab.dropbench.scores import alikeness, area_under, best_threshold, curves, detectors, joint_scores
 from layerprobe.lab.dropbench.strategies import Recorded
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.readings.registry import READINGS
@@ -18,7 +18,7 @@ from .zoos import DROPPING, RISING, recorded
 
 
 def records(*models: Any) -> list[Recorded]:
-    return [Recorded.of(each, each.budgets["converged"]) for each in models]
+    return [Recorded(entry=each, tuned=each.budgets["converged"]) for each in models]
 
 
 def test_the_area_is_that_of_the_roc_curve_whatever_models_weigh() -> None:

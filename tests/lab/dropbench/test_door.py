@@ -12,10 +12,10 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.bench import bench_predictors, shown_strategies
-from layerprobe.lab.dropbench.contest import contest
 from layerprobe.lab.dropbench.door import Answer, Trial, entry_strategy, load_entry
+from layerprobe.lab.dropbench.results import StrategyScores
+from layerprobe.lab.dropbench.scores import contest
 from layerprobe.lab.dropbench.strategies import Recorded, climb, halving, sweep
-from layerprobe.lab.dropbench.values import StrategyScores
 from layerprobe.lab.dropbench.zoo import write_zoo
 from tests.cli.conftest import Layerprobe, layerprobe  # noqa: F401
 
@@ -35,7 +35,7 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def models() -> list[Recorded]:
     curves: dict[str, Any] = {"metrics": {"InfoNCE": INFONCE}, "labelled": {"probe": RISING}}
     made = [recorded(f"m{number}", "ab"[number % 2], DROPPING, seed=number, **curves) for number in range(4)]
-    return [Recorded.of(each, each.budgets["converged"], start=3) for each in made]
+    return [Recorded(entry=each, tuned=each.budgets["converged"], start=3) for each in made]
 
 
 def play(models: list[Recorded], function: Any) -> StrategyScores:
@@ -153,7 +153,7 @@ def test_an_entry_that_fails_is_named_in_one_line(function: Any, message: str, m
 
 
 def test_epochs_that_were_not_kept_cannot_be_had() -> None:
-    model = Recorded.of(known_zoo().entries[0], known_zoo().entries[0].budgets["gentle"])
+    model = Recorded(entry=known_zoo().entries[0], tuned=known_zoo().entries[0].budgets["gentle"])
     assert Trial(model).tune(4) == 80
     with pytest.raises(DataError, match="this zoo did not keep its epochs"):
         Trial(model).tune(4, epochs=1)

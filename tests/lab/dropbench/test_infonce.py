@@ -6,8 +6,8 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from layerprobe.lab.dropbench.infonce import log_likelihoods, worth_of_infonce
-from layerprobe.lab.dropbench.values import ZooEntry
+from layerprobe.lab.dropbench.rules import log_likelihoods, worth_of_infonce
+from layerprobe.lab.dropbench.zoo import ZooEntry
 from layerprobe.prediction.parameters import FittedTo
 from layerprobe.search.posterior import score_covariances
 from layerprobe.search.values import Evidence, Score

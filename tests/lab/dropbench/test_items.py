@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.lab.dropbench.items import ItemOutputs, half_scores, item_errors
-from layerprobe.lab.dropbench.values import ItemErrors, RunName
+from layerprobe.lab.dropbench.entry import ItemOutputs, half_scores, item_errors
+from layerprobe.lab.dropbench.zoo import ItemErrors, RunName
 from layerprobe.stats.crossed import crossed, item_covariance
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.values import Examples

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layerprobe.lab.dropbench.replays import Replay
 from layerprobe.lab.dropbench.strategies import (
     Choice,
     Recorded,
@@ -22,7 +21,7 @@ from layerprobe.lab.dropbench.strategies import (
     sweep,
     training_strategies,
 )
-from layerprobe.lab.dropbench.values import ZooEntry
+from layerprobe.lab.dropbench.zoo import ZooEntry
 from layerprobe.search.plan import next_run
 from layerprobe.search.values import SearchSettings
 
@@ -34,7 +33,7 @@ FULL = 5 * 28
 
 def records(made: ZooEntry, *, start: int | None = None) -> Recorded:
     (tuned,) = made.budgets.values()
-    return Recorded.of(made, tuned, start=start)
+    return Recorded(entry=made, tuned=tuned, start=start)
 
 
 @pytest.fixture(scope="module")
@@ -113,29 +112,29 @@ def test_halving_costs_parts_of_runs(model: Recorded) -> None:
 
 
 def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
-    assert model.replay is not None
     settings = SearchSettings(budget=0.1 * 5 / 2, seeds=2)
     runs: tuple[tuple[int, int, bool], ...] = ()
-    while (run := next_run(model.replay.evidence(runs, first=1), settings).run) is not None:
+    while (run := next_run(model.evidence(runs, first=1), settings).run) is not None:
         layers = range(7) if run.scan else [run.layer]
         runs += tuple((layer, run.seed, run.scan) for layer in layers)
-    found = model.replay.search(0.1 * FULL, first=1)
+    found = model.search(0.1 * FULL, first=1)
     assert found is not None
-    assert found.spent == model.replay.evidence(runs).spent <= 0.1 * FULL
-    assert found == model.replay.answered(runs, settings, first=1)
+    assert found.cost * FULL == pytest.approx(model.evidence(runs).spent)
+    assert found.cost <= 0.1
+    assert found.stated is not None
+    assert found == model.answered(runs, settings, first=1)
     assert found.layer in found.stated
 
 
 def test_a_search_has_the_numbers_of_scans_and_runs(model: Recorded) -> None:
-    assert model.replay is not None
     names = (*((layer, 0, True) for layer in range(7)), (4, 1, False))
-    evidence = model.replay.evidence(names)
+    evidence = model.evidence(names)
     first = next(run for run in model.tuned.scans if run.weighting == "falling")
     assert [score.value for score in evidence.scores] == [*first.validation, model.tuned.validation[4][1]]
     assert model.tuned.validation_errors is not None
     np.testing.assert_allclose(evidence.item_covariance, model.tuned.validation_errors.covariance(names))
     assert (evidence.n_items, evidence.spent) == (400, 7 + 5)
-    turned = model.replay.evidence(names, first=2)
+    turned = model.evidence(names, first=2)
     assert turned.scores[0].value == first.validation[0], "expected the first of two scans again"
     assert turned.scores[-1].value == model.tuned.validation[4][0], "expected the first of three seeds after the last"
 
@@ -156,28 +155,24 @@ def test_find_says_what_it_spent_and_states_a_set(model: Recorded) -> None:
 
 def test_distances_between_layers_are_read_off_their_cka(model: Recorded) -> None:
     made = recorded("m", "a", DROPPING, metrics={"self CKA": (1.0, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)})
-    replay = records(made).replay
-    assert replay is not None
-    assert replay.steps == pytest.approx((0.0, np.log(2), 0.0, 0.0, 0.0, 0.0))
-    assert model.replay is not None
-    assert model.replay.steps is None
+    replay = records(made)
+    assert replay.evidence(()).steps == pytest.approx((0.0, np.log(2), 0.0, 0.0, 0.0, 0.0))
+    assert model.evidence(()).steps is None
 
 
 def test_infonce_says_where_a_search_looks_first(model: Recorded) -> None:
     read = recorded("m", "a", RISING, metrics={"InfoNCE": (9.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5)})
-    replay = records(read).replay
-    assert replay is not None
+    replay = records(read)
     assert replay.infonce == (9.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
     first = next_run(replay.evidence(())).run
     assert first is not None
     assert first.layer == 6
-    assert model.replay is not None
-    assert model.replay.infonce is None
+    assert model.infonce is None
 
 
 def test_without_errors_or_scans_there_is_no_search() -> None:
     old = records(entry("old", "a", RISING))
-    assert old.replay is None
+    assert not old.searchable
     played = ["sweep, 1 seed", "sweep, 3 seeds", "sweep, 1 seed, every second layer"]
     orders = ("evenly spaced layers", "random layers")
     played += [f"one seed at {order}, {budget}%" for order in orders for budget in (5, 10, 15)]
@@ -186,7 +181,7 @@ def test_without_errors_or_scans_there_is_no_search() -> None:
     alone = records(recorded("alone", "a", RISING, scans=()))
     assert find(0.2, scan=True).choose(alone) == []
     assert find(0.2).choose(alone)
-    assert isinstance(alone.replay, Replay)
+    assert alone.searchable
 
 
 def test_a_smoothed_sweep_reads_all_runs(model: Recorded) -> None:
@@ -214,7 +209,7 @@ def test_every_second_layer_is_counted_from_the_last() -> None:
         for best in range(n_blocks + 1):
             scores = tuple(90.0 if layer == best else quality[layer] for layer in range(n_blocks + 1))
             entry = recorded("m", "f", scores, n_seeds=1, seed_error=0.0, item_error=0.01)
-            model = Recorded.of(entry, entry.budgets["converged"])
+            model = Recorded(entry=entry, tuned=entry.budgets["converged"])
             (choice,) = sweep(1, step=2).choose(model)
             assert choice.layer == (best if best in layers else n_blocks)
             assert choice.cost == pytest.approx(sum(layer + 1 for layer in layers) / model.full_sweep)

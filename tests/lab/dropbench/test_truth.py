@@ -21,7 +21,7 @@ from layerprobe.lab.dropbench.truth import (
     regrets,
     truth,
 )
-from layerprobe.lab.dropbench.values import TunedLayers
+from layerprobe.lab.dropbench.zoo import TunedLayers
 
 from .zoos import DROPPING, RISING, recorded, tuned
 

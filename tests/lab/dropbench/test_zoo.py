@@ -16,11 +16,21 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench import zoo as module
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.rules import tuned_rules
-from layerprobe.lab.dropbench.values import TunedLayers, Zoo, ZooEntry, ZooProvenance
-from layerprobe.lab.dropbench.zoo import pretrained_as, put_together, read_kept_out, read_searched, read_zoo, write_zoo
+from layerprobe.lab.dropbench.zoo import (
+    TunedLayers,
+    Zoo,
+    ZooEntry,
+    ZooProvenance,
+    pretrained_as,
+    put_together,
+    read_kept_out,
+    read_searched,
+    read_zoo,
+    write_zoo,
+)
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import LANGUAGE
-from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.studies.values import load_lab
 from layerprobe.readings.values import LayerCurve
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from layerprobe.finetuning.values import Protocol, Weighting
-from layerprobe.lab.dropbench.values import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry, ZooProvenance
+from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry, ZooProvenance
 from layerprobe.readings.values import LayerCurve
 
 DROPPING = (50.0, 60.0, 70.0, 75.0, 80.0, 70.0, 60.0)

@@ -1,0 +1,473 @@
+"""Scores over models, with intervals from redrawing what they have in common. Knows numbers only.
+
+Of strategies played on recorded runs the regret and cost, see `contest`; of curves by layer how well they detect drops
+and resemble the test scores, see `detectors` and `alikeness`; of scans how far they are from TMFT.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.context import report
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Weighting
+from layerprobe.lab.dropbench.results import (
+    CurveScores,
+    DetectorScores,
+    JointScores,
+    Needs,
+    Score,
+    StrategyOutcome,
+    StrategyScores,
+)
+from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy
+from layerprobe.lab.dropbench.truth import (
+    chances_of_best,
+    chances_within,
+    distances,
+    item_variance,
+    regrets,
+    seed_variance,
+)
+from layerprobe.metrics.correlation import spearman
+from layerprobe.prediction.rule import falls
+from layerprobe.prediction.values import Truth
+from layerprobe.readings.reading import Reading
+from layerprobe.stats.letters import compact_letters
+
+Array = NDArray[np.float64]
+Curve = Callable[[Recorded], Array | None]
+"""(layers,) of which more is better, in any unit; None where a model lacks it."""
+ROUNDING = 1e-9
+
+
+# ---- redrawn models ------------------------------------------------------------------------------------------------
+
+
+def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
+    """Return (draws, models): how often each model is drawn when clusters are; nothing where there is one of them."""
+    names = list(dict.fromkeys(clusters))
+    n, size = len(names), draws if len(names) > 1 else 0
+    drawn = np.random.default_rng(seed).multinomial(n, [1 / n] * n, size=size)
+    return drawn[:, [names.index(cluster) for cluster in clusters]].astype(np.float64)
+
+
+def expanded(level: float, clusters: int) -> float:
+    """Return the level whose percentiles over redrawn clusters hold a mean about as often as `level` says.
+
+    A bootstrap of n clusters is narrower than Student's t by its quantile and by sqrt(1 - 1 / n): of six that are
+    normal, percentiles for 95 % hold their mean in 86 %, those for this level in 93 %; of skewed ones in 80 and 87 %.
+
+    Source: Hesterberg 2015 (The American Statistician 69), expanded percentiles.
+    """
+    if clusters < 2:
+        return level
+    quantile = stats.t.ppf((1 + level) / 2, clusters - 1) * np.sqrt(clusters / (clusters - 1))
+    return float(2 * stats.norm.cdf(quantile) - 1)
+
+
+def ratio(above: Array, below: Array) -> Array:
+    """Return above / below, NaN where that is not defined."""
+    ratios: Array = np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
+    return ratios
+
+
+def weighted_quantiles(values: Array, counts: Array, share: float = 0.5) -> Array:
+    """Return a quantile, by default the median, of values as often as each row of (draws, values) counts says.
+
+    Between two values that divide the whole just so it is their mean; NaN where no value counts.
+    """
+    order = np.argsort(values, kind="stable")
+    ordered, totals = values[order], np.cumsum(counts[:, order], axis=1)
+    part = totals[:, -1:] * share
+    low, high = (totals >= part - ROUNDING).argmax(axis=1), (totals > part + ROUNDING).argmax(axis=1)
+    quantiles: Array = np.where(totals[:, -1] > 0, (ordered[low] + ordered[high]) / 2, np.nan)
+    return quantiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Redraws:
+    """Models that count once, and then as often as they are redrawn."""
+
+    counts: Array
+    """(draws, models): how often each model counts; once in the first row."""
+    level: float
+    """Confidence level of the intervals."""
+
+    def of(self, rows: Sequence[int]) -> "Redraws":
+        """Return those of some models."""
+        return Redraws(counts=self.counts[:, rows], level=self.level)
+
+    def total(self, values: Iterable[float] | Array) -> Array:
+        """Return (draws,): the sum of (models,) values, each as often as its model counts."""
+        totals: Array = self.counts @ np.asarray(values if isinstance(values, np.ndarray) else list(values))
+        return totals
+
+    def score(self, above: Array, below: Array) -> Score | None:
+        """Return the score of (draws,) ratios, see `score_of`."""
+        return self.score_of(ratio(above, below))
+
+    def mean(self, values: Iterable[float] | Array) -> Score:
+        """Return the mean of (models,) values."""
+        return _certain(self.score(self.total(values), self.counts.sum(axis=1)))
+
+    def mean_of_some(self, values: Sequence[float | None]) -> Score | None:
+        """Return the mean over the models that have a value; None where none has."""
+        rows = [row for row, value in enumerate(values) if value is not None]
+        numbers = np.array([values[row] for row in rows], dtype=np.float64)
+        some = self.of(rows)
+        return some.score(some.total(numbers), some.counts.sum(axis=1)) if rows else None
+
+    def quantile(self, values: Array, share: float = 0.5) -> Score:
+        """Return a quantile of (models,) values, by default the median."""
+        return _certain(self.score_of(weighted_quantiles(values, self.counts, share)))
+
+    def score_of(self, values: Array) -> Score | None:
+        """Return the first of (draws,) values with percentiles of the others; None where it is not defined."""
+        value, redrawn = float(values[0]), values[1:][np.isfinite(values[1:])]
+        if np.isnan(value):
+            return None
+        if not len(redrawn):
+            return Score(value=value, lower=None, upper=None)
+        lower, upper = np.quantile(redrawn, ((1 - self.level) / 2, (1 + self.level) / 2))
+        return Score(value=value, lower=float(lower), upper=float(upper))
+
+
+def _certain(score: Score | None) -> Score:
+    assert score is not None  # there are models, and each counts
+    return score
+
+
+# ---- strategies ----------------------------------------------------------------------------------------------------
+
+
+def contest(
+    models: Sequence[Recorded], strategies: Sequence[Strategy], counts: Array, *, level: float
+) -> tuple[StrategyScores, ...]:
+    """Score each strategy on the models that have what it needs; one that no model has is left out.
+
+    Args:
+        models: With their records.
+        strategies: Ways to choose a layer.
+        counts: (draws, models) how often each model counts; once in the first row, then as redrawn.
+        level: Confidence level of the intervals.
+
+    Returns:
+        The cheapest first, of equals that with the smallest mean distance to the best layer.
+    """
+    scored, redraws = [], Redraws(counts=counts, level=level)
+    for number, strategy in enumerate(strategies):
+        played = [(model, list(strategy.choose(model))) for model in models]
+        rows = [row for row, (_, choices) in enumerate(played) if choices]
+        if rows:
+            outcomes = [_outcome(*played[row]) for row in rows]
+            tasks = [models[row].entry.task for row in rows]
+            fresh = all(len(choice.seeds) < len(model.tuned.seeds) for model, choices in played for choice in choices)
+            looked: list[Needs | None] = [strategy.needs or choice.needs for _, choices in played for choice in choices]
+            needs = max((needs for needs in looked if needs is not None), key=get_args(Needs).index)
+            scored.append(_scores(strategy, needs, outcomes, tasks, redraws.of(rows), fresh=fresh))
+        report("strategies", number + 1, len(strategies))
+    return tuple(sorted(scored, key=lambda row: (row.cost.value, row.mean.value)))
+
+
+def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: float) -> dict[str, str]:
+    """Return letters by strategy: two rows share one if their mean regrets do not differ, one statement of all pairs.
+
+    Rows differ where |m_r - m_s| > c e_rs, with e_rs the error of the paired difference of their means over clusters
+    and c of Student's t with a degree of freedom less than there are clusters, by Bonferroni for all pairs. Six
+    families say little so; with quantiles of a bootstrap of six, most contests of equal rows have a pair that differs.
+
+    Args:
+        rows: To compare. Those that did not play all models get no letters.
+        clusters: What has much in common with each model, such as its family.
+        level: Of the statement.
+    """
+    rows, names = [row for row in rows if len(row.outcomes) == len(clusters)], list(dict.fromkeys(clusters))
+    if len(rows) < 2 or len(names) < 2:
+        return {}
+    lost = np.array([[_mean(outcome.distances) for outcome in row.outcomes] for row in rows])
+    means, members = lost.mean(axis=1), np.array([[cluster == name for name in names] for cluster in clusters])
+    influences = (lost - means[:, None]) @ members * len(names) / len(clusters)
+    covariance = influences @ influences.T / (len(names) * (len(names) - 1))
+    variances = np.diagonal(covariance)
+    errors = np.sqrt(np.maximum(variances[:, None] + variances - 2 * covariance, 0))
+    pairs = len(rows) * (len(rows) - 1) / 2
+    width = stats.t.isf((1 - level) / 2 / pairs, len(names) - 1)
+    different = np.abs(means[:, None] - means) > np.maximum(width * errors, ROUNDING)
+    return dict(zip((row.strategy for row in rows), compact_letters(different, (-means).tolist()), strict=True))
+
+
+def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
+    tuned = model.tuned
+    seeds = [_scored_on(choice, model) for choice in choices]
+    of_items = [item_variance(tuned, choice.layer, _best(model, on)) for choice, on in zip(choices, seeds, strict=True)]
+    of_one = seed_variance(tuned)
+    of_seeds = [
+        None if of_one is None else 2 * of_one / len(on) * (choice.layer != _best(model, on))
+        for choice, on in zip(choices, seeds, strict=True)
+    ]
+    stated = [choice.stated for choice in choices if choice.stated is not None]
+    named = [choice.sufficient for choice in choices if choice.sufficient is not None]
+    return StrategyOutcome(
+        model=model.entry.name,
+        family=model.entry.family,
+        layers=tuple(choice.layer for choice in choices),
+        distances=tuple(
+            _lost(model, choice, distances(tuned, on), on) for choice, on in zip(choices, seeds, strict=True)
+        ),
+        regrets=tuple(_lost(model, choice, regrets(tuned, on), on) for choice, on in zip(choices, seeds, strict=True)),
+        costs=tuple(choice.cost for choice in choices),
+        items_error=_mean_error(of_items),
+        seeds_error=_mean_error(of_seeds),
+        coverage=_mean(chances_of_best(tuned)[list(layers)].sum() for layers in stated) if stated else None,
+        set_size=_mean(len(layers) for layers in stated) if stated else None,
+        sufficient=_mean(chances_within(tuned)[layer] for layer in named) if named else None,
+    )
+
+
+def _scored_on(choice: Choice, model: Recorded) -> list[int]:
+    """Return the positions of the seeds that a choice did not look at; of all where it looked at all."""
+    everything = range(len(model.tuned.seeds))
+    return [seed for seed in everything if seed not in choice.seeds] or list(everything)
+
+
+def _best(model: Recorded, seeds: Sequence[int]) -> int:
+    return int(distances(model.tuned, seeds).argmin())
+
+
+def _lost(model: Recorded, choice: Choice, below: Array, seeds: Sequence[int]) -> float:
+    """Return the points lost by choosing each layer, adjusted where the model handed over is not TMFT's."""
+    lost = float(below[choice.layer])
+    if choice.score is not None:
+        lost += float(np.array(model.tuned.test)[choice.layer, list(seeds)].mean()) - choice.score
+    return lost
+
+
+def _mean_error(variances: Sequence[float | None]) -> float | None:
+    errors = [math.sqrt(variance) for variance in variances if variance is not None]
+    return _mean(errors) if len(errors) == len(variances) else None
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _scores(
+    strategy: Strategy,
+    needs: Needs,
+    outcomes: Sequence[StrategyOutcome],
+    tasks: Sequence[str],
+    redraws: Redraws,
+    *,
+    fresh: bool,
+) -> StrategyScores:
+    # a row a choice; those of a model share its weight
+    weights = np.concatenate([np.full(len(outcome.layers), 1 / len(outcome.layers)) for outcome in outcomes])
+    rows = np.repeat(np.arange(len(outcomes)), [len(outcome.layers) for outcome in outcomes])
+    choices = Redraws(counts=redraws.counts[:, rows] * weights, level=redraws.level)
+    lost = np.concatenate([outcome.distances for outcome in outcomes])
+    sizes = [outcome.set_size for outcome in outcomes if outcome.set_size is not None]
+    return StrategyScores(
+        strategy=strategy.name,
+        source=strategy.source,
+        needs=needs,
+        fresh=fresh,
+        mean=redraws.mean(_mean(outcome.distances) for outcome in outcomes),
+        median=choices.quantile(lost),
+        ninth=choices.quantile(lost, 0.9),
+        worst=float(lost.max()),
+        regret=redraws.mean(_mean(outcome.regrets) for outcome in outcomes),
+        items_error=_error_of_mean([outcome.items_error for outcome in outcomes], tasks),
+        seeds_error=_error_of_mean([outcome.seeds_error for outcome in outcomes], range(len(outcomes))),
+        cost=redraws.mean(_mean(outcome.costs) for outcome in outcomes),
+        coverage=redraws.mean_of_some([outcome.coverage for outcome in outcomes]),
+        set_size=_mean(sizes) if sizes else None,
+        sufficient=redraws.mean_of_some([outcome.sufficient for outcome in outcomes]),
+        outcomes=tuple(outcomes),
+    )
+
+
+def _error_of_mean(errors: Sequence[float | None], groups: Iterable[object]) -> float | None:
+    """Return the standard error of a mean whose errors go together within groups and are independent between them."""
+    sums: defaultdict[object, float] = defaultdict(float)
+    for error, group in zip(errors, groups, strict=True):
+        if error is None:
+            return None
+        sums[group] += error
+    return math.sqrt(sum(total**2 for total in sums.values())) / len(errors)
+
+
+# ---- curves --------------------------------------------------------------------------------------------------------
+
+
+def curves(readings: Mapping[str, Reading]) -> dict[str, tuple[Needs, float | None, Curve]]:
+    """Return every curve by name, with what it needs and what its falls are measured in; None: its largest size.
+
+    Those of scans and of a sweep of one seed are validation scores, in points. Readings have their direction; of one
+    whose direction is not known more counts as better.
+    """
+    curves: dict[str, tuple[Needs, float | None, Curve]] = {}
+    for weighting in get_args(Weighting):
+        curves[f"scan, {weighting}"] = ("training", 1.0, _of_scan(weighting))
+    curves["sweep, 1 seed"] = ("training", 1.0, lambda model: np.array(model.tuned.validation)[:, 0])
+    for name, reading in readings.items():
+        curves[name] = ("labels" if reading.labelled else "readings", reading.maximum, _of_reading(name, reading))
+    return curves
+
+
+def detectors(
+    models: Sequence[Recorded],
+    truths: Sequence[Truth],
+    curves: Mapping[str, tuple[Needs, float | None, Curve]],
+    counts: Array,
+    *,
+    level: float,
+) -> tuple[DetectorScores, ...]:
+    """Score how far each curve falls from its highest, layer 0 left out, to the last layer, as a sign of a drop.
+
+    The threshold above which a drop is called is that with the best F1 on the other families, the highest of equals.
+    """
+    scored, redraws = [], Redraws(counts=counts, level=level)
+    for name, (needs, unit, curve) in curves.items():
+        by_model = [curve(model) for model in models]
+        rows = [row for row, values in enumerate(by_model) if values is not None]
+        if not rows:
+            continue
+        fallen = np.array([falls(values[1:], unit=unit)[-1] for values in by_model if values is not None])
+        drops, effects = (np.array([getattr(truths[row], what) for row in rows]) for what in ("drop", "effect"))
+        called, some = _called(fallen, drops, [models[row].entry.family for row in rows]), redraws.of(rows)
+        hits = None if called is None else some.total(called & drops)
+        scored.append(
+            DetectorScores(
+                detector=name,
+                needs=needs,
+                models=len(rows),
+                drops=int(drops.sum()),
+                area=some.score_of(area_under(fallen, drops, some.counts)),
+                precision=None if hits is None or called is None else some.score(hits, some.total(called)),
+                recall=None if hits is None else some.score(hits, some.total(drops)),
+                effect=_correlation(fallen, effects) if len(rows) > 2 else None,
+            )
+        )
+    return tuple(sorted(scored, key=lambda row: -1.0 if row.area is None else -row.area.value))
+
+
+def alikeness(
+    models: Sequence[Recorded],
+    curves: Mapping[str, tuple[Needs, float | None, Curve]],
+    counts: Array,
+    *,
+    level: float,
+) -> tuple[CurveScores, ...]:
+    """Score how alike each curve is to the mean test scores of TMFT: Spearman's correlation within a model.
+
+    The seed of the one-seed sweep is left out of the scores that it is compared with.
+    """
+    scored, redraws = [], Redraws(counts=counts, level=level)
+    for name, (needs, _, curve) in curves.items():
+        values = [_alike(name, curve(model), model) for model in models]
+        rows = [row for row, value in enumerate(values) if value is not None]
+        if rows:
+            numbers, some = np.array([values[row] for row in rows], dtype=np.float64), redraws.of(rows)
+            mean, median = some.mean(numbers), some.quantile(numbers)
+            scored.append(CurveScores(curve=name, needs=needs, models=len(rows), mean=mean, median=median))
+    return tuple(sorted(scored, key=lambda row: -row.mean.value))
+
+
+def joint_scores(models: Sequence[Recorded], counts: Array, *, level: float) -> tuple[JointScores, ...]:
+    """Compare the models of scans with TMFT at the same layers, the means over seeds of both."""
+    scored, redraws = [], Redraws(counts=counts, level=level)
+    for weighting in get_args(Weighting):
+        differences, rows = [], []
+        for row, model in enumerate(models):
+            if scans := model.tuned.whole_scans(weighting):
+                alone = np.array(model.tuned.test).mean(axis=1)
+                ahead = np.mean([np.array(scan.test, dtype=np.float64) for scan in scans], axis=0) - alone
+                differences.append((ahead[int(alone.argmax())], ahead[-1], ahead.mean()))
+                rows.append(row)
+        if rows:
+            best, last, overall = (redraws.of(rows).mean(column) for column in zip(*differences, strict=True))
+            scored.append(
+                JointScores(weighting=weighting, models=len(rows), at_best=best, at_last=last, overall=overall)
+            )
+    return tuple(scored)
+
+
+def area_under(falls: Array, drops: NDArray[np.bool_], counts: Array) -> Array:
+    """Return (draws,) areas under the ROC curve of falls, of models that count as (draws, models) says.
+
+    Examples:
+        >>> area_under(np.array([3.0, 1.0, 2.0, 1.0]), np.array([True, True, False, False]), np.ones((1, 4))).tolist()
+        [0.625]
+    """
+    above = (falls[:, None] > falls) + 0.5 * (falls[:, None] == falls)
+    dropping, others = counts * drops, counts * ~drops
+    won: Array = np.einsum("di,ij,dj->d", dropping, above, others)
+    return ratio(won, dropping.sum(axis=1) * others.sum(axis=1))
+
+
+def best_threshold(falls: Array, drops: NDArray[np.bool_]) -> float:
+    """Return the value above which calling a drop has the highest F1, the highest of equals.
+
+    Examples:
+        >>> best_threshold(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, True, False, False]))
+        0.5
+    """
+    ordered = np.unique(falls)
+    middles = (ordered[1:] + ordered[:-1]) / 2
+    candidates = [*middles[::-1].tolist(), -np.inf]
+
+    def f1(threshold: float) -> float:
+        called = falls > threshold
+        hits, either = int((called & drops).sum()), int(called.sum() + drops.sum())
+        return 2 * hits / max(either, 1)
+
+    return float(max(candidates, key=f1))
+
+
+def _of_scan(weighting: Weighting) -> Curve:
+    def curve(model: Recorded) -> Array | None:
+        scans = model.tuned.whole_scans(weighting)
+        return np.array(scans[0].validation, dtype=np.float64) if scans else None
+
+    return curve
+
+
+def _of_reading(name: str, reading: Reading) -> Curve:
+    def curve(model: Recorded) -> Array | None:
+        curve = model.entry.curves.get(name)
+        return None if curve is None else (reading.direction or 1) * np.array(curve.values)
+
+    return curve
+
+
+def _alike(name: str, values: Array | None, model: Recorded) -> float | None:
+    test = np.array(model.tuned.test)
+    if name == "sweep, 1 seed":
+        test = test[:, 1:] if test.shape[1] > 1 else test
+    return None if values is None else _correlation(values, test.mean(axis=1))
+
+
+def _correlation(first: Array, second: Array) -> float | None:
+    try:
+        return float(spearman(first, second))
+    except DataError:  # of a curve of one value
+        return None
+
+
+def _called(falls: Array, drops: NDArray[np.bool_], families: Sequence[str]) -> NDArray[np.bool_] | None:
+    """Return what is called with a threshold chosen on the other families; None where there is one family."""
+    of_family = np.array(families)
+    called = np.zeros(len(falls), dtype=np.bool_)
+    for family in set(families):
+        inside = of_family == family
+        if inside.all():
+            return None
+        called[inside] = falls[inside] > best_threshold(falls[~inside], drops[~inside])
+    return called
