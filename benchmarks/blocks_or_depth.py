@@ -34,7 +34,7 @@ from scipy.stats import t
 import layerprobe as lp
 from layerprobe.embedded.pair import DEMO_PROTOCOL, DEMO_SIZES, embedded_model, embedded_task
 from layerprobe.lab.studies.run import loaded_task
-from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.studies.values import load_lab
 
 Key = tuple[str, str, tuple[int, ...]]
 """A pair, an objective, and the blocks that are kept."""

@@ -40,10 +40,9 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
-from layerprobe.lab.dropbench.values import ZooEntry
-from layerprobe.lab.dropbench.zoo import read_zoo
+from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo
 from layerprobe.lab.studies.run import loaded_task
-from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.studies.values import load_lab
 from layerprobe.tasks.values import Items, Task
 
 Array = NDArray[np.float64]

@@ -25,12 +25,11 @@ from layerprobe.context import settings
 from layerprobe.files.atomic import make_directory
 from layerprobe.files.checked_json import read_kept, write_kept
 from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
-from layerprobe.lab.dropbench.values import ZooEntry
-from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.studies.run import loaded_task
-from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.studies.values import load_lab
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
 from layerprobe.readings.values import LayerCurve

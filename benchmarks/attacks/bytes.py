@@ -45,8 +45,8 @@ from layerprobe.finetuning.results import load_failure, load_finished, read_orig
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
-from layerprobe.lab.adaptation.run import adapt_in_store
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.lab.pretraining.adapt import adapt_in_store
 from layerprobe.lab.pretraining.run import FOLDER, pretrain
 from layerprobe.lab.studies.run import _LabRun, run_lab
 from layerprobe.store import store
@@ -56,9 +56,9 @@ from layerprobe.tasks.values import TextFile
 from layerprobe.training.run_directory import RunDirectory, SavedStep
 from layerprobe.versions import versions
 from tests.export.studies import described, study_of
-from tests.lab.adaptation.jobs import PROTOCOL as ADAPTATION
-from tests.lab.adaptation.jobs import TEXTS as CORPUS
 from tests.lab.dropbench.zoos import known_zoo
+from tests.lab.pretraining.jobs import PROTOCOL as ADAPTATION
+from tests.lab.pretraining.jobs import TEXTS as CORPUS
 from tests.lab.studies.studies import OPTIONS as LAB_OPTIONS
 from tests.lab.studies.studies import SMALL, changed
 from tests.models import TEXTS, given, save_tiny

@@ -13,8 +13,7 @@ from layerprobe_cli.main import app
 from layerprobe_cli.output import fitted, wrapped
 
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.adaptation.values import AdaptationProtocol
-from layerprobe.lab.pretraining.values import PretrainingProtocol
+from layerprobe.lab.pretraining.values import AdaptationProtocol, PretrainingProtocol
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.table import Column, Table
 

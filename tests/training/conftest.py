@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.lab.adaptation.conftest import encoder, folder
+from tests.lab.pretraining.conftest import encoder, folder
 
 __all__ = ["encoder", "folder"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from layerprobe.lab.adaptation.values import AdaptationProtocol
+from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
 from layerprobe_cli.places import new_folder
@@ -20,16 +20,7 @@ def adapt(
     model: o.Loading,
     protocol: Annotated[AdaptationProtocol, group(AdaptationProtocol, "Training", TRAINING)],
     texts: list[Path],
-    out: Annotated[
-        Path,
-        {
-            "flags": (
-                "--out",
-                "-o",
-            ),
-            "callback": new_folder,
-        },
-    ],
+    out: Annotated[Path, {"flags": ("--out", "-o"), "callback": new_folder}],
     column: o.TextColumn = None,
     seed: Annotated[int, "Training", {"min": 0}] = 0,
     evaluate_every: Annotated[int | None, "Training", {"min": 1}] = None,
@@ -53,8 +44,8 @@ def adapt(
         overwrite: Replace an adapted model at OUT.
     """
     # only now: --help needs no torch
-    from layerprobe.lab.adaptation.run import adapt as adapt_model
-    from layerprobe.lab.adaptation.run import plan_adaptation
+    from layerprobe.lab.pretraining.adapt import adapt as adapt_model
+    from layerprobe.lab.pretraining.adapt import plan_adaptation
     from layerprobe.tasks.loading import load_corpus
 
     corpus, (checkpoint,) = load_corpus(texts, columns=column), o.resolved(model)

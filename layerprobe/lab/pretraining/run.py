@@ -1,30 +1,36 @@
-"""Texts and an objective -> a small encoder, pretrained from scratch."""
+"""Texts and an objective -> a small encoder, pretrained from scratch; and what every training into a folder shares."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypeVar
 
 import torch
+from transformers import ElectraModel
 
 from layerprobe.checks import check_seeds
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED
+from layerprobe.encoders.batching import tokenize
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
+from layerprobe.encoders.model import Options
+from layerprobe.encoders.options import computed_on
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest, to_dict
-from layerprobe.lab.pretraining.models import GENERATOR, count, save_models
+from layerprobe.lab.pretraining.models import GENERATOR, build_encoder, build_objective, count, masking_of, save_models
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
-from layerprobe.lab.pretraining.training import Run, prepare
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingProtocol
+from layerprobe.modes import without_autocast
 from layerprobe.progress import duration
 from layerprobe.results.estimate import Estimate
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.folder import ModelFolder, as_block, check_intervals, model_card
-from layerprobe.training.loop import seconds_a_step, train
+from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
+from layerprobe.training.folder import ModelFolder, Record, as_block, check_intervals, model_card
+from layerprobe.training.loop import Trainer, seconds_a_step, train
+from layerprobe.training.objective import Objective
 from layerprobe.training.run_directory import RunDirectory
 from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
 
@@ -37,15 +43,61 @@ SENTENCES_SEED = 1
 MOST_SENTENCES = 2_000_000
 
 Texts = TextFile | Sequence[str] | Literal["language"]
+R = TypeVar("R", bound=Record)
+Begun = tuple[Trainer | None, Callable[[], dict[str, Any]], Callable[[Path], None]]
+"""A training that has not started, the fields of its record once it is done, and what writes the model to a folder."""
 
 
-class _Hardware(NamedTuple):
-    device: torch.device
-    autocast: torch.dtype | None
+def train_into(
+    folder: ModelFolder[R],
+    out: str | Path,
+    begin: Callable[[], Begun],
+    *,
+    protocol: Any,
+    seed: int,
+    fingerprint: str,
+    overwrite: bool,
+    source: Path | None = None,
+    **how: Any,
+) -> R:
+    """Train a model into a folder and return its record; a finished one is read, an interrupted one goes on.
+
+    `how` is that of `train`: how often the run is saved and evaluated, and how it is reported. Nothing is trained where
+    `begin` gives no trainer.
+    """
+
+    def work(run_directory: RunDirectory) -> tuple[R, Callable[[Path], None]]:
+        trainer, about, save = begin()
+        if trainer is not None:
+            train(trainer, run_directory=run_directory, **how)
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        made_by = {"versions": {"layerprobe": __version__, **versions()}, "created": created}
+        fields: dict[str, Any] = {"protocol": protocol, "seed": seed, "fingerprint": fingerprint, **made_by, **about()}
+        return folder.kind(**fields), save
+
+    return folder.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FreshModels:
+    """Models on their device, and what trains them."""
+
+    encoder: ElectraModel
+    trainer: Trainer | None
+    """None where nothing is trained."""
+    tokenizer: Any
+    n_texts: int
+    """Sequences to train on."""
+    n_held_out: int
+    """Sequences held out."""
+    n_tokens: int
+    """Tokens of all sequences to train on."""
+    warnings: tuple[str, ...]
 
     @property
-    def name(self) -> str:
-        return f"{self.device.type} {str(self.autocast or torch.float32).removeprefix('torch.')}"
+    def objective(self) -> Objective | None:
+        """None where nothing is trained."""
+        return None if self.trainer is None else self.trainer.objective
 
 
 def pretrain(
@@ -80,42 +132,39 @@ def pretrain(
     """
     check_seeds([seed])
     check_intervals(checkpoint_every, evaluate_every)
-    protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
+    protocol, options = protocol or PretrainingProtocol(), _computing(device, dtype)
     file = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(file.texts))
     texts_digest = digest(texts)
-    fingerprint = digest(
-        [PRETRAINING_VERSION, hardware.name, file.embedded or PRETRAINING_TEXTS_VERSION, texts_digest, protocol, seed]
+    of_texts = file.embedded or PRETRAINING_TEXTS_VERSION
+    fingerprint = digest([PRETRAINING_VERSION, computed_on(options), of_texts, texts_digest, protocol, seed])
+
+    def begin() -> Begun:
+        run = _prepared(file, texts, protocol, seed=seed, options=options)
+
+        def about() -> dict[str, Any]:
+            trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
+            if run.trainer is not None:
+                trained = {name: getattr(run.trainer, name) for name in trained}
+                trained["metrics"] = tuple(run.trainer.metrics)
+            digests = {"corpus_digest": texts_digest, "tokenizer_digest": content_digest(run.tokenizer)}
+            return {"corpus": file.name, **digests, **_described(run, options), **trained}
+
+        return run.trainer, about, partial(save_models, run.objective, run.encoder, run.tokenizer)
+
+    return train_into(
+        FOLDER,
+        out,
+        begin,
+        protocol=protocol,
+        seed=seed,
+        fingerprint=fingerprint,
+        overwrite=overwrite,
+        checkpoint_every=checkpoint_every,
+        evaluate_every=evaluate_every or max(FEWEST_STEPS, protocol.steps // 20),
+        task="pretraining",
+        show_loss=True,
     )
-
-    def work(run_directory: RunDirectory) -> tuple[Pretraining, Callable[[Path], None]]:
-        run = _prepared(file, texts, protocol, seed=seed, hardware=hardware)
-        if run.trainer is not None:
-            train(
-                run.trainer,
-                run_directory=run_directory,
-                checkpoint_every=checkpoint_every,
-                evaluate_every=evaluate_every or max(FEWEST_STEPS, protocol.steps // 20),
-                task="pretraining",
-                show_loss=True,
-            )
-        trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
-        if run.trainer is not None:
-            trained = {name: getattr(run.trainer, name) for name in trained} | {"metrics": tuple(run.trainer.metrics)}
-        pretraining = Pretraining(
-            **_described(run, protocol, hardware),
-            seed=seed,
-            corpus=file.name,
-            corpus_digest=texts_digest,
-            tokenizer_digest=content_digest(run.tokenizer),
-            **trained,
-            fingerprint=fingerprint,
-            versions={"layerprobe": __version__, **versions()},
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-        return pretraining, partial(save_models, run.objective, run.encoder, run.tokenizer)
-
-    return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite)
 
 
 def plan_pretraining(
@@ -128,44 +177,43 @@ def plan_pretraining(
 ) -> Estimate:
     """Return parameters, tokens and estimated time of `pretrain` with these arguments; nothing is written."""
     check_seeds([seed])
-    protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
+    protocol, options = protocol or PretrainingProtocol(), _computing(device, dtype)
     file = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(file.texts))
-    run = _prepared(file, texts, protocol, seed=seed, hardware=hardware)
+    run = _prepared(file, texts, protocol, seed=seed, options=options)
     steps = 0 if run.trainer is None else protocol.steps
     epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
-    about, size = _described(run, protocol, hardware), protocol.size
+    about, size = _described(run, options), protocol.size
     warnings, n_tokens = about.pop("warnings"), round(epochs * run.n_tokens)
     seconds = 0.0 if run.trainer is None else steps * seconds_a_step(run.trainer)
     details = (
         f"{about['encoder_parameters']:,} parameters, {about['trained_parameters']:,} with heads and generator;",
         f"{about['vocab_size']:,} words; {run.n_texts:,} sequences to train on, {run.n_held_out:,} held out",
         f"{protocol.steps:,} steps: {n_tokens:,} tokens in {epochs:.2f} epochs, about {duration(seconds)} on "
-        f"{hardware.name}",
+        f"{about['computed_on']}",
     )
     return Estimate(
         title=f"{protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features",
         details=tuple(f"{line.rstrip(';')}." for line in (details if n_tokens else details[:2])),
-        numbers={**about, "epochs": epochs, "n_tokens": n_tokens, "seconds": seconds},
+        numbers={"protocol": protocol, **about, "epochs": epochs, "n_tokens": n_tokens, "seconds": seconds},
         warnings=warnings,
     )
 
 
-def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> dict[str, Any]:
+def _described(run: FreshModels, options: Options) -> dict[str, Any]:
     """Return the fields that a plan and a finished run share."""
     return {
-        "protocol": protocol,
         "vocab_size": len(run.tokenizer),
         "encoder_parameters": count(run.encoder),
         "trained_parameters": 0 if run.objective is None else count(run.objective),
-        "computed_on": hardware.name,
+        "computed_on": computed_on(options),
         **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
     }
 
 
 def _prepared(
-    file: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, hardware: _Hardware
-) -> Run:
+    file: TextFile, texts: tuple[str, ...], protocol: PretrainingProtocol, *, seed: int, options: Options
+) -> FreshModels:
     """Return a run that has not started, with its warnings."""
     if len(texts) < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
@@ -182,15 +230,9 @@ def _prepared(
             )
         if copies := len(file.texts) - len(texts):
             warnings.append(f"{copies:,} copies of texts were left out")
-    run = prepare(
-        texts,
-        tokenizer,
-        protocol,
-        endless=file.embedded,
-        seed=seed,
-        device=hardware.device,
-        autocast=hardware.autocast,
-    )
+    device = resolve_device(options.device)
+    autocast = autocast_dtype(options.dtype, device)
+    run = prepare(texts, tokenizer, protocol, endless=file.embedded, seed=seed, device=device, autocast=autocast)
     return replace(run, warnings=(*warnings, *run.warnings))
 
 
@@ -210,13 +252,74 @@ def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     return TextFile(name=LANGUAGE, texts=tuple(sentences), embedded=True)
 
 
-def _hardware(device: str, dtype: str) -> _Hardware:
+def _computing(device: str, dtype: str) -> Options:
+    """Return where and how exactly to train: bfloat16 by itself on CUDA alone."""
     if dtype not in ("auto", "float32", "bfloat16"):
         raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
-    resolved = resolve_device(device)
-    if dtype == "auto":
-        dtype = "auto" if resolved.type == "cuda" else "float32"
-    return _Hardware(device=resolved, autocast=autocast_dtype(dtype, resolved))
+    on_cuda = resolve_device(device).type == "cuda"
+    return Options(device=device, dtype="float32" if dtype == "auto" and not on_cuda else dtype)
+
+
+def prepare(
+    texts: Sequence[str],
+    tokenizer: Any,
+    protocol: PretrainingProtocol,
+    *,
+    endless: bool = False,
+    seed: int,
+    device: torch.device,
+    autocast: torch.dtype | None,
+) -> FreshModels:
+    """Return a run that has not begun.
+
+    Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
+    same batches in the same order with the same positions masked.
+
+    The texts are distinct; where they are `endless`, as many as are needed, all requested sequences are held
+    out. With `autocast` None the models compute in float32. The progress is called with the texts that are tokenised.
+    """
+    corpus = tokenize_corpus(partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts)
+    warnings = [f"{corpus.n_cut:,} texts were cut at {protocol.max_length} tokens"] if corpus.n_cut else []
+    if protocol.packed:
+        corpus = pack(corpus, max_length=protocol.max_length, n_leading=1)
+    n_held_out = protocol.held_out if endless else max(1, min(protocol.held_out, len(corpus) // 10))
+    rows, held_out = hold_out(len(corpus), n_held_out / max(1, len(corpus)), seed=seed)
+    if len(rows) < protocol.batch_size:
+        raise DataError(
+            f"expected at least {protocol.batch_size} sequences to train on, a whole batch, got {len(rows)}: give more "
+            "texts, or lower --batch-size"
+        )
+    encoder = build_encoder(protocol, vocab_size=len(tokenizer), pad_id=tokenizer.pad_token_id, seed=seed)
+    trainer = None
+    if OBJECTIVES[protocol.objective].builder is not None:
+        objective = build_objective(encoder, protocol, masking_of(protocol, tokenizer), seed=seed).to(device)
+        trainer = Trainer(
+            objective,
+            corpus,
+            protocol,
+            total_steps=protocol.steps,
+            rows=rows,
+            held_out=held_out,
+            seed=seed,
+            device=device,
+            precision=without_autocast if autocast is None else partial(torch.autocast, device.type, dtype=autocast),
+            fused=True,
+        )
+    generator = protocol.generator
+    if generator is not None and generator.hidden_size > protocol.size.hidden_size:
+        warnings.append(
+            f"the generator is larger than the encoder that it trains ({generator.hidden_size} features a layer, not "
+            f"{protocol.size.hidden_size}): the paper found a quarter to a half of its width best"
+        )
+    return FreshModels(
+        encoder=encoder,
+        trainer=trainer,
+        tokenizer=tokenizer,
+        n_texts=len(rows),
+        n_held_out=len(held_out),
+        n_tokens=int(corpus.lengths[rows].sum()),
+        warnings=tuple(warnings),
+    )
 
 
 def card(pretraining: Pretraining) -> str:

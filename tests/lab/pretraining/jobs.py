@@ -1,24 +1,71 @@
-"""A short pretraining of a tiny encoder, in this process or in one that can be killed.
+"""A short pretraining or adaptation of a tiny encoder, in this process or in one that can be killed.
 
-python -m tests.lab.pretraining.jobs OBJECTIVE OUT PAUSE
+python -m tests.lab.pretraining.jobs OBJECTIVE|MODEL OUT PAUSE
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 
 from layerprobe.context import settings
+from layerprobe.encoders.model import Options
+from layerprobe.lab.pretraining.adapt import adapt
+from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import pretrain
-from layerprobe.lab.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
-from tests.lab.adaptation.jobs import TEXTS
+from layerprobe.lab.pretraining.values import (
+    Adaptation,
+    AdaptationProtocol,
+    EncoderSize,
+    Pretraining,
+    PretrainingProtocol,
+)
+from tests.models import given
 
-SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
 STEPS, CHECKPOINT_EVERY = 12, 3
+
+
+def toy_texts(n: int = 60) -> tuple[str, ...]:
+    """Runs of the alphabet, so that there is something to learn; one is a copy of another."""
+    rng, letters = random.Random(0), "abcdefgh" * 4
+    texts = []
+    for i in range(n):
+        start = rng.randrange(8)
+        run = letters[start : start + rng.randrange(4, 20)]
+        texts.append(" ".join(f"{run}{'ijklmnopqrstuvwxyz'[i % 18]}{'ijkl'[i // 18]}"))
+    return (*texts, texts[0])
+
+
+TEXTS = toy_texts()
+# 54 texts, 4 a batch, 2 batches a step: 7 steps an epoch, the last of them with fewer batches
+PROTOCOL = AdaptationProtocol(
+    learning_rate=1e-2, epochs=2, max_steps=STEPS, batch_size=4, accumulation=2, validation_share=0.1
+)
+
+
+ON_CPU = Options(device="cpu")
+SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
+
+
+def adapted(model: Path, out: Path, *, options: Options = ON_CPU, **changes: Any) -> Adaptation:
+    how: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "checkpoint_every": CHECKPOINT_EVERY,
+        "evaluate_every": 4,
+        **changes,
+    }
+    return adapt(given(model, options), how.pop("texts", TEXTS), out, **how)
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
 
 
 def protocol_of(objective: Any, **changes: Any) -> PretrainingProtocol:
@@ -37,6 +84,7 @@ def protocol_of(objective: Any, **changes: Any) -> PretrainingProtocol:
 
 def job(objective: Any, out: Path, *, texts: Any = TEXTS, seed: int = 0, **changes: Any) -> Pretraining:
     overwrite, dtype = changes.pop("overwrite", False), changes.pop("dtype", "auto")
+    checkpoint_every = changes.pop("checkpoint_every", CHECKPOINT_EVERY)
     return pretrain(
         out,
         texts,
@@ -45,17 +93,21 @@ def job(objective: Any, out: Path, *, texts: Any = TEXTS, seed: int = 0, **chang
         device="cpu",
         dtype=dtype,
         evaluate_every=4,
-        checkpoint_every=CHECKPOINT_EVERY,
+        checkpoint_every=checkpoint_every,
         overwrite=overwrite,
     )
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    what, to = sys.argv[1], Path(sys.argv[2])
 
     def slowly(task: str, done: float, total: float) -> None:
         print(task.split()[0], f"{done:g} of {total:g}", flush=True)
         time.sleep(float(sys.argv[3]))
 
     with settings(progress=slowly):
-        job(sys.argv[1], Path(sys.argv[2]))
+        if what in OBJECTIVES:
+            job(what, to)
+        else:
+            adapted(Path(what), to)

@@ -14,8 +14,8 @@ from torch.testing import assert_close
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import build_encoder, build_objective
 from layerprobe.lab.pretraining.objectives import electric
+from layerprobe.lab.pretraining.objectives.electra import sample
 from layerprobe.lab.pretraining.objectives.electric import EnergyBasedCloze, noise_log_odds
-from layerprobe.lab.pretraining.objectives.generators import sample
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking
 from layerprobe.training.objective import ReplacedLogits

@@ -12,9 +12,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
-from layerprobe.lab.pretraining.objectives import generators
-from layerprobe.lab.pretraining.objectives.all_tokens import CopyLogits
-from layerprobe.lab.pretraining.objectives.generators import sample
+from layerprobe.lab.pretraining.objectives import electra
+from layerprobe.lab.pretraining.objectives.electra import CopyLogits, sample
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.tokenizers import train_tokenizer
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
@@ -75,7 +74,7 @@ def fixed_samples(monkeypatch: pytest.MonkeyPatch, samples: Tensor) -> None:
         assert not logits.requires_grad
         return samples
 
-    monkeypatch.setattr(generators, "sample", fixed)
+    monkeypatch.setattr(electra, "sample", fixed)
 
 
 # ---- masking ------------------------------------------------------------------------------------------

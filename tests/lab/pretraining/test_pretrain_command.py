@@ -9,7 +9,7 @@ import pytest
 
 from layerprobe.files.serialisation import unsealed
 from tests.cli.conftest import Layerprobe, layerprobe
-from tests.lab.adaptation.jobs import TEXTS
+from tests.lab.pretraining.jobs import TEXTS
 
 __all__ = ["layerprobe"]
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 MAY_NAME = {
     "layerprobe/lab/pretraining/values.py": {"mlm"},
     "layerprobe/training/objective.py": {"mlm"},
-    "layerprobe/lab/dropbench/values.py": {"mlm"},
+    "layerprobe/lab/dropbench/zoo.py": {"mlm"},
     "layerprobe/lab/studies/values.py": {"rtd"},
     "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
     "layerprobe/lab/dropbench/rules.py": {"random"},  # weights that nothing was trained for

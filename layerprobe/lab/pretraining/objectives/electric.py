@@ -30,7 +30,7 @@ from transformers import ElectraModel
 
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import generator_config, with_detection_head
-from layerprobe.lab.pretraining.objectives.generators import sample
+from layerprobe.lab.pretraining.objectives.electra import sample
 from layerprobe.lab.pretraining.values import PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking
 from layerprobe.training.objective import Objective, PartOutput, ReplacedLogits, TokenLogits

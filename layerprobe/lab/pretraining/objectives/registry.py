@@ -41,26 +41,28 @@ class PretrainingObjective:
 
 _PACKAGE = __name__.rpartition(".")[0]
 
-MLM = PretrainingObjective(about="trained to fill in masked tokens (BERT)", builder=f"{_PACKAGE}.mlm:build")
+MLM = PretrainingObjective(
+    about="trained to fill in masked tokens (BERT)", builder=f"{_PACKAGE}.electra:masked_language_modelling"
+)
 RTD = PretrainingObjective(
     about="trained to tell which tokens are not the original but samples of a small generator (ELECTRA)",
-    builder=f"{_PACKAGE}.detection:ReplacedTokenDetection",
+    builder=f"{_PACKAGE}.electra:ReplacedTokenDetection",
     has_generator=True,
 )
 ELECTRA_15 = PretrainingObjective(
     about="trained as ELECTRA, with the discriminator's loss at the masked positions alone",
-    builder=f"{_PACKAGE}.detection:MaskedTokenDetection",
+    builder=f"{_PACKAGE}.electra:MaskedTokenDetection",
     has_generator=True,
 )
 REPLACE_MLM = PretrainingObjective(
     about="trained to fill in masked tokens in whose place it read samples of a small generator",
-    builder=f"{_PACKAGE}.replacement:ReplaceMLM",
+    builder=f"{_PACKAGE}.electra:ReplaceMLM",
     has_generator=True,
 )
 ALL_TOKENS_MLM = PretrainingObjective(
     about="trained to predict every token, with a copy mechanism, from a text in which masked tokens are samples of a "
     "small generator",
-    builder=f"{_PACKAGE}.all_tokens:AllTokensMLM",
+    builder=f"{_PACKAGE}.electra:AllTokensMLM",
     has_generator=True,
 )
 ELECTRIC = PretrainingObjective(

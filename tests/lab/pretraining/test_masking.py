@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import with_masked_lm_head
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.lab.adaptation.run import trainer
-from layerprobe.lab.adaptation.values import AdaptationProtocol
+from layerprobe.lab.pretraining.adapt import trainer
+from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.training.corpus import Corpus, tokenize_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.masking import Masking

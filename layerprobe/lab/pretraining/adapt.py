@@ -1,10 +1,14 @@
-"""A model and texts -> the same model after continued masked-language-model pretraining on them."""
+"""A model and texts -> the same model after continued masked-language-model pretraining on them.
+
+This is domain-adaptive pretraining. Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); Gururangan et al. 2020
+(arXiv 2004.10964).
+"""
 
 import logging
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock
@@ -17,19 +21,19 @@ from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.serialisation import digest, to_dict
-from layerprobe.lab.adaptation.values import Adaptation, AdaptationMetrics, AdaptationProtocol
+from layerprobe.lab.pretraining.run import Begun, train_into
+from layerprobe.lab.pretraining.values import Adaptation, AdaptationMetrics, AdaptationProtocol
 from layerprobe.names import short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
 from layerprobe.training.folder import ModelFolder, as_block, check_intervals, model_card
-from layerprobe.training.loop import Trainer, seconds_a_step, steps_per_epoch, train
+from layerprobe.training.loop import Trainer, seconds_a_step, steps_per_epoch
 from layerprobe.training.masking import Masking
 from layerprobe.training.objective import MaskedLanguageModelling
-from layerprobe.training.run_directory import RunDirectory
 from layerprobe.training.values import StepMetrics
-from layerprobe.versions import ADAPTATION_VERSION, __version__, versions
+from layerprobe.versions import ADAPTATION_VERSION, __version__
 
 logger = logging.getLogger(__name__)
 
@@ -65,47 +69,44 @@ def adapt(
     protocol = protocol or AdaptationProtocol()
     check_intervals(checkpoint_every, evaluate_every)
     file, distinct, checkpoint = _checked(model, texts, seed)
-    fingerprint = _fingerprint(checkpoint, distinct, protocol, seed)
 
-    def work(run_directory: RunDirectory) -> tuple[Adaptation, Callable[[Path], None]]:
-        encoder = load(checkpoint)
-        head = with_masked_lm_head(checkpoint, encoder, seed=seed)
-        corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
-        run = trainer(encoder, head, corpus, protocol, seed=seed)
-        train(
-            run,
-            run_directory=run_directory,
-            checkpoint_every=checkpoint_every,
-            evaluate_every=evaluate_every,
-            task="adapting",
-        )
-        n_copies = len(file.texts) - len(distinct)
-        adaptation = Adaptation(
-            model=encoder.description,
-            protocol=protocol,
-            seed=seed,
-            texts=file.name,
-            n_texts=len(run.rows),
-            n_held_out=len(run.held_out),
-            n_held_out_tokens=sum(len(batch.targets) for batch in run.held_out_batches),
-            head="fresh" if head.fresh else "own",
-            steps=run.step,
-            computed_on=computed_on(checkpoint.options),
-            metrics=tuple(map(_metrics_of, run.metrics)),
-            seconds=run.seconds,
-            fingerprint=fingerprint,
-            versions={"layerprobe": __version__, **versions()},
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            warnings=(
-                *file.notes,
-                *file.warnings,
-                *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut),
-            ),
-        )
-        return adaptation, partial(save_encoder, encoder)
+    def begin() -> Begun:
+        encoder, head, corpus, run = _begun(checkpoint, distinct, protocol, seed)
 
-    source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
-    return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
+        def about() -> dict[str, Any]:
+            return {
+                "model": encoder.description,
+                "texts": file.name,
+                "n_texts": len(run.rows),
+                "n_held_out": len(run.held_out),
+                "n_held_out_tokens": sum(len(batch.targets) for batch in run.held_out_batches),
+                "head": "fresh" if head.fresh else "own",
+                "steps": run.step,
+                "computed_on": computed_on(checkpoint.options),
+                "metrics": tuple(map(_metrics_of, run.metrics)),
+                "seconds": run.seconds,
+                "warnings": (
+                    *file.notes,
+                    *file.warnings,
+                    *_warnings(encoder, head, protocol, n_copies=len(file.texts) - len(distinct), n_cut=corpus.n_cut),
+                ),
+            }
+
+        return run, about, partial(save_encoder, encoder)
+
+    return train_into(
+        FOLDER,
+        out,
+        begin,
+        protocol=protocol,
+        seed=seed,
+        fingerprint=_fingerprint(checkpoint, distinct, protocol, seed),
+        overwrite=overwrite,
+        source=Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None,
+        checkpoint_every=checkpoint_every,
+        evaluate_every=evaluate_every,
+        task="adapting",
+    )
 
 
 def plan_adaptation(
@@ -114,10 +115,7 @@ def plan_adaptation(
     """Estimate the steps and the time of `adapt` with these arguments; nothing is written."""
     protocol = protocol or AdaptationProtocol()
     _, distinct, checkpoint = _checked(model, texts, seed)
-    encoder = load(checkpoint)
-    head = with_masked_lm_head(checkpoint, encoder, seed=seed)
-    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct)
-    run = trainer(encoder, head, corpus, protocol, seed=seed)
+    *_, run = _begun(checkpoint, distinct, protocol, seed)
     steps, n_texts, n_held_out = run.total_steps, len(run.rows), len(run.held_out)
     return Estimate(
         title=f"Adapting {short_name(checkpoint.name)} by {steps:,} steps on {n_texts:,} texts, {n_held_out:,} more "
@@ -145,6 +143,16 @@ def _checked(
         raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     check_masked_lm(checkpoint)
     return file, tuple(dict.fromkeys(file.texts)), checkpoint
+
+
+def _begun(
+    checkpoint: Checkpoint, texts: Sequence[str], protocol: AdaptationProtocol, seed: int
+) -> tuple[Encoder, MaskedLanguageModel, Corpus, Trainer]:
+    """Return the loaded model, its head, the texts as tokens and what trains the model on them."""
+    encoder = load(checkpoint)
+    head = with_masked_lm_head(checkpoint, encoder, seed=seed)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), texts)
+    return encoder, head, corpus, trainer(encoder, head, corpus, protocol, seed=seed)
 
 
 def trainer(

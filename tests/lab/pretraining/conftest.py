@@ -6,9 +6,9 @@ import pytest
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.lab.adaptation.values import Adaptation
+from layerprobe.lab.pretraining.values import Adaptation
 from tests.cli.conftest import layerprobe
-from tests.lab.adaptation.jobs import job
+from tests.lab.pretraining.jobs import adapted
 from tests.models import save_tiny, tiny_config, tiny_tokenizer
 
 __all__ = ["encoder", "folder", "layerprobe", "uninterrupted", "with_head"]
@@ -47,4 +47,4 @@ def encoder(folder: Path) -> Encoder:
 def uninterrupted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Adaptation, Path]:
     """What a run without an interruption gives, and its folder."""
     out = tmp_path_factory.mktemp("adapted") / "whole"
-    return job(folder, out), out
+    return adapted(folder, out), out

@@ -10,7 +10,7 @@ import pytest
 
 from layerprobe.files.serialisation import unsealed
 from tests.cli.conftest import Layerprobe
-from tests.lab.adaptation.jobs import TEXTS
+from tests.lab.pretraining.jobs import TEXTS
 
 QUICK = ("--max-steps", "4", "--batch-size", "4", "--accumulation", "2", "--learning-rate", "3e-3", "--device", "cpu")
 
