@@ -27,12 +27,12 @@ from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.saved import MODEL, ORIGIN, RunOrigin, load_saved_run
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
-from layerprobe.lab.chains.toml import load_chain
+from layerprobe.lab.chains.values import load_chain
 from layerprobe.lab.dropbench.zoo import SHIPPED, read_zoo
-from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.studies.values import load_lab
 from layerprobe.store.store import Store
 from layerprobe.study.files import read_study
-from layerprobe.sweeps.toml import load_sweep
+from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 from layerprobe.tasks.tables import SUFFIXES
 from tests.lab.studies.studies import TOML as LAB

@@ -37,12 +37,12 @@ from layerprobe.finetuning.values import (
 )
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.kinds.summaries.values import SummaryScores
-from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
-from layerprobe.lab.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.lab.dropbench.results import BudgetScores
+from layerprobe.lab.dropbench.zoo import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
 from layerprobe.lab.ensembles.values import Ensemble, Member
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.lab.pretraining.values import AdaptationProtocol, EncoderSize, PretrainingProtocol
 from layerprobe.lab.studies.values import LabStudy, LabTask
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record, RecordPart
 from layerprobe.probing.values import ProbedLayer, ProbeSettings, Probing

@@ -9,7 +9,7 @@ import pytest
 from layerprobe.files.serialisation import from_json
 from layerprobe.lab.dropbench import strategies
 from layerprobe.lab.dropbench.bench import bench_predictors
-from layerprobe.lab.dropbench.values import Bench
+from layerprobe.lab.dropbench.results import Bench
 from layerprobe.lab.dropbench.zoo import read_kept_out, write_zoo
 from tests.lab.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
 from tests.shown import assert_shows_itself

@@ -17,11 +17,11 @@ from layerprobe.files import atomic as files
 from layerprobe.files.atomic import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
-from layerprobe.lab.adaptation.run import FOLDER
-from layerprobe.lab.chains.toml import load_chain
-from layerprobe.lab.studies.toml import load_lab
+from layerprobe.lab.chains.values import load_chain
+from layerprobe.lab.pretraining.adapt import FOLDER
+from layerprobe.lab.studies.values import load_lab
 from layerprobe.store.store import Store
-from layerprobe.sweeps.toml import load_sweep
+from layerprobe.sweeps.values import load_sweep
 from layerprobe.tasks.loading import load_corpus, load_task, load_texts
 
 

@@ -19,8 +19,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import zoo_entry
-from layerprobe.lab.dropbench.values import Zoo, ZooProvenance
-from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.lab.dropbench.zoo import Zoo, ZooProvenance, read_zoo, write_zoo
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, alone
 from layerprobe.readings.values import Views

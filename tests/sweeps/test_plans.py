@@ -11,8 +11,7 @@ import pytest
 from layerprobe.encoders.model import ModelSpec, Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
-from layerprobe.sweeps.toml import load_sweep, sweep_toml
-from layerprobe.sweeps.values import Sweep, SweepModel
+from layerprobe.sweeps.values import Sweep, SweepModel, load_sweep, sweep_toml
 from layerprobe.tasks.values import TaskSettings
 
 SMALL = '[[models]]\nid = "org/name"\n[[tasks]]\nsource = "stsb"\n'

@@ -14,7 +14,7 @@ from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
 
 if TYPE_CHECKING:
-    from layerprobe.lab.dropbench.values import Bench
+    from layerprobe.lab.dropbench.results import Bench
     from layerprobe.results.table import Table
 
 MOST = 12
@@ -27,25 +27,8 @@ def bench(
     tuned: bool = False,
     searched: bool = False,
     unseen: bool = False,
-    budget: Annotated[
-        list[str] | None,
-        {
-            "flags": (
-                "--budget",
-                "-b",
-            )
-        },
-    ] = None,
-    entry: Annotated[
-        list[str] | None,
-        {
-            "flags": (
-                "--entry",
-                "-e",
-            ),
-            "metavar": "PACKAGE:STRATEGY",
-        },
-    ] = None,
+    budget: Annotated[list[str] | None, {"flags": ("--budget", "-b")}] = None,
+    entry: Annotated[list[str] | None, {"flags": ("--entry", "-e"), "metavar": "PACKAGE:STRATEGY"}] = None,
     out: Path | None = None,
     dry_run: bool = False,
     device: o.Device = "auto",
@@ -116,7 +99,7 @@ def bench(
 
 def _parts(result: Bench, *, tuned: bool, n_known: int, everything: bool) -> Iterator[Table | str]:
     from layerprobe.lab.dropbench.bench import shown_strategies
-    from layerprobe.lab.dropbench.tables import detection_tables, rules_table, strategies_table
+    from layerprobe.lab.dropbench.results import detection_tables, rules_table, strategies_table
 
     for number, scores in enumerate(result.budgets):
         yield f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}"

@@ -37,7 +37,7 @@ def chain(
     # only now: --help needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.chains.run import plan_chain, run_chain
-    from layerprobe.lab.chains.toml import load_chain
+    from layerprobe.lab.chains.values import load_chain
 
     chain_settings = load_chain(file)
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
@@ -47,9 +47,4 @@ def chain(
     if not call.json:
         typer.echo(plan.table.titled)
     done = run_chain(chain_settings, options=options)
-    return Done(
-        result=done,
-        parts=("", *done.sentences, "", done.table),
-        notes=done.notes,
-        warnings=done.warnings,
-    )
+    return Done(result=done, parts=("", *done.sentences, "", done.table), notes=done.notes, warnings=done.warnings)

@@ -25,15 +25,7 @@ def reproduce(
     dry_run: bool = False,
     seeds: o.Seeds = "5",
     models: Annotated[str | None, {"metavar": "ID[=OTHER],..."}] = None,
-    task: Annotated[
-        str | None,
-        {
-            "flags": (
-                "--task",
-                "-t",
-            )
-        },
-    ] = None,
+    task: Annotated[str | None, {"flags": ("--task", "-t")}] = None,
     words: Annotated[Path | None, {"metavar": "FOLDER"}] = None,
     corpus: Annotated[list[Path] | None, {"metavar": "FILE"}] = None,
     device: o.Device = "auto",

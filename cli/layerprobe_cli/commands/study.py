@@ -40,7 +40,7 @@ def study(
     # only now: --help needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.studies.run import plan_lab, run_lab
-    from layerprobe.lab.studies.toml import load_lab
+    from layerprobe.lab.studies.values import load_lab
 
     study_settings = load_lab(file)
     folder = out or Path(study_settings.name)

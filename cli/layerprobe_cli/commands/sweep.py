@@ -76,7 +76,7 @@ def sweep(
     else:
         plan = _plan(models, source, tuning, seeds, layers)
     if print_toml:
-        from layerprobe.sweeps.toml import sweep_toml
+        from layerprobe.sweeps.values import sweep_toml
 
         typer.echo(sweep_toml(plan), nl=False)
         return None
@@ -99,7 +99,7 @@ def sweep(
 
 
 def _plan_of_toml(call: PageCall, models: dict[str, Any]) -> Sweep:
-    from layerprobe.sweeps.toml import load_sweep
+    from layerprobe.sweeps.values import load_sweep
 
     options_used = call.given(o.TASK, o.EMBEDDING, o.TUNING, "seeds layers") - {"cache_dir"}
     if len(models["name"]) > 1 or options_used - set(MACHINE.split()):

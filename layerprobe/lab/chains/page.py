@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.finetuning.values import outcome_charts, outcomes_table
-from layerprobe.lab.adaptation.values import Adaptation
-from layerprobe.lab.chains.toml import chain_to_toml
-from layerprobe.lab.chains.values import AdaptStep, ChainCurve, ChainResult
+from layerprobe.lab.chains.values import AdaptStep, ChainCurve, ChainResult, chain_to_toml
+from layerprobe.lab.pretraining.values import Adaptation
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted, short_name
 from layerprobe.results import numbers

@@ -35,8 +35,6 @@ from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, 
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import results
-from layerprobe.lab.adaptation.run import adapt_in_store, stored_adaptation
-from layerprobe.lab.adaptation.values import Adaptation
 from layerprobe.lab.chains.values import (
     Chain,
     ChainCurve,
@@ -45,8 +43,9 @@ from layerprobe.lab.chains.values import (
     ChainSimilarities,
     ChainSimilarity,
     ChainTrail,
-    FinetuneStep,
 )
+from layerprobe.lab.pretraining.adapt import adapt_in_store, stored_adaptation
+from layerprobe.lab.pretraining.values import Adaptation
 from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.measures.cka import CKA
@@ -57,24 +56,10 @@ from layerprobe.versions import versions
 
 LayerSeed = tuple[int, int]
 """Layer and seed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainData:
-    """The loaded training data of a chain's steps."""
-
-    tasks: tuple[Task, ...]
-    """One a fine-tuning."""
-    corpora: tuple[TextFile, ...] = ()
-    """One an adaptation."""
-
-    @classmethod
-    def of(cls, chain: Chain) -> ChainData:
-        """Load the data and models that a chain names."""
-        return cls(
-            corpora=tuple(load_corpus(step.texts) for step in chain.adaptations),
-            tasks=tuple(load_settings(step.task) for step in chain.finetunings),
-        )
+ChainData = tuple[Sequence[Task], Sequence[TextFile]]
+"""The tasks of a chain, one a fine-tuning, and its texts, one an adaptation, as they are loaded."""
+Tuned = tuple[Sequence[FineTuningRun], RunItems]
+"""The runs of one fine-tuning step from one start, and what each item adds to their scores."""
 
 
 def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainResult:
@@ -97,13 +82,13 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
     level = current().level
     loaded = _LoadedChain.of(chain, data, options)
     before = _embed_start(loaded, level) if chain.cka else None
-    fine_tuning = _ChainProgress(loaded)
-    done = _run_steps(loaded, loaded.start, fine_tuning)
-    direct = _Tuned()
+    parts = _parts(loaded)
+    done = _run_steps(loaded, loaded.start, parts)
+    direct: Tuned = (), NO_ITEMS
     if chain.compares:
         alone = dict.fromkeys(loaded.pairs, loaded.start)
-        direct, _ = _fine_tuned(loaded, alone, len(loaded.tasks) - 1, fine_tuning, keeps=False)
-    controls = [_run_steps(loaded, control, fine_tuning) for control in loaded.controls]
+        direct, _ = _fine_tuned(loaded, alone, len(loaded.tasks) - 1, parts, keeps=False)
+    controls = [_run_steps(loaded, control, parts) for control in loaded.controls]
     warnings = [task.warnings for task in loaded.tasks]
     warnings += [adaptation.warnings for branch in (done, *controls) for adaptation in branch.adaptations]
     return ChainResult(
@@ -111,7 +96,7 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
         level=level,
         n_blocks=loaded.n_blocks,
         trail=done.trail(level),
-        direct=outcomes(direct.runs, direct.items, level=level),
+        direct=outcomes(*direct, level=level),
         effects=_effects(done.tuned[-1], direct, level),
         controls=tuple(control.trail(level) for control in controls),
         similarities=None if before is None else _similarities(loaded, *before, done, level),
@@ -168,7 +153,9 @@ class _LoadedChain:
             max_length=options.max_length or last.max_length,
         )
         check_precision(options)
-        data = data or ChainData.of(chain)
+        if data is None:
+            corpora = [load_corpus(step.texts) for step in chain.adaptations]
+            data = [load_settings(step.task) for step in chain.finetunings], corpora
         specs = [ModelSpec(chain.model, random_init=seed) for seed in (chain.random_init, *chain.control)]
         start, *controls = (resolve_checkpoint(spec, like=options) for spec in specs)
         if chain.adaptations:
@@ -182,8 +169,8 @@ class _LoadedChain:
             controls=tuple(controls),
             reference=None if chain.reference is None else resolve_checkpoint(chain.reference, like=options),
             layers=layers,
-            tasks=data.tasks,
-            corpora=data.corpora,
+            tasks=tuple(data[0]),
+            corpora=tuple(data[1]),
         )
         loaded._check_layer_zero()
         return loaded
@@ -211,34 +198,17 @@ class _LoadedChain:
         return resolve_checkpoint(str(folder), like=self.options)
 
 
-class _ChainProgress:
-    """How much of all fine-tuning is done: a block costs about as much as the rest of a step."""
+def _parts(loaded: _LoadedChain) -> Iterator[contextlib.AbstractContextManager[object]]:
+    """Yield of each fine-tuning, in turn, its share of the progress: a block costs about as much as the rest of a step.
 
-    def __init__(self, loaded: _LoadedChain) -> None:
-        times = [1 + len(loaded.controls)] * len(loaded.tasks)
-        times[-1] += loaded.chain.compares
-        steps = zip(loaded.chain.finetunings, loaded.tasks, times, strict=True)
-        self._whole = sum(count * _cost(step, task, loaded.pairs) for step, task, count in steps)
-        self._pairs, self._done = loaded.pairs, 0.0
-
-    def part(self, step: FinetuneStep, task: Task) -> contextlib.AbstractContextManager[object]:
-        """Count progress reported inside a `with` block as the next step."""
-        share = _cost(step, task, self._pairs)
-        self._done += share
-        return part(start=self._done - share, share=share, whole=self._whole)
-
-
-def _cost(step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> float:
-    return float(step.protocol.epochs * len(task.train) * sum(layer + 1 for layer, _ in pairs))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Tuned:
-    """The runs of one fine-tuning step from one start."""
-
-    runs: tuple[FineTuningRun, ...] = ()
-    items: RunItems = NO_ITEMS
-    """What each item adds to their scores."""
+    The steps of the chain come first, then the last one alone, and then those of the controls.
+    """
+    blocks = float(sum(layer + 1 for layer, _ in loaded.pairs))
+    steps = zip(loaded.chain.finetunings, loaded.tasks, strict=True)
+    costs = [step.protocol.epochs * len(task.train) * blocks for step, task in steps]
+    costs = [*costs, *(costs[-1:] if loaded.chain.compares else ()), *costs * len(loaded.controls)]
+    for start, cost in zip(itertools.accumulate(costs, initial=0.0), costs, strict=False):
+        yield part(start=start, share=cost, whole=sum(costs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -249,8 +219,8 @@ class _ChainRuns:
     adaptations: tuple[Adaptation, ...]
     adapted: tuple[Checkpoint, ...]
     """After each adaptation."""
-    tuned: tuple[_Tuned, ...]
-    """What each fine-tuning gave."""
+    tuned: tuple[Tuned, ...]
+    """One a fine-tuning."""
     trained: dict[LayerSeed, Checkpoint]
     """After the last fine-tuning, where its weights were kept."""
 
@@ -260,11 +230,13 @@ class _ChainRuns:
             revision=self.start.revision,
             random_init=self.start.random_init,
             adaptations=self.adaptations,
-            outcomes=tuple(outcomes(tuned.runs, tuned.items, level=level) for tuned in self.tuned),
+            outcomes=tuple(outcomes(*tuned, level=level) for tuned in self.tuned),
         )
 
 
-def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgress) -> _ChainRuns:
+def _run_steps(
+    loaded: _LoadedChain, start: Checkpoint, parts: Iterator[contextlib.AbstractContextManager[object]]
+) -> _ChainRuns:
     """Run all steps from one start."""
     adaptations, adapted = [], [start]
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
@@ -274,7 +246,7 @@ def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgr
     at = dict.fromkeys(loaded.pairs, adapted[-1])
     tuned = []
     for number in range(len(loaded.tasks)):
-        done, at = _fine_tuned(loaded, at, number, fine_tuning)
+        done, at = _fine_tuned(loaded, at, number, parts)
         tuned.append(done)
     return _ChainRuns(
         start=start, adaptations=tuple(adaptations), adapted=tuple(adapted[1:]), tuned=tuple(tuned), trained=at
@@ -285,10 +257,10 @@ def _fine_tuned(
     loaded: _LoadedChain,
     at: dict[LayerSeed, Checkpoint],
     number: int,
-    fine_tuning: _ChainProgress,
+    parts: Iterator[contextlib.AbstractContextManager[object]],
     *,
     keeps: bool = True,
-) -> tuple[_Tuned, dict[LayerSeed, Checkpoint]]:
+) -> tuple[Tuned, dict[LayerSeed, Checkpoint]]:
     """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
     step, task = loaded.chain.finetunings[number], loaded.tasks[number]
     sets: dict[tuple[int, bool], RunSet] = {}
@@ -302,7 +274,7 @@ def _fine_tuned(
             sets[key] = run_set(shared, task, protocol, save_models=key[1])
         jobs[RunJob(layer, seed, list(sets).index(key))] = layer + 1.0
     of = tuple(sets.values())
-    with crew_of(RunWorker, of) as crew, fine_tuning.part(step, task):
+    with crew_of(RunWorker, of) as crew, next(parts):
         made = results(runs_plan(of, jobs), crew)
     runs = [(cast(FineTuningRun, run), of[job.of].directory(job)) for job, run in made.items()]
     left = {
@@ -310,17 +282,16 @@ def _fine_tuned(
         for job in made
         if of[job.of].save_models
     }
-    return _Tuned(runs=tuple(run for run, _ in runs), items=run_items(task, runs)), left
+    return ([run for run, _ in runs], run_items(task, runs)), left
 
 
-def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, ...]:
+def _effects(after: Tuned, alone: Tuned, level: float) -> tuple[ChainEffect, ...]:
     """Return the mean over seeds of the paired difference at each layer, with its errors over items and seeds."""
-    layers, items = sorted({run.layer for run in alone.runs}), (after.items, alone.items)
+    layers, items = sorted({run.layer for run in alone[0]}), (after[1], alone[1])
     effects = []
     for layer in layers:
         first, second = (
-            sorted((run for run in tuned.runs if run.layer == layer), key=lambda run: run.seed)
-            for tuned in (after, alone)
+            sorted((run for run in runs if run.layer == layer), key=lambda run: run.seed) for runs, _ in (after, alone)
         )
         error, joint = (
             difference(first, second, items, level=confidence) for confidence in (level, 1 - (1 - level) / len(layers))

@@ -6,7 +6,7 @@ Source: averages of outputs: Hansen and Salamon 1990 (IEEE PAMI 12); of seeds: L
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +27,6 @@ from layerprobe.finetuning.results import RESULT, read_origin
 from layerprobe.finetuning.saved import is_joint
 from layerprobe.finetuning.values import FineTuningRun, JointRun, RunsOrigin
 from layerprobe.lab.ensembles.values import Choice, Ensemble, EnsembleCost, Member
-from layerprobe.lab.ensembles.weights import Score, greedy_selection, line_search
 from layerprobe.names import distinct_names, short_name
 from layerprobe.profiling.run import ALONE
 from layerprobe.profiling.run import profile as profile_model
@@ -43,6 +42,11 @@ from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 
+Score = Callable[[Array], float]
+"""(k,) weights of at least 0 that add up to 1 -> the score of the average, higher is better."""
+
+PARTS = 20
+"""Weights are whole numbers of such parts, or of fewer: validation splits tell no finer ones apart."""
 LENGTH = 64
 """Tokens of the texts whose cost is measured."""
 
@@ -316,6 +320,41 @@ def _chosen(score: Score, k: int, *, pair: bool) -> tuple[Choice, Array]:
         return weights(line_search(lambda two: score(weights(two))))
 
     return "pair", max([*np.eye(k), *map(of_pair, itertools.combinations(range(k), 2))], key=score)
+
+
+def line_search(score: Score) -> Array:
+    """Return the best weights of two, of all from 0 and 1 to 1 and 0 in steps of 1 / `PARTS`.
+
+    Of equals one by itself is taken, which costs less, and the first; of averages alone the most even.
+
+    Examples:
+        >>> line_search(lambda weights: -abs(weights[0] - 0.3)).round(12).tolist()
+        [0.3, 0.7]
+    """
+    parts = [PARTS, 0, *sorted(range(1, PARTS), key=lambda part: abs(2 * part - PARTS))]
+    choices = [np.array([part, PARTS - part]) / PARTS for part in parts]
+    return max(choices, key=score)
+
+
+def greedy_selection(score: Score, k: int) -> Array:
+    """Return weights of k by forward selection with replacement.
+
+    It begins with nothing and adds, again and again, the one whose addition scores best, one that is in already among
+    them; after `PARTS` additions, the ones up to where the score was highest count, each as often as it was added.
+
+    Source: Caruana, Niculescu-Mizil, Crew and Ksikes 2004 (ICML), section 2.2.
+
+    Examples:
+        >>> greedy_selection(lambda weights: -np.abs(weights - [0.5, 0.0, 0.5]).sum(), 3).tolist()
+        [0.5, 0.0, 0.5]
+    """
+    counts, best, highest = np.zeros(k), np.zeros(k), -np.inf
+    for size in range(1, PARTS + 1):
+        scores = [score((counts + one) / size) for one in np.eye(k)]
+        counts[int(np.argmax(scores))] += 1
+        if max(scores) > highest:
+            highest, best = max(scores), counts / size
+    return best
 
 
 # ---- what is said of it ---------------------------------------------------------------------------------

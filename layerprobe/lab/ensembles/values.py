@@ -15,7 +15,7 @@ from layerprobe.stats.values import CrossedInterval
 
 Choice = Literal["line", "pair", "greedy"]
 """How the weights are chosen by the validation split: of two on a line; of every two, and the best two; of more one
-after the other, see `layerprobe.lab.ensembles.weights`."""
+after the other, see `layerprobe.lab.ensembles.run`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

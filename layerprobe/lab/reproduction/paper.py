@@ -40,35 +40,22 @@ class DataSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """The size of a truncated model."""
-
-    layer: int
-    millions: float
-    """Without the pooler."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PaperModel:
     """A model of the paper."""
 
     name: str
     hub_id: str
-    parameters: tuple[Parameters, ...]
-    """At the layers for which the paper has them, ascending."""
+    parameters: tuple[tuple[int, float], ...]
+    """Layer and millions without the pooler, at the layers for which the paper has them, ascending."""
     chosen: str | None = None
     """Why this hub id, where the paper's figures name a model in words only."""
 
     def millions(self, layer: int) -> float | None:
         """Return the parameters at a layer: the paper's, or on the line through two of them, as blocks are alike."""
-        for parameter in self.parameters:
-            if parameter.layer == layer:
-                return parameter.millions
-        if len(self.parameters) < 2:
-            return None
-        first, last = self.parameters[0], self.parameters[-1]
-        block = (last.millions - first.millions) / (last.layer - first.layer)
-        return first.millions + (layer - first.layer) * block
+        if (millions := dict(self.parameters).get(layer)) is not None or len(self.parameters) < 2:
+            return millions
+        (first_layer, first), *_, (last_layer, last) = self.parameters
+        return first + (layer - first_layer) * (last - first) / (last_layer - first_layer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +265,7 @@ def plan_experiment(
         }
 
     scores = chosen.scores or tuple(
-        PaperScores(model=name, layer=paper.model(name).parameters[-1].layer, validation={}, test={})
+        PaperScores(model=name, layer=paper.model(name).parameters[-1][0], validation={}, test={})
         for name in chosen.models
     )
     scores = tuple(score for score in scores if score.model in models)

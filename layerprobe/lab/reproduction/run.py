@@ -257,7 +257,7 @@ def _chain(
         cka=False,
     )
     tasks = (words, task) if words is not None and score.before == "word similarity" else (task,)
-    return chain, ChainData(tasks=tasks, corpora=(corpus,) if corpus is not None and chain.adaptations else ())
+    return chain, (tasks, (corpus,) if corpus is not None and chain.adaptations else ())
 
 
 def _fine_tuned(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import GenericAlias
 from typing import Any
@@ -22,18 +21,15 @@ from layerprobe.files.atomic import make_directory
 from layerprobe.files.toml import SEEDS, read_toml
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.lab.dropbench.entry import zoo_entry
-from layerprobe.lab.dropbench.values import OTHER_SEED, Zoo, ZooEntry, ZooProvenance
-from layerprobe.lab.dropbench.zoo import write_zoo
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, write_zoo, zoo_made_by
 from layerprobe.lab.reproduction.paper import FLOPS_A_SECOND
 from layerprobe.lab.studies.run import ZOO, loaded_task
-from layerprobe.lab.studies.toml import taken_lab_task
-from layerprobe.lab.studies.values import LabTask
+from layerprobe.lab.studies.values import LabTask, taken_lab_task
 from layerprobe.names import counted, short_name
 from layerprobe.readings.registry import RIVALS
 from layerprobe.results.estimate import Estimate
 from layerprobe.tasks.toml import model_reader
 from layerprobe.tasks.values import Task
-from layerprobe.versions import __version__, versions
 
 logger = logging.getLogger(__name__)
 
@@ -216,13 +212,5 @@ def _check_model(model: ContestModel, task: Task, options: Options) -> None:
 
 
 def _zoo(contest: Contest, entries: list[ZooEntry]) -> Zoo:
-    return Zoo(
-        provenance=ZooProvenance(
-            layerprobe=__version__,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=f"layerprobe lab bench {contest.name}.toml",
-            versions=versions(),
-            notes=(f"{len(entries)} of {len(contest.models)} encoders", *(model.id for model in contest.models)),
-        ),
-        entries=tuple(entries),
-    )
+    notes = (f"{len(entries)} of {len(contest.models)} encoders", *(model.id for model in contest.models))
+    return zoo_made_by(f"layerprobe lab bench {contest.name}.toml", entries, notes)

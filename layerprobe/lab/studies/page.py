@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from layerprobe.lab.dropbench.truth import truth
-from layerprobe.lab.dropbench.values import OTHER_SEED, ZooEntry
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooEntry
 from layerprobe.lab.studies.values import LabResult, ObjectiveEffect
 from layerprobe.metrics.names import points
 from layerprobe.names import counted

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +39,16 @@ from layerprobe.jobs.crew import crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.jobs.plan import Plan, Share
 from layerprobe.lab.dropbench.entry import zoo_entry
-from layerprobe.lab.dropbench.values import TWIN, Zoo, ZooEntry, ZooProvenance
-from layerprobe.lab.dropbench.zoo import write_zoo
+from layerprobe.lab.dropbench.zoo import TWIN, Zoo, ZooEntry, write_zoo, zoo_made_by
 from layerprobe.lab.pretraining.run import RECORD, pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining
-from layerprobe.lab.studies.effects import objective_effects
-from layerprobe.lab.studies.values import LabFailure, LabModel, LabResult, LabStudy, LabTask
+from layerprobe.lab.studies.values import LabFailure, LabModel, LabResult, LabStudy, LabTask, objective_effects
 from layerprobe.results.estimate import Estimate
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
 from layerprobe.tasks.values import Task, TextFile
-from layerprobe.versions import LAB_VERSION, __version__, versions
+from layerprobe.versions import LAB_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -98,9 +95,9 @@ def run_lab(
     run = _LabRun.of(study, Path(out), options)
     make_directory(inside(run.out, run.out / "entries"))
     here = run if machines.executor == "here" else None
-    setting = _Setting(study=study, out=run.out, options=run.options, computes=computed_on(run.options), here=here)
+    setting: Setting = study, run.out, run.options, computed_on(run.options), here
     plan: Plan[str, bool] = Plan(jobs=dict.fromkeys(run.jobs, 1.0), label="makes {}".format, unit="models")
-    with crew_of(_Worker, setting, machines, most=len(run.jobs)) as crew:
+    with crew_of(_worker, setting, machines, most=len(run.jobs)) as crew:
         for name, outcome in execute(plan, crew, reports=False):
             if isinstance(outcome, TrainingError | LostWorkerError):
                 logger.warning("%s is left out: %s", name, outcome)
@@ -313,27 +310,19 @@ class _LabRun:
         sizes = ", ".join(
             f"{name}: {size.n_blocks} blocks of {size.hidden_size} features" for name, size in study.sizes.items()
         )
-        return Zoo(
-            provenance=ZooProvenance(
-                layerprobe=__version__,
-                created=datetime.now(UTC).isoformat(timespec="seconds"),
-                command=f"layerprobe lab study {study.name}.toml",
-                versions=versions(),
-                notes=(
-                    f"{len(entries)} of {len(self.jobs)} entries, of {len(study.models)} encoders; {sizes}"
-                    if len(study.tasks) > 1
-                    else f"{len(entries)} of {len(study.models)} encoders; {sizes}",
-                    f"pretrained for {study.pretraining.steps} steps of "
-                    f"{study.pretraining.batch_size * study.pretraining.accumulation} sequences on {self.corpus.name}",
-                    *(
-                        f"fine-tuned on {task.name}: {len(task.train)} training, {len(task.validation)} validation and "
-                        f"{len(task.test)} test examples"
-                        for task in self.tasks.values()
-                    ),
-                ),
+        notes = (
+            f"{len(entries)} of {len(self.jobs)} entries, of {len(study.models)} encoders; {sizes}"
+            if len(study.tasks) > 1
+            else f"{len(entries)} of {len(study.models)} encoders; {sizes}",
+            f"pretrained for {study.pretraining.steps} steps of "
+            f"{study.pretraining.batch_size * study.pretraining.accumulation} sequences on {self.corpus.name}",
+            *(
+                f"fine-tuned on {task.name}: {len(task.train)} training, {len(task.validation)} validation and "
+                f"{len(task.test)} test examples"
+                for task in self.tasks.values()
             ),
-            entries=tuple(entries),
         )
+        return zoo_made_by(f"layerprobe lab study {study.name}.toml", entries, notes)
 
     def result(self, level: float) -> LabResult:
         entries = self.all_stored()
@@ -403,25 +392,13 @@ def _file_name(source: str) -> str:
 # ---- those who make them ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
-    """What a worker needs to make entries."""
-
-    study: LabStudy
-    out: Path
-    options: Options
-    computes: str
-    here: _LabRun | None
-    """The study as it is loaded in this process; None for other processes."""
+Setting = tuple[LabStudy, Path, Options, str, _LabRun | None]
+"""What a worker needs: study, folder, options, what these compute on, and the study as it is loaded in this process;
+None for other processes."""
 
 
-class _Worker:
-    """Makes one entry after another."""
-
-    def __init__(self, setting: _Setting, share: Share) -> None:
-        options = taken_over(setting.options, setting.computes, share)
-        self.run = setting.here or _LabRun.of(setting.study, setting.out, options)
-
-    def __call__(self, name: str) -> bool | None:
-        """Make an entry, as `_LabRun.make_unless_busy`."""
-        return self.run.make_unless_busy(name)
+def _worker(setting: Setting, share: Share) -> Callable[[str], bool | None]:
+    """Return what makes one entry after another, see `_LabRun.make_unless_busy`."""
+    study, out, options, computes, here = setting
+    options = taken_over(options, computes, share)
+    return (here or _LabRun.of(study, out, options)).make_unless_busy

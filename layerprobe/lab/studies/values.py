@@ -1,26 +1,36 @@
-"""Lab studies: small encoders that differ in their pretraining alone, and what the objective changes. Values only."""
+"""Lab studies: small encoders that differ in their pretraining alone, what the objective changes, and TOML files."""
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from types import GenericAlias
+from typing import Any, Literal
 
+from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
-from layerprobe.finetuning.values import Protocol, Weighting
+from layerprobe.files.serialisation import Reader, from_dict
+from layerprobe.files.toml import SEEDS, Keys, read_toml, texts
+from layerprobe.finetuning.values import Protocol, Weighting, with_rate
 from layerprobe.lab.dropbench.truth import truth
-from layerprobe.lab.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, SAME_SEED, TWIN, Zoo, ZooEntry
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.lab.pretraining.values import LANGUAGE, EncoderSize, Pretraining, PretrainingProtocol
+from layerprobe.lab.pretraining.values import LANGUAGE, SIZES, EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.names import in_percent
 from layerprobe.results.charts import Quantity
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of
+from layerprobe.stats.seeds import mean_interval
 from layerprobe.stats.sentences import drop_sentence
+from layerprobe.tasks.toml import source_from, taken_task
 from layerprobe.tasks.values import TaskSettings
 
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
+Pair = tuple[ZooEntry, ZooEntry]
+"""A model and the MLM model of the same size, corpus, task and seed."""
+Measured = Literal["drop", "score", "CKA"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +199,80 @@ class ObjectiveEffect:
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
+def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> tuple[ObjectiveEffect, ...]:
+    """Compare each model with its MLM twin, which began with the same weights and saw the same batches.
+
+    difference = value of the model - value of its twin; the mean over seeds has Student's t interval of the paired
+    differences. Values are the drop (see `truth`), the mean test score at each layer, and CKA of each layer with the
+    MLM model of another seed, which for the twin says what another seed alone does. Drops are also put together over
+    all sizes; layers of other sizes are other layers. Intervals are not corrected for how many there are.
+
+    Entries without a twin are left out. The effects are by task and family in the order of the entries, then by
+    measure, budget, size and layer.
+    """
+    tasks = dict.fromkeys(entry.task for entry in entries)
+    return tuple(
+        effect
+        for task in tasks
+        for effect in _effects_of_task([entry for entry in entries if entry.task == task], level)
+    )
+
+
+def _effects_of_task(entries: Sequence[ZooEntry], level: float) -> Iterator[ObjectiveEffect]:
+    twins = {_place(entry): entry for entry in entries if entry.family == TWIN}
+    pairs = [(entry, twins[_place(entry)]) for entry in entries if entry.family != TWIN and _place(entry) in twins]
+    for family in dict.fromkeys(entry.family for entry, _ in pairs):
+        of_family = [pair for pair in pairs if pair[0].family == family]
+        sizes = list(dict.fromkeys(entry.size for entry, _ in of_family))
+        for budget in dict.fromkeys(name for entry, _ in of_family for name in entry.budgets):
+            for size in (None, *sizes):
+                yield from _effects(of_family, "drop", level, size=size, budget=budget)
+            for size in sizes:
+                yield from _effects(of_family, "score", level, size=size, budget=budget)
+        for size in sizes:
+            yield from _effects(of_family, "CKA", level, size=size)
+
+
+def _place(entry: ZooEntry) -> tuple[object, ...]:
+    return entry.size, entry.corpus, entry.task, entry.seed, entry.n_blocks
+
+
+def _effects(
+    of_family: Sequence[Pair], measure: Measured, level: float, *, size: str | None, budget: str | None = None
+) -> Iterator[ObjectiveEffect]:
+    """Yield the effects of a family by layer, one for the drop; none where no pair has such values."""
+    pairs = [pair for pair in of_family if size in (None, pair[0].size)]
+    measured = [(entry.name, _values(entry, measure, budget), _values(twin, measure, budget)) for entry, twin in pairs]
+    paired = [(name, values, twin) for name, values, twin in measured if values and twin]
+    for layer in range(len(paired[0][1]) if paired else 0):
+        values = tuple(values[layer] for _, values, _ in paired)
+        twins = tuple(twin[layer] for _, _, twin in paired)
+        differences = [value - twin for value, twin in zip(values, twins, strict=True)]
+        yield ObjectiveEffect(
+            family=of_family[0][0].family,
+            measure=measure,
+            task=of_family[0][0].task,
+            size=size,
+            budget=budget,
+            layer=None if measure == "drop" else layer,
+            models=tuple(name for name, _, _ in paired),
+            values=values,
+            twins=twins,
+            mean=fmean(differences),
+            interval=mean_interval(differences, level),
+        )
+
+
+def _values(entry: ZooEntry, measure: Measured, budget: str | None) -> Sequence[float]:
+    """Return what an entry shows by layer, a single value for the drop; nothing where it was not measured."""
+    if measure == "CKA":
+        return entry.cka[OTHER_SEED].values if OTHER_SEED in entry.cka else ()
+    if budget not in entry.budgets:
+        return ()
+    tuned = entry.budgets[budget]
+    return (truth(tuned).effect,) if measure == "drop" else [fmean(row) for row in tuned.test]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabFailure:
     """A model for which a step failed."""
@@ -301,3 +385,79 @@ class LabResult(Shown):
 def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:
     where = f"{effect.family}, {effect.budget}{f', {effect.task}' if name_task else ''}"
     return drop_sentence(where, effect.mean, effect.interval, level, pairs=len(effect.values))
+
+
+# ---- a study as a TOML file ----------------------------------------------------------------------------------------
+
+
+def load_lab(path: str | Path) -> LabStudy:
+    """Read a lab study from a TOML file.
+
+        corpus = "language"                   # or a file or a list of files; column = "text" in a table
+        objectives = ["mlm", "rtd"]           # mlm is among them
+        seeds = 2                             # of the pretraining; or a list of them
+        generator_sizes = [0.25]
+        finetuning_seeds = 3
+        [sizes]
+        tiny = "tiny"                         # a preset, or
+        short = { n_blocks = 6, hidden_size = 64, heads = 4, intermediate_size = 256 }
+        [pretraining]                         # fields of PretrainingProtocol
+        steps = 2500
+        [task]                                # fields of TaskSettings; or several, as [task.NAME]
+        source = "language"                   # sentence pairs of the embedded language, or a file or data set
+        examples = [1500, 500, 1000]          # training, validation and test, at most; "rest": all others are test
+        [scans]                               # runs with a loss at every layer, by weighting
+        falling = 2                           # a number of seeds, or a list of them
+        [budget.gentle]                       # fields of Protocol; any number of budgets
+        epochs = 3                            # with lora, learning_rate is 2e-4 by default
+
+    Paths in it are relative to the file.
+    """
+    keys = read_toml(path, "the study", absolute=True)
+    if isinstance(budgets := keys.data.get("budget"), dict):
+        rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}
+        keys.data = {**keys.data, "budget": rated}
+    tasks = keys.table("task", default={"source": LANGUAGE})
+    named = not tasks.data.keys() & {"source", "examples"} and all(isinstance(it, dict) for it in tasks.data.values())
+    sizes = keys.table("sizes")
+    values = {
+        "tasks": tuple(taken_lab_task(tasks.table(name), name) for name in tasks.data)
+        if named
+        else (taken_lab_task(tasks),),
+        "sizes": {
+            name: sizes.take(name, EncoderSize if type(size) is dict else _SIZE) for name, size in sizes.data.items()
+        },
+        "budgets": keys.take("budget", dict[str, Protocol]),
+        "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
+        "name": keys.take("name", str, default=Path(path).stem),
+        "pretraining": keys.table("pretraining", default={}).whole(PretrainingProtocol, _OF_EACH_MODEL),
+    }
+    corpus = texts(
+        lambda name: name if name == LANGUAGE else source_from(keys.folder, name),
+        f'"{LANGUAGE}", a file or a list of files',
+    )
+    return keys.whole(LabStudy, values, readers={"corpus": corpus, "seeds": SEEDS, "finetuning_seeds": SEEDS})
+
+
+_SIZE = Reader(SIZES.__getitem__, f"one of {', '.join(SIZES)} or a table")
+_OF_EACH_MODEL = {name: getattr(PretrainingProtocol(), name) for name in ("objective", "size", "generator_size")}
+"""What differs from model to model is no key of the pretraining."""
+
+
+def taken_lab_task(keys: Keys, name: str | None = None) -> LabTask:
+    """Return the task of a study that a table describes."""
+    settings = taken_task(keys, named=LANGUAGE)
+    examples = keys.take("examples", _EXAMPLES, default=None)
+    keys.done()
+    return keys.made(LabTask, settings=settings, name=name, examples=examples)
+
+
+def _examples(value: Any) -> tuple[int, int, int | None]:
+    *others, test = from_dict(tuple[int, int, int] if value[-1:] != [REST] else tuple[int, int, Any], value)
+    first, second = others
+    return first, second, None if test == REST else test
+
+
+REST = "rest"
+"""Of the test examples: all that are not used to train or choose."""
+_EXAMPLES = Reader(_examples, f'three whole numbers in a list, of which the last can be "{REST}"')

@@ -18,11 +18,11 @@ from layerprobe.context import settings
 from layerprobe.encoders.model import Options
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.adaptation.values import AdaptationProtocol
 from layerprobe.lab.chains.run import run_chain
 from layerprobe.lab.chains.values import AdaptStep, Chain, ChainResult, FinetuneStep
+from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.tasks.values import Examples, TaskSettings
-from tests.lab.adaptation.jobs import TEXTS
+from tests.lab.pretraining.jobs import TEXTS
 from tests.toy_task import toy_pairs
 
 FAST = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)

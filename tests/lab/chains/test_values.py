@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.adaptation.values import AdaptationProtocol
-from layerprobe.lab.chains.toml import chain_from_toml, chain_to_toml, load_chain
-from layerprobe.lab.chains.values import AdaptStep, Chain, ChainEffect, ChainResult, FinetuneStep
+from layerprobe.lab.chains.values import (
+    AdaptStep,
+    Chain,
+    ChainEffect,
+    ChainResult,
+    FinetuneStep,
+    chain_from_toml,
+    chain_to_toml,
+    load_chain,
+)
+from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.values import TaskSettings
 

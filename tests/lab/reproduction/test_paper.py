@@ -13,5 +13,5 @@ def test_the_figures_are_those_that_were_checked() -> None:
     canonical = json.dumps(figures, sort_keys=True, separators=(",", ":"))
     assert (
         hashlib.sha256(canonical.encode()).hexdigest()
-        == "ed9720ba0a70b8e7ebd2a50840747f5050422ee58f927dd7963d1182dc38346b"
+        == "f07e7cab033c133594403272502361ccc6d46721fd6404c342699ea177b2c15e"
     )

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.lab.studies.toml import load_lab
-from layerprobe.lab.studies.values import LabResult
+from layerprobe.lab.studies.values import LabResult, load_lab
 from tests.cli.conftest import Layerprobe
 from tests.lab.studies.studies import TOML
 

@@ -6,8 +6,8 @@ import pytest
 from scipy import stats
 
 from layerprobe.finetuning.values import Protocol
-from layerprobe.lab.dropbench.values import OTHER_SEED, TunedLayers, ZooEntry
-from layerprobe.lab.studies.effects import objective_effects
+from layerprobe.lab.dropbench.zoo import OTHER_SEED, TunedLayers, ZooEntry
+from layerprobe.lab.studies.values import objective_effects
 from layerprobe.readings.values import LayerCurve
 
 

@@ -378,8 +378,7 @@ def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     exploding(monkeypatch, "s-mlm-seed0")
     (tmp_path / "entries").mkdir()
     study = changed(objectives=("mlm",))
-    setting = module._Setting(study=study, out=tmp_path, options=OPTIONS, computes="cpu float32", here=None)
-    worker = module._Worker(setting, Share())
+    worker = module._worker((study, tmp_path, OPTIONS, "cpu float32", None), Share())
     with pytest.raises(TrainingError, match=r"^the loss became nan at step "):
         worker("s-mlm-seed0")
     assert worker("s-mlm-seed1") is True

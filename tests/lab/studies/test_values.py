@@ -10,8 +10,7 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.values import SIZES
-from layerprobe.lab.studies.toml import load_lab
-from layerprobe.lab.studies.values import LabTask
+from layerprobe.lab.studies.values import LabTask, load_lab
 from layerprobe.tasks.values import TaskSettings
 from tests.lab.studies.studies import SMALL, TOML, changed
 
