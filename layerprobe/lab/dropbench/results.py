@@ -38,8 +38,8 @@ class RuleOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """A score over the models and its interval."""
+class Statistic:
+    """A statistic over the models, with its bootstrap interval."""
 
     value: float
     lower: float | None
@@ -56,19 +56,19 @@ class RuleScores:
     """Whether it reads labels."""
     parameters: int
     """Tuned on other families; 0 for a rule that stands as it is."""
-    precision: Score | None
+    precision: Statistic | None
     """Of its calls of a drop; None where it makes none."""
-    recall: Score | None
+    recall: Statistic | None
     """Of the models that drop; None where none does."""
-    f1: Score | None
+    f1: Statistic | None
     """None where no model drops and none is called."""
-    onset_error: Score | None
+    onset_error: Statistic | None
     """Mean, in layers, over the models that drop; a missed one counts as an onset behind the last layer."""
-    mean_regret: Score
+    mean_regret: Statistic
     """x 100."""
-    median_regret: Score
+    median_regret: Statistic
     """x 100."""
-    cost: Score
+    cost: Statistic
     """Mean share of the full sweep's training, 0 .. 1."""
     outcomes: tuple[RuleOutcome, ...]
     """By model."""
@@ -120,25 +120,25 @@ class StrategyScores:
     needs: Needs
     fresh: bool
     """Whether it is scored on seeds that it did not look at, with every model."""
-    mean: Score
+    mean: Statistic
     """Of the distances to the best layer on the test items, in points."""
-    median: Score
-    ninth: Score
+    median: Statistic
+    ninth: Statistic
     """Their 90 % quantile."""
     worst: float
-    regret: Score
+    regret: Statistic
     """Mean regret against a layer that other items and seeds choose, in points."""
     items_error: float | None
     """Standard error of the mean distance over test items, at most: as if all models of a task erred alike."""
     seeds_error: float | None
     """The same over seeds, which are the models' own."""
-    cost: Score
+    cost: Statistic
     """Mean share of the paper's sweep, 0 .. 1 and more."""
-    coverage: Score | None
+    coverage: Statistic | None
     """Mean chance that the stated set holds the best layer; None without sets."""
     set_size: float | None
     """Mean layers in it."""
-    sufficient: Score | None
+    sufficient: Statistic | None
     """Mean chance that the smallest layer said to be within half a point of the best is so; None if none is said to."""
     outcomes: tuple[StrategyOutcome, ...]
     """By model."""
@@ -156,11 +156,11 @@ class DetectorScores:
     models: int
     drops: int
     """Of these models."""
-    area: Score | None
+    area: Statistic | None
     """Under the ROC curve: how often a model that drops has the larger fall, ties by half; None if all or none do."""
-    precision: Score | None
+    precision: Statistic | None
     """Where a drop is called above the threshold with the best F1 on the other families; None if none is called."""
-    recall: Score | None
+    recall: Statistic | None
     effect: float | None
     """Spearman's correlation of the falls with the true effects over models; None for fewer than three."""
 
@@ -172,9 +172,9 @@ class CurveScores:
     curve: str
     needs: Needs
     models: int
-    mean: Score
+    mean: Statistic
     """Of Spearman's correlation over the layers of a model."""
-    median: Score
+    median: Statistic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +183,10 @@ class JointScores:
 
     weighting: Weighting
     models: int
-    at_best: Score
+    at_best: Statistic
     """At the layer that is best for TMFT."""
-    at_last: Score
-    overall: Score
+    at_last: Statistic
+    overall: Statistic
     """In the mean over the layers."""
 
 
@@ -314,7 +314,7 @@ def _scores_table(rows: Sequence[Any], title: str, names: str, **about: dict[str
         options = {"title": name.replace("_", " "), **about.get(name, {})}
         read = options.pop("of", attrgetter(attribute or name))
         values = [read(row) for row in rows]
-        form = ".2f" if place.endswith("*") or any(isinstance(value, Score | float) for value in values) else ""
+        form = ".2f" if place.endswith("*") or any(isinstance(value, Statistic | float) for value in values) else ""
         columns.append(column(name, lambda row, read=read: _value(read(row)), **{"form": form} | options))
         if place.endswith("*"):
             columns.append(
@@ -330,8 +330,8 @@ def _scores_table(rows: Sequence[Any], title: str, names: str, **about: dict[str
 
 
 def _value(cell: object) -> object:
-    return cell.value if isinstance(cell, Score) else cell
+    return cell.value if isinstance(cell, Statistic) else cell
 
 
-def _ends(score: Score | None) -> tuple[float, float] | None:
+def _ends(score: Statistic | None) -> tuple[float, float] | None:
     return None if score is None or score.lower is None or score.upper is None else (score.lower, score.upper)

@@ -22,7 +22,7 @@ from layerprobe.lab.dropbench.results import (
     DetectorScores,
     JointScores,
     Needs,
-    Score,
+    Statistic,
     StrategyOutcome,
     StrategyScores,
 )
@@ -109,37 +109,37 @@ class Redraws:
         totals: Array = self.counts @ np.asarray(values if isinstance(values, np.ndarray) else list(values))
         return totals
 
-    def score(self, above: Array, below: Array) -> Score | None:
+    def score(self, above: Array, below: Array) -> Statistic | None:
         """Return the score of (draws,) ratios, see `score_of`."""
         return self.score_of(ratio(above, below))
 
-    def mean(self, values: Iterable[float] | Array) -> Score:
+    def mean(self, values: Iterable[float] | Array) -> Statistic:
         """Return the mean of (models,) values."""
         return _certain(self.score(self.total(values), self.counts.sum(axis=1)))
 
-    def mean_of_some(self, values: Sequence[float | None]) -> Score | None:
+    def mean_of_some(self, values: Sequence[float | None]) -> Statistic | None:
         """Return the mean over the models that have a value; None where none has."""
         rows = [row for row, value in enumerate(values) if value is not None]
         numbers = np.array([values[row] for row in rows], dtype=np.float64)
         some = self.of(rows)
         return some.score(some.total(numbers), some.counts.sum(axis=1)) if rows else None
 
-    def quantile(self, values: Array, share: float = 0.5) -> Score:
+    def quantile(self, values: Array, share: float = 0.5) -> Statistic:
         """Return a quantile of (models,) values, by default the median."""
         return _certain(self.score_of(weighted_quantiles(values, self.counts, share)))
 
-    def score_of(self, values: Array) -> Score | None:
+    def score_of(self, values: Array) -> Statistic | None:
         """Return the first of (draws,) values with percentiles of the others; None where it is not defined."""
         value, redrawn = float(values[0]), values[1:][np.isfinite(values[1:])]
         if np.isnan(value):
             return None
         if not len(redrawn):
-            return Score(value=value, lower=None, upper=None)
+            return Statistic(value=value, lower=None, upper=None)
         lower, upper = np.quantile(redrawn, ((1 - self.level) / 2, (1 + self.level) / 2))
-        return Score(value=value, lower=float(lower), upper=float(upper))
+        return Statistic(value=value, lower=float(lower), upper=float(upper))
 
 
-def _certain(score: Score | None) -> Score:
+def _certain(score: Statistic | None) -> Statistic:
     assert score is not None  # there are models, and each counts
     return score
 

@@ -26,7 +26,7 @@ from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.results import RESULT, read_origin
 from layerprobe.finetuning.saved import is_joint
 from layerprobe.finetuning.values import FineTuningRun, JointRun, RunsOrigin
-from layerprobe.lab.ensembles.values import Choice, Ensemble, EnsembleCost, Member
+from layerprobe.lab.ensembles.values import ChosenBy, Ensemble, EnsembleCost, Member
 from layerprobe.names import distinct_names, short_name
 from layerprobe.profiling.run import ALONE
 from layerprobe.profiling.run import profile as profile_model
@@ -42,7 +42,7 @@ from layerprobe.tasks.values import Task
 
 Array = NDArray[np.float64]
 
-Score = Callable[[Array], float]
+ScoreOf = Callable[[Array], float]
 """(k,) weights of at least 0 that add up to 1 -> the score of the average, higher is better."""
 
 PARTS = 20
@@ -108,7 +108,7 @@ def ensemble(
     task = _task_of(read, task)
     how = _check_kind(task.kind)
     groups = _grouped([_as_averaged(run, how) for run in read])
-    averages = _Averages(task=task, groups=groups)
+    averages = _Averaged(task=task, groups=groups)
     pair = layers is None and any(run.joint for run in read)
     choice, weights = _chosen(averages.score, len(groups), pair=pair)
     best = max(range(len(groups)), key=lambda member: fmean(_scores(groups[member], "validation", task.primary)))
@@ -134,7 +134,7 @@ def ensemble(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Averages:
+class _Averaged:
     """What averages of the outputs of members score on a task, with any weights."""
 
     task: Task
@@ -304,7 +304,7 @@ def _grouped(runs: Sequence[_Run]) -> list[list[_Run]]:
     return groups
 
 
-def _chosen(score: Score, k: int, *, pair: bool) -> tuple[Choice, Array]:
+def _chosen(score: ScoreOf, k: int, *, pair: bool) -> tuple[ChosenBy, Array]:
     """Return how the weights of k members are chosen, and the weights."""
     if k == 2:
         return "line", line_search(score)
@@ -322,7 +322,7 @@ def _chosen(score: Score, k: int, *, pair: bool) -> tuple[Choice, Array]:
     return "pair", max([*np.eye(k), *map(of_pair, itertools.combinations(range(k), 2))], key=score)
 
 
-def line_search(score: Score) -> Array:
+def line_search(score: ScoreOf) -> Array:
     """Return the best weights of two, of all from 0 and 1 to 1 and 0 in steps of 1 / `PARTS`.
 
     Of equals one by itself is taken, which costs less, and the first; of averages alone the most even.
@@ -336,7 +336,7 @@ def line_search(score: Score) -> Array:
     return max(choices, key=score)
 
 
-def greedy_selection(score: Score, k: int) -> Array:
+def greedy_selection(score: ScoreOf, k: int) -> Array:
     """Return weights of k by forward selection with replacement.
 
     It begins with nothing and adds, again and again, the one whose addition scores best, one that is in already among

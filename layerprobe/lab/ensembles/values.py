@@ -13,7 +13,7 @@ from layerprobe.results.table import Column, Table, millions
 from layerprobe.stats.sentences import gain_in_brackets
 from layerprobe.stats.values import CrossedInterval
 
-Choice = Literal["line", "pair", "greedy"]
+ChosenBy = Literal["line", "pair", "greedy"]
 """How the weights are chosen by the validation split: of two on a line; of every two, and the best two; of more one
 after the other, see `layerprobe.lab.ensembles.run`."""
 
@@ -61,7 +61,7 @@ class Ensemble(Shown):
     kind: str
     primary: str
     """The metric that chose the weights and the single one."""
-    choice: Choice
+    choice: ChosenBy
     seeds: tuple[int, ...]
     """One ensemble each; empty where members are of different seeds, or seeds are the members."""
     members: tuple[Member, ...]

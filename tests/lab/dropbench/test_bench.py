@@ -10,7 +10,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
-from layerprobe.lab.dropbench.results import RuleScores, Score
+from layerprobe.lab.dropbench.results import RuleScores, Statistic
 from layerprobe.lab.dropbench.truth import cost_share
 from layerprobe.lab.dropbench.zoo import Zoo, ZooEntry
 from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out, truncated
@@ -33,7 +33,7 @@ def scores_of(data: Zoo, name: str, *, rules: Sequence[Rule] | None = None) -> R
     return next(scores for scores in budget.rules if scores.rule == name)
 
 
-def value(score: Score | None) -> float:
+def value(score: Statistic | None) -> float:
     assert score is not None
     return score.value
 
