@@ -48,6 +48,26 @@ def echo(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text), err=err)
 
 
+@contextlib.contextmanager
+def stdout_errors() -> Iterator[None]:
+    """Turn a failed write to stdout, on a full disk for instance, into one line; a reader that left is no error of it.
+
+    Raises:
+        StoreError: The line.
+    """
+    from layerprobe.errors import StoreError
+
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):  # what is left in its buffer fails again when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise StoreError(f"cannot print the result: {error.strerror}: free space, or choose another output") from error
+
+
 def printable(text: str) -> str:
     r"""Return a text without characters that command a terminal or turn its direction: they are written as escapes.
 

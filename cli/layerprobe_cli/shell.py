@@ -19,7 +19,18 @@ import typer
 
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.derive import option
-from layerprobe_cli.output import echo, fail, fitted, log_to_stderr, print_json, progress_bar, say, width_of, wrapped
+from layerprobe_cli.output import (
+    echo,
+    fail,
+    fitted,
+    log_to_stderr,
+    print_json,
+    progress_bar,
+    say,
+    stdout_errors,
+    width_of,
+    wrapped,
+)
 from layerprobe_cli.places import html_file
 from layerprobe_cli.start import Ended, interruptible
 
@@ -142,12 +153,13 @@ class Call:
         """Print notes, write the page, print the result, and name the next commands."""
         self.notes(done.notes, [warning for warning in done.warnings if warning not in self.reported])
         written = self.save_page(done)
-        if self.json:
-            print_json(done.result if done.as_json is None else done.as_json)
-        else:
-            width = width_of(sys.stdout)
-            for part in _parts(done, written):
-                echo(wrapped(part, width) if isinstance(part, str) else fitted(part, width))
+        with stdout_errors():
+            if self.json:
+                print_json(done.result if done.as_json is None else done.as_json)
+            else:
+                width = width_of(sys.stdout)
+                for part in _parts(done, written):
+                    echo(wrapped(part, width) if isinstance(part, str) else fitted(part, width))
         if done.failed:
             echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:

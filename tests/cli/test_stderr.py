@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,3 +73,14 @@ def test_json_commands_no_terminal(capsysbinary: pytest.CaptureFixture[bytes]) -
     assert json.loads(written) == {"name": HOSTILE, "word": "größer"}
     assert "größer" in written
     assert not {"\x1b", "\x9b", "\u202e"} & set(written)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_result_that_cannot_be_printed_is_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "layerprobe_cli.start", "cache", "list", "--cache-dir", str(tmp_path)]
+    with open("/dev/full", "wb") as full:  # noqa: PTH123
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "error: cannot print the result: No space left on device: free space, or choose another output\n"
+    )
