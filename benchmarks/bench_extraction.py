@@ -36,11 +36,10 @@ from layerprobe.embedded.language import Language
 from layerprobe.encoders.backends.backend import BACKENDS
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph, PooledLayers
-from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, collate, token_batches
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, collate, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.pooling import pool
 from layerprobe.errors import ModelError
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.tasks.loading import load_task

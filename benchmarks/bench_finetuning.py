@@ -52,9 +52,9 @@ from transformers import BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
 from layerprobe.embedded.language import Language
+from layerprobe.encoders.batching import pool
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.pooling import pool
 from layerprobe.finetuning.joint import layer_weights
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
 from layerprobe.finetuning.tmft import FineTuner

@@ -59,15 +59,14 @@ from transformers.utils import logging as transformers_logging
 
 from layerprobe.context import settings
 from layerprobe.embedded.language import Language
-from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
+from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, pool, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.pooling import pool
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.tokenizers import word_tokenizer
 from layerprobe.metrics.correlation import cosine_scores, spearman
-from layerprobe.profiling.memory import gauge_for
+from layerprobe.profiling.measuring import gauge_for
 from layerprobe.similarity.cka import estimate_cka, linear_cka
 from layerprobe.similarity.engine.passes import named_layers, sums_of
 from layerprobe.similarity.measures.cka import CKA

@@ -26,8 +26,8 @@ from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.run import prepare
 from layerprobe.lab.pretraining.tokenizers import word_tokenizer
 from layerprobe.lab.pretraining.values import SIZES, PretrainingProtocol
+from layerprobe.training.corpus import MaskedBatch
 from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import MaskedBatch
 
 
 def bare(trainer: Trainer, batches: list[tuple[MaskedBatch, dict[str, int]]]) -> None:

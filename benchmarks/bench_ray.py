@@ -16,9 +16,8 @@ from typing import Any
 
 import psutil
 
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
-from layerprobe.jobs.plan import Plan, Share, Workers
 
 
 def empty(setting: object, share: Share) -> Callable[[int], bool]:

@@ -32,7 +32,7 @@ from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import to_json
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.store.key import StoreKey, texts_digest
+from layerprobe.store.manifest import StoreKey, texts_digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_task
 from tests.models import given

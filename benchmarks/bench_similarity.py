@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from layerprobe.similarity import permutation
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka, rbf_cka
-from layerprobe.similarity.engine.products import inner_products
+from layerprobe.similarity.engine.grams import inner_products
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 
 LINEAR, RBF = CKA(), RBFCKA(bandwidth_multiplier=1.0)

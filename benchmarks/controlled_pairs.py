@@ -47,10 +47,10 @@ from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.modes import without_autocast
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE
+from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import Views
+from layerprobe.rng import without_autocast
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.study.predict import DEFAULT_RULE, predict
 from layerprobe.tasks.loading import load_task

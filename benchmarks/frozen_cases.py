@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import Model
-from layerprobe.encoders.options import load
 from layerprobe.extraction.embeddings import extract
 from layerprobe.extraction.token_states import kept_token_states
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, tokenize_words

@@ -36,10 +36,9 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.pooling import pool
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo
 from layerprobe.lab.studies.run import loaded_task
 from layerprobe.lab.studies.values import load_lab

@@ -23,15 +23,15 @@ import numpy as np
 
 from layerprobe.context import settings
 from layerprobe.files.atomic import make_directory
-from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.lab.dropbench.entry import TEXTS, rounded_curves
 from layerprobe.lab.dropbench.zoo import ZooEntry, read_zoo, write_zoo
 from layerprobe.lab.pretraining.run import pretrain, texts_of
 from layerprobe.lab.pretraining.values import LANGUAGE
 from layerprobe.lab.studies.run import loaded_task
 from layerprobe.lab.studies.values import load_lab
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, READINGS, RIVALS
+from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import Task

@@ -250,7 +250,7 @@ def _billion() -> Iterator[str]:
         (
             "a billion",
             f"two texts share an id, by a chance of {number(100 * n**2 / 2 / 2**64, 2)} %",
-            "64 bits (`store/key.py`)",
+            "64 bits (`store/manifest.py`)",
             "ids of 128 bits",
         ),
         (

@@ -1,4 +1,7 @@
-"""Torch's global generators, from which weights and dropout are drawn. Knows devices; knows no model."""
+"""Torch's global state: the generators of weights and dropout, and modes that a caller may have set.
+
+Knows devices; knows no model.
+"""
 
 import contextlib
 import sys
@@ -9,7 +12,51 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from layerprobe.process import OneAtATime
+from layerprobe.process import OneAtATime, while_needed
+
+_CASTING = ("cpu", "cuda", "mps", "xpu")
+"""Kinds of devices on which autocast may be on; it is undone where it is, so that others need not know it."""
+
+
+@contextlib.contextmanager
+def without_autocast() -> Iterator[None]:
+    """Compute in the precision of the numbers, whatever `torch.autocast` the caller is in."""
+    with contextlib.ExitStack() as stack:
+        for kind in _CASTING:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+@contextlib.contextmanager
+def plain_torch() -> Iterator[None]:
+    """Make weights that can be trained, and train them, in the caller's `no_grad` and `inference_mode`, too."""
+    with without_autocast(), torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@while_needed
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """Keep TF32 and bfloat16 out of float32 products, whatever the process allows elsewhere."""
+    places: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    if not all(hasattr(place, "fp32_precision") for place in places):  # before torch 2.9
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return
+    before = [place.fp32_precision for place in places]
+    try:
+        for place in places:
+            place.fp32_precision = "ieee"
+        yield
+    finally:
+        for place, precision in zip(places, before, strict=True):
+            place.fp32_precision = precision
+
 
 _IN_USE = OneAtATime()
 _DRAWS = {"normal_", "uniform_", "trunc_normal_", "kaiming_normal_", "kaiming_uniform_"}

@@ -32,8 +32,7 @@ from layerprobe.export.checkpoint import with_pooler
 from layerprobe.export.layout import FOR_ANY_LAYER, check_modules
 from layerprobe.files.images import readable_as
 from layerprobe.finetuning.adapters import merge_adapters
-from layerprobe.modes import plain_torch
-from layerprobe.rng import seeded
+from layerprobe.rng import plain_torch, seeded
 from layerprobe.scoring.zero_shot import Layer, outputs_of_layer
 from layerprobe.similarity.checks import finite_matrix
 from layerprobe.stats.crossed import crossed

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import layerprobe as lp
-from layerprobe.finetuning.plan import plan_tuning
-from layerprobe.modes import plain_torch
+from layerprobe.finetuning.tuning import plan_tuning
+from layerprobe.rng import plain_torch
 from tests.export.judges import sentence_transformer
 from tests.export.test_sentence_transformers import built, mean
 from tests.models import TEXTS, save_tiny

@@ -23,9 +23,8 @@ from layerprobe.encoders.backends.graph import quiet_export
 from layerprobe.encoders.loading import NO_CONVERSION, quiet_transformers
 from layerprobe.encoders.model import Model
 from layerprobe.extraction.embeddings import extract
-from layerprobe.modes import exact_products
 from layerprobe.process import OneAtATime, while_needed, without_warnings
-from layerprobe.rng import seeded
+from layerprobe.rng import exact_products, seeded
 from layerprobe.similarity.cka import linear_cka
 from tests.models import save_tiny
 

@@ -11,13 +11,12 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from layerprobe.context import DEFAULT_SETTINGS, current, part, report, settings
+from layerprobe.context import DEFAULT_SETTINGS, current, notebook_bar, part, report, settings
 from layerprobe.errors import DataError
-from layerprobe.progress import notebook_bar
 
 CELL = """
 import time
-from layerprobe.progress import notebook_bar
+from layerprobe.context import notebook_bar
 for step in range(3):
     notebook_bar("TMFT layer <3>", step, 4)
     time.sleep(0.25)

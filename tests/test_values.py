@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 
 import layerprobe
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
-from layerprobe.encoders.model import ModelSpec
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
+from layerprobe.encoders.model import ModelDescription, ModelSpec
 from layerprobe.errors import DataError
-from layerprobe.extraction.values import TokenMetrics
+from layerprobe.extraction.embed import TokenMetrics
 from layerprobe.files.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.finetuning.values import (
     Confirmation,

@@ -38,7 +38,7 @@ from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
-from layerprobe.files import checked_json as kept
+from layerprobe.files import folders as kept
 from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.results import load_failure, load_finished, read_origin, save_failure
@@ -53,7 +53,7 @@ from layerprobe.store import store
 from layerprobe.store.verification import verify
 from layerprobe.study.files import read_study
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.run_directory import RunDirectory, SavedStep
+from layerprobe.training.artifact import RunDirectory, SavedStep
 from layerprobe.versions import versions
 from tests.export.studies import described, study_of
 from tests.lab.dropbench.zoos import known_zoo

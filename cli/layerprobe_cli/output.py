@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from layerprobe.progress import Progress
+    from layerprobe.context import Progress
     from layerprobe.results.table import Table
 
 LINE_EVERY = 30
@@ -192,7 +192,7 @@ def _in_lines(table: Table, width: int) -> str:
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     """Show bars with an estimate on stderr once there is progress, or where that is no terminal a line now and then."""
-    from layerprobe.progress import silent
+    from layerprobe.context import silent
 
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield silent if quiet else _lines()
@@ -229,7 +229,7 @@ def _bars() -> Any:
 
 def _lines() -> Progress:
     """Return a progress callback that prints a line on stderr every half minute."""
-    from layerprobe.progress import duration
+    from layerprobe.context import duration
 
     began = last = time.monotonic()
 

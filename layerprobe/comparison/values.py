@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
+from layerprobe.encoders.model import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
 from layerprobe.names import distinct_names, in_percent, plural, short_name, short_names

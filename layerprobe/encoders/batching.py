@@ -1,4 +1,4 @@
-"""Texts -> token ids -> padded batches. Knows tokenizers and lengths; runs no model."""
+"""Texts -> token ids -> padded batches; their states -> one embedding a text. Knows tokenizers, runs no model."""
 
 import hashlib
 import itertools
@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
 
 if TYPE_CHECKING:
     from layerprobe.encoders.vision import PreparedImages
+
 
 Batch = dict[str, Tensor]
 
@@ -236,3 +238,33 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
         groups.append(order[begin[end] : end])
         end = begin[end]
     return groups[::-1]
+
+
+def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:
+    """Return one embedding a text, in float32 whatever the states' dtype.
+
+    Args:
+        states: (text, token, feature).
+        attention_mask: (text, token), 1 for tokens and 0 for padding on either side; of an image 1 for patches and 2
+            for the tokens before them.
+        how: mean over the tokens, cls (the first token), max over the tokens, or the last token. Of an image, mean and
+            max are over its patches.
+
+    Returns:
+        (text, feature) float32.
+    """
+    states = states.float()
+    inside = attention_mask.bool() if how in ("cls", "last") else attention_mask == TOKEN
+    # filled, not multiplied by 0: a state at padding may be infinite or NaN
+    if how == "mean":
+        return states.masked_fill(~inside.unsqueeze(-1), 0).sum(dim=1) / inside.sum(dim=1, keepdim=True)
+    if how == "max":
+        return states.masked_fill(~inside.unsqueeze(-1), -torch.inf).amax(dim=1)
+    width = attention_mask.shape[1]
+    positions = torch.arange(width, device=states.device).expand_as(attention_mask)
+    if how == "cls":
+        index = positions.masked_fill(~inside, width).amin(dim=1)
+    else:
+        index = positions.masked_fill(~inside, -1).amax(dim=1)
+    # not len(states), which is the number of one batch for ever where a graph is made of this
+    return states[torch.arange(states.shape[0], device=states.device), index]

@@ -23,14 +23,20 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters, emp
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, float32_attention
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
-from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference, probe_batch
+from layerprobe.encoders.first_use import (
+    FIRST_BLOCKS,
+    TRUNCATION_TOLERANCE,
+    FirstUse,
+    difference,
+    dtype_name,
+    keep_first_use,
+    probe_batch,
+)
 from layerprobe.encoders.loading import Checkpoint, load_encoder, one_line_errors, quiet_transformers
 from layerprobe.encoders.stack import first_tensor
 from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
-from layerprobe.modes import without_autocast
+from layerprobe.rng import without_autocast
 
-FIRST_BLOCKS = 2
-"""Of the model that the blocks one by one are compared with: what a block hands to the next one shows in two."""
 OLD_NAMES = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 """How the published BERT calls its weights, which transformers renames."""
 
@@ -120,16 +126,13 @@ class BlockByBlock:
         return read
 
 
-def open_block_by_block(
-    checkpoint: Checkpoint, *, device: str = "auto", dtype: str = "float32", norm: str = "final", attn: str = "auto"
-) -> tuple[BlockByBlock, Encoder]:
-    """Return a model with one block at a time in memory, and the model of its first blocks it was checked against.
+def open_blocks(checkpoint: Checkpoint) -> tuple[FirstUse, BlockByBlock]:
+    """Return a model with one block at a time in memory, compared with the model of its first blocks.
 
-    The second shares the weights outside of the blocks; as long as it is kept, its blocks are in memory, too. The
-    arguments are those of `load_encoder`.
+    The second, which is looked at in place of the whole model, shares the weights outside of the blocks.
     """
     files = weight_files(checkpoint)
-    few = _first_blocks(checkpoint, {"device": device, "dtype": dtype, "norm": norm, "attn": attn})
+    few = _first_blocks(checkpoint)
     name, path = checkpoint.label, few.stack.blocks
     n_few, n_blocks = few.description.n_blocks, count_blocks(checkpoint.config)
     if few.rewritten:
@@ -153,7 +156,7 @@ def open_block_by_block(
         blockwise.pass_by(block)
     with float32_attention(few.model), float32_attention(model):
         _check(blockwise, few, extras)
-    return blockwise, few
+    return keep_first_use(checkpoint, few), blockwise
 
 
 def weight_files(checkpoint: Checkpoint) -> dict[str, Path]:
@@ -194,12 +197,13 @@ def _refusal(name: str, reason: str) -> UnsupportedArchitectureError:
     )
 
 
-def _first_blocks(checkpoint: Checkpoint, options: dict[str, Any]) -> Encoder:
+def _first_blocks(checkpoint: Checkpoint) -> Encoder:
     """Load the model of the first blocks only; transformers reads no more than its weights."""
-    problems = []
+    options, problems = checkpoint.options, []
+    how = {"device": options.device, "dtype": dtype_name(options), "norm": options.norm, "attn": options.attn}
     for config in truncated_configs(checkpoint.config, min(FIRST_BLOCKS, count_blocks(checkpoint.config))):
         try:
-            return load_encoder(replace(checkpoint, config=config), **options)
+            return load_encoder(replace(checkpoint, config=config), **how)
         except ModelError as error:
             problems.append(error)
     raise problems[0]

@@ -27,17 +27,15 @@ from layerprobe.encoders.architecture import (
     truncated_configs,
 )
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, read_by_model, tokenize
-from layerprobe.encoders.blocks import place_like
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.stack import Stack
-from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.encoders.model import ModelDescription, Pooling
+from layerprobe.encoders.stack import Stack, place_like
 from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_images, probe_images
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.files.folders import error_number
 from layerprobe.files.images import Modality, captions_of
-from layerprobe.modes import without_autocast
 from layerprobe.process import MAKING_MODELS
-from layerprobe.rng import Undrawn
+from layerprobe.rng import Undrawn, without_autocast
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (

@@ -37,7 +37,6 @@ from layerprobe.encoders.architecture import (
     towers_of,
 )
 from layerprobe.encoders.batching import Prepared, collate
-from layerprobe.encoders.blocks import check_blocks, config_of_blocks, of_blocks
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
     PROBE_TEXTS,
@@ -48,7 +47,16 @@ from layerprobe.encoders.encoder import (
 )
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled, labelled
+from layerprobe.encoders.model import (
+    DEFAULT_OPTIONS,
+    Model,
+    ModelDescription,
+    ModelSpec,
+    Options,
+    Settled,
+    check_attn,
+    labelled,
+)
 from layerprobe.encoders.recipe import (
     Recipe,
     SentenceModel,
@@ -59,8 +67,7 @@ from layerprobe.encoders.recipe import (
     reads_left_to_right,
     with_end_token,
 )
-from layerprobe.encoders.stack import find_stack
-from layerprobe.encoders.values import ModelDescription, check_attn
+from layerprobe.encoders.stack import check_blocks, config_of_blocks, find_stack, of_blocks
 from layerprobe.encoders.vision import (
     ImageReader,
     is_image_processor,
@@ -74,10 +81,9 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.atomic import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.images import Modality, Readable
-from layerprobe.modes import plain_torch
 from layerprobe.names import is_generic, short_name
 from layerprobe.process import MAKING_MODELS, silence_if, while_needed
-from layerprobe.rng import drawing
+from layerprobe.rng import drawing, plain_torch
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from tokenizers.models import BPE
 from transformers import PreTrainedConfig
 
 from layerprobe.encoders.architecture import ByText, count_blocks, count_weights, empty_model, truncated_configs
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import ModelError
 from layerprobe.rng import drawing
 

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 import torch
 
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.first_use import computed_on, dtype_name, load
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
 from layerprobe.encoders.model import Options
-from layerprobe.encoders.options import computed_on, dtype_name, load
 from layerprobe.errors import DataError, ModelError, WorkerError
 from layerprobe.files.images import Readable
-from layerprobe.jobs.plan import HERE, Share, Workers
+from layerprobe.jobs.crew import HERE, Share, Workers
 from layerprobe.lazy import cached_property
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)

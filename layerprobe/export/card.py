@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from huggingface_hub import EvalResult, ModelCardData
 
 from layerprobe.encoders.backends.int8 import FLOATS
-from layerprobe.encoders.values import ModelDescription, Pooling
-from layerprobe.export.layout import Layout
-from layerprobe.export.values import Int8File
+from layerprobe.encoders.model import ModelDescription, Pooling
+from layerprobe.export.layout import Int8File, Layout
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import in_percent, short_name
 from layerprobe.results.shown import from_layer

@@ -16,8 +16,7 @@ from layerprobe.encoders.architecture import count_blocks, pooler_option
 from layerprobe.encoders.backends.choice import USUAL_TEXTS
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.backends.int8 import FILES, read_int8, write_int8
-from layerprobe.encoders.batching import collate
-from layerprobe.encoders.blocks import place_like
+from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import (
     DEFAULT_MAX_LENGTH,
     PROBE_TEXTS,
@@ -28,11 +27,12 @@ from layerprobe.encoders.encoder import (
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.model import ModelSpec
-from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.recipe import MODULES
+from layerprobe.encoders.stack import place_like
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import (
     IMAGES,
+    Int8File,
     Layout,
     check_activations,
     fetch_modules,
@@ -40,15 +40,13 @@ from layerprobe.export.layout import (
     read_layout,
     write_layout,
 )
-from layerprobe.export.values import Int8File
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import FREE, SUMS, folder_errors, folder_problems, listed_files, new_folder
 from layerprobe.files.images import ImageItem, prompted
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.modes import without_autocast
 from layerprobe.names import some
 from layerprobe.process import MAKING_MODELS
-from layerprobe.rng import Undrawn
+from layerprobe.rng import Undrawn, without_autocast
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5

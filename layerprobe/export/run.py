@@ -11,17 +11,15 @@ from layerprobe.checks import one_layer
 from layerprobe.encoders.architecture import auto_class, check_layer, count_blocks, pooler_option
 from layerprobe.encoders.backends.int8 import check_int8
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.first_use import load
 from layerprobe.encoders.loading import NO_LIMIT, Checkpoint, ModelLike, position_limit, resolve_checkpoint, split_name
-from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelSpec, Options, Settled
-from layerprobe.encoders.options import load
+from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, ModelDescription, ModelSpec, Options, Settled
 from layerprobe.encoders.recipe import Recipe, SentenceModel, other_scores
-from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.checkpoint import check_target, compare_checkpoint, is_export, write_checkpoint
 from layerprobe.export.hub import Push, check_access, upload
-from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, Layout, check_modules, source_of
-from layerprobe.export.values import ExportResult
+from layerprobe.export.layout import FOR_ANY_LAYER, TRAINED, ExportResult, Layout, check_modules, source_of
 from layerprobe.files.atomic import from_home
 from layerprobe.files.folders import SUMS, folder_problems
 from layerprobe.files.serialisation import to_dict

@@ -6,18 +6,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from layerprobe.encoders.backends.choice import USUAL_TEXTS, survey
-from layerprobe.encoders.backends.values import BackendSurvey
+from layerprobe.encoders.backends.choice import USUAL_TEXTS, BackendSurvey, survey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, float32_attention
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
 from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Settled
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription, Settled
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.files.images import captions_of, prompted
-from layerprobe.modes import without_autocast
 from layerprobe.results.table import Column, Table
+from layerprobe.rng import without_autocast
 from layerprobe.tasks.quality import DataQuality
 
 PADDING = {

@@ -1,28 +1,70 @@
-"""The pooled embeddings of every layer of an encoder, in one forward pass, and what its token states are like.
+"""The pooled embeddings of every layer of an encoder, in one pass or block by block, and what token states are like.
 
-Knows a loaded encoder and texts; knows no files. Only (layer, text, feature) leaves the device.
+Knows a loaded encoder and texts; knows no store. Only (layer, text, feature) leaves the device; block by block, states
+and embeddings are on disk meanwhile.
+
+The measures of token states are those of Skean et al. 2025 (arXiv 2502.02013, Layer by Layer), who average them over
+texts.
+
+How they differ from their code (OFSkean/information_flow, revisions 5dc1ca8 and 703d566): theirs subtracts the mean of
+a text's token states and scales what is left to length 1; here states are taken as they are. Its prompt entropy sets
+negative products of states to 0 and is divided by log min(T, features) by default; here it is in nats. Its curvature is
+the angle between one state and the next in 5dc1ca8, and in 703d566 that between two steps without their direction,
+0 .. pi / 2; here it is that of the paper, between two steps, 0 .. pi.
 """
 
+import contextlib
+import math
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
+from typing import IO, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from layerprobe.context import report
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, copies, token_batches
+from layerprobe.encoders.batching import CPU_BATCH_TOKENS, Batch, Prepared, collate, copies, pool, token_batches
+from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
-from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction.tokens import curvature, prompt_entropy
+from layerprobe.encoders.model import Pooling
+from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.files.atomic import make_directory, reserve, store_errors
 from layerprobe.names import short_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenMetrics:
+    """Label-free measures of token states by layer, averaged over the texts."""
+
+    n_texts: int
+    """Distinct texts."""
+    prompt_entropy: tuple[float, ...]
+    """By layer: nats, the von Neumann entropy of a text's cosines between tokens."""
+    prompt_entropy_errors: tuple[float, ...]
+    """Standard errors over the texts."""
+    curvature: tuple[float, ...]
+    """By layer: radians, the mean angle between a step from token to token and the next one."""
+    curvature_errors: tuple[float, ...]
+    """Standard errors over the texts that turn."""
+    n_turning: tuple[int, ...]
+    """By layer: texts with two steps on end, the only ones that have a curvature."""
+
+    def __post_init__(self) -> None:
+        by_layer = (self.prompt_entropy_errors, self.curvature, self.curvature_errors, self.n_turning)
+        if not self.prompt_entropy or any(len(values) != len(self.prompt_entropy) for values in by_layer):
+            raise DataError(
+                f"expected token metrics of the same layers, got {len(self.prompt_entropy)} and "
+                f"{', '.join(str(len(values)) for values in by_layer)}"
+            )
+
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 ACCELERATOR_BATCH_TOKENS = 32768
@@ -219,3 +261,153 @@ def in_halves(layers: Layers, batch: Batch) -> Tensor:
     parts = (slice(n_texts // 2), slice(n_texts // 2, None))
     halves = [in_halves(layers, {name: values[part] for name, values in batch.items()}) for part in parts]
     return torch.cat(halves, dim=1)
+
+
+def prompt_entropy(states: Tensor, attention_mask: Tensor) -> Tensor:
+    """Return the von Neumann entropy of each text's tokens: how many directions they spread over.
+
+    With unit token states u_1 .. u_T, the eigenvalues l_k of the Gram matrix u_i . u_j / T sum to 1, and
+
+        S = - sum_k l_k log l_k.
+
+    It is the matrix-based Renyi entropy in the limit alpha -> 1, of the Gram matrix as it is: centring would hide
+    that all tokens point the same way.
+
+    Args:
+        states: (text, token, feature).
+        attention_mask: (text, token), 1 for tokens and 0 for padding on either side.
+
+    Returns:
+        (text,) float32 nats, 0 .. log min(T, features) up to rounding; NaN where a state of the text is not finite.
+
+    Source: Giraldo, Rao and Principe 2014 (arXiv 1211.2459); Skean et al. 2025, section 3.
+    """
+    # a matrix product would follow the forward pass into bfloat16
+    with torch.autocast(states.device.type, enabled=False):
+        units = normalize(_inside(states, attention_mask), dim=-1)
+        broken = ~units.isfinite().all(dim=2).all(dim=1)
+        units = units.masked_fill(broken[:, None, None], 0)
+        few_tokens = units.shape[1] <= units.shape[2]
+        gram = units @ units.mT if few_tokens else units.mT @ units
+        trace = gram.diagonal(dim1=1, dim2=2).sum(dim=1).clamp(min=torch.finfo(torch.float32).tiny)
+        gram = gram / trace[:, None, None]
+        if gram.device.type == "mps":  # it has no eigenvalues
+            gram = gram.cpu()
+        shares = torch.linalg.eigvalsh(gram).clamp(min=0).to(states.device)
+        entropies: Tensor = torch.special.entr(shares).sum(dim=1)
+        return entropies.masked_fill(broken, torch.nan)
+
+
+def curvature(states: Tensor, attention_mask: Tensor) -> Tensor:
+    """Return how sharply each text's path from token to token turns.
+
+    The mean over k of the angle between the steps z_(k+1) - z_k and z_(k+2) - z_(k+1); steps of length 0 have no
+    direction and are left out.
+
+    Returns:
+        (text,) float32 radians, 0 .. pi; NaN where a text has no two steps on end, or a state of it is not finite.
+
+    Source: Hosseini and Fedorenko 2023 (arXiv 2311.04930); Skean et al. 2025, section 3.
+    """
+    path = _inside(states, attention_mask)
+    broken = ~path.isfinite().all(dim=2).all(dim=1)
+    steps = path.diff(dim=1)
+    inside = attention_mask.bool()
+    moves = inside[:, 1:] & inside[:, :-1] & (steps.norm(dim=-1) > 0)
+    turns = moves[:, 1:] & moves[:, :-1]
+    units = normalize(steps, dim=-1)
+    before, after = units[:, :-1], units[:, 1:]
+    # the arc cosine loses half the digits near 0 and pi
+    angles = 2 * torch.atan2((after - before).norm(dim=-1), (after + before).norm(dim=-1))
+    means: Tensor = angles.masked_fill(~turns, 0).sum(dim=1) / turns.sum(dim=1)
+    return means.masked_fill(broken, torch.nan)
+
+
+def _inside(states: Tensor, attention_mask: Tensor) -> Tensor:
+    # filled, not multiplied by 0: a state at padding may be infinite or NaN
+    return states.float().masked_fill(~attention_mask.bool().unsqueeze(-1), 0)
+
+
+BYTES = 4
+"""Of a number on disk, whatever the precision of the forward pass."""
+
+
+def batches_of(encoder: Encoder, texts: Prepared, *, batch_tokens: int | None = None) -> list[list[int]]:
+    """Return the rows of every batch, the same for all blocks."""
+    budget = budget_of(encoder, batch_tokens)
+    return list(token_batches(texts.lengths, budget=budget, same_length=not encoder.padding_invariant))
+
+
+def bytes_meanwhile(encoder: Encoder, texts: Prepared, batches: Sequence[Sequence[int]]) -> int:
+    """Return the bytes on disk until all is embedded: the states of all batches, padding included, and embeddings."""
+    width, n_before, lengths = encoder.description.hidden_size, encoder.stack.n_before, texts.lengths
+    n_positions = sum(len(rows) * (n_before + max(lengths[row] for row in rows)) for rows in batches)
+    return BYTES * width * (n_positions + encoder.n_layers * len(texts))
+
+
+@contextlib.contextmanager
+def embedded_block_by_block(
+    blocks: BlockByBlock, texts: Prepared, batches: Sequence[Sequence[int]], *, pooling: Pooling = "mean", folder: Path
+) -> Iterator[NDArray[np.float32]]:
+    """Have the pooled embedding of every text at every layer, (layer, text, feature) float32, on disk for a while.
+
+    What is in the folder is in files without a name, which are gone when the process ends, however it does.
+    """
+    encoder = blocks.encoder
+    encoder.check_pooling(pooling)
+    shape = encoder.n_layers, len(texts), encoder.description.hidden_size
+    make_directory(folder)
+    task, done, total = f"embedding with {short_name(encoder.description.name)}", 0, encoder.n_layers * len(texts)
+    with (
+        store_errors("write states to", folder),
+        tempfile.TemporaryFile(dir=folder) as file,
+        tempfile.TemporaryFile(dir=folder) as pooled,
+    ):
+        reserve(pooled, BYTES * math.prod(shape))
+        layers = np.memmap(pooled, dtype=np.float32, mode="w+", shape=shape)
+        states, (again, first) = _States(file), copies(texts)
+        for layer in range(encoder.n_layers):
+            with blocks.at_work(layer):
+                for number, rows in enumerate(batches):
+                    before = states.read(number, encoder.device) if layer else None
+                    after, embeddings = _layer(blocks, layer, collate(texts, rows, encoder.device), before, pooling)
+                    if after is not None:
+                        states.write(number, after)
+                    layers[layer, rows] = embeddings.cpu().numpy()
+                    done += len(rows)
+                    report(task, done, total)
+            layers[layer, again] = layers[layer, first]
+            check_finite(encoder, layer, layers[layer])
+        yield layers
+
+
+@torch.inference_mode()
+def _layer(
+    blocks: BlockByBlock, layer: int, batch: Batch, state: Tensor | None, pooling: Pooling
+) -> tuple[Tensor | None, Tensor]:
+    with blocks.encoder.precision():
+        following, states = blocks.layer(layer, batch, state)
+        return following, pool(states, batch["attention_mask"], pooling)
+
+
+class _States:
+    """What goes into a block, batch by batch in a file; what comes out of it takes its place."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._places: list[tuple[int, torch.Size, torch.dtype]] = []
+
+    def write(self, number: int, state: Tensor) -> None:
+        """Put the state of a batch into its place, behind the others where it is the first time."""
+        if number == len(self._places):
+            self._places.append((self._file.seek(0, 2), state.shape, state.dtype))
+        self._file.seek(self._places[number][0])
+        self._file.write(state.to("cpu", torch.float32).contiguous().numpy().data)
+
+    def read(self, number: int, device: torch.device) -> Tensor:
+        """Return the state of a batch as it was given."""
+        place, shape, dtype = self._places[number]
+        values = np.empty(tuple(shape), dtype=np.float32)
+        self._file.seek(place)
+        self._file.readinto(values.data)  # type: ignore[attr-defined]
+        return torch.from_numpy(values).to(device, dtype)

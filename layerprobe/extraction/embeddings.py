@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,30 +18,43 @@ from layerprobe.encoders.backends.backend import TORCH
 from layerprobe.encoders.backends.choice import graph_of
 from layerprobe.encoders.backends.graph import Graph
 from layerprobe.encoders.batching import Prepared, as_digests
-from layerprobe.encoders.blockwise import BlockByBlock
+from layerprobe.encoders.blockwise import BlockByBlock, open_blocks
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse
+from layerprobe.encoders.first_use import FirstUse, dtype_name, first_use, kept_use, load
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.model import Options, Settled, changed
-from layerprobe.encoders.options import dtype_name, first_use, kept_use, load, open_blocks
-from layerprobe.encoders.values import ModelDescription, Pooling
-from layerprobe.encoders.workers import workers_of
-from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError, StoreError
-from layerprobe.extraction.blockwise import batches_of, bytes_meanwhile, embedded_block_by_block
-from layerprobe.extraction.elsewhere import embed_elsewhere
-from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
-from layerprobe.extraction.values import TokenMetrics
+from layerprobe.encoders.model import ModelDescription, Options, Pooling, Settled, changed
+from layerprobe.encoders.workers import SharedModel, workers_of
+from layerprobe.errors import (
+    DamagedStoreError,
+    DataError,
+    LayerProbeError,
+    LostWorkerError,
+    MisalignedSamplesError,
+    ModelError,
+    StoreError,
+    WorkerError,
+)
+from layerprobe.extraction.embed import (
+    TokenMeasures,
+    TokenMetrics,
+    batches_of,
+    bytes_meanwhile,
+    embed_and_measure,
+    embed_layers,
+    embedded_block_by_block,
+)
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
 from layerprobe.files.serialisation import digest, from_dict, to_dict
 from layerprobe.files.spooled import SpooledTexts
-from layerprobe.jobs.plan import HERE, Workers
+from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
+from layerprobe.jobs.execute import execute
 from layerprobe.lazy import cached_property
 from layerprobe.names import short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.checks import rounding
-from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
-from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer
+from layerprobe.store.manifest import Manifest, StoredFile, StoreKey, first_rows, sample_ids, texts_digest
+from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer, write_shard
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Items, Task, TextFile, TextSplit
 from layerprobe.versions import TOKENS_VERSION
@@ -675,3 +689,55 @@ def _slowed_down(encoder: Encoder) -> list[str]:
     if encoder.rewritten:
         warnings.append("short texts change the model for good, so long ones were read as short ones are")
     return warnings
+
+
+def embed_elsewhere(
+    workers: Workers, writer: ShardWriter, checkpoint: Checkpoint, texts: Sequence[str], options: Settled
+) -> None:
+    """Embed the pending shards; a killed node costs only its current ones."""
+    directory, manifest = writer.place
+    model = SharedModel(replace(checkpoint, options=options), items=readable_as(texts), workers=workers)
+    setting = _Setting(model=model, options=options, directory=directory.absolute(), manifest=manifest)
+    plan: Plan[tuple[int, int, int], StoredFile] = Plan(
+        jobs={shard: float(shard[2] - shard[1]) for shard in writer.pending},
+        sent=lambda shard: (shard[0], list(texts[shard[1] : shard[2]])),
+        unit="texts",
+    )
+    with crew_of(_Worker, setting, workers, most=len(plan.jobs)) as crew:
+        for (_, start, stop), answer in execute(plan, crew):
+            if isinstance(answer, LostWorkerError):
+                raise WorkerError(f"texts {start} to {stop}: {answer}")
+            if isinstance(answer, LayerProbeError):
+                raise answer
+            writer.note(answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What a worker needs to embed shards."""
+
+    model: SharedModel
+    options: Settled
+    directory: Path
+    manifest: Manifest
+
+
+class _Worker:
+    """Embeds and writes one shard after another."""
+
+    def __init__(self, setting: _Setting, share: Share) -> None:
+        setting.model.take_over(share)
+        self.setting, self.encoder = setting, setting.model.encoder
+        try:
+            self.graph = graph_of(self.encoder, setting.model.checkpoint, setting.model.options)
+        except ModelError as error:  # where the command runs, it is there
+            raise WorkerError(str(error)) from error
+
+    def __call__(self, shard: tuple[int, list[str]]) -> StoredFile:
+        """Return what is to be noted of a shard."""
+        (index, texts), options = shard, self.setting.options
+        tokens = self.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
+        layers = embed_layers(
+            self.encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, graph=self.graph
+        )
+        return write_shard(self.setting.directory, self.setting.manifest, index, layers, n_cut=tokens.n_truncated)

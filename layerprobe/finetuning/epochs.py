@@ -24,8 +24,8 @@ from layerprobe.finetuning.results import runs_root
 from layerprobe.finetuning.values import FailedLayer
 from layerprobe.rng import restore_rng, rng_states
 from layerprobe.tasks.evaluation import Evaluation
-from layerprobe.training.optimizer import load_optimizer, optimizer_tensors
-from layerprobe.training.saved_steps import SavedSteps
+from layerprobe.training.artifact import SavedSteps
+from layerprobe.training.loop import load_optimizer, optimizer_tensors
 from layerprobe.versions import versions
 
 if TYPE_CHECKING:

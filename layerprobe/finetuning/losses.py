@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layerprobe.encoders.batching import Batch, Prepared
+from layerprobe.encoders.batching import Batch, Prepared, pool
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Items, Task

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
-from layerprobe.finetuning.items import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
+from layerprobe.finetuning.outputs import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
 from layerprobe.finetuning.values import FineTuningRun, LayerOutcome, best_by_validation
 from layerprobe.stats.best import best_over_seeds
 from layerprobe.stats.crossed import crossed

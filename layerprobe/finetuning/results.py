@@ -9,7 +9,7 @@ from pathlib import Path
 
 from layerprobe.errors import DamagedStoreError, StoreError
 from layerprobe.files.atomic import make_directory
-from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, R, RunsOrigin
 from layerprobe.versions import versions

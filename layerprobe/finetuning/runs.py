@@ -37,10 +37,9 @@ from layerprobe.finetuning.results import (
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import Plan, Share, crew_of
 from layerprobe.jobs.execute import results
-from layerprobe.jobs.plan import Plan, Share
-from layerprobe.modes import plain_torch
+from layerprobe.rng import plain_torch
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import FINETUNING_VERSION, versions

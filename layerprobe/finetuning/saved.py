@@ -14,16 +14,15 @@ from typing import Any
 import transformers
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
 from layerprobe.files.atomic import inside, store_errors
-from layerprobe.files.checked_json import parsed, read_kept
-from layerprobe.files.folders import folder_errors, folder_problems, new_folder
+from layerprobe.files.folders import folder_errors, folder_problems, new_folder, parsed, read_kept
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import RARE, sealed
 from layerprobe.finetuning.results import RESULT, load_finished, runs_root
 from layerprobe.finetuning.values import FineTuningRun, JointRun
-from layerprobe.store.key import is_fingerprint
+from layerprobe.store.manifest import is_fingerprint
 from layerprobe.tasks.values import Task
 
 logger = logging.getLogger(__name__)

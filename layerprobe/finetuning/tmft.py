@@ -25,22 +25,20 @@ from layerprobe.encoders.batching import Batch, Prepared, collate, copies, padde
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import float64_device
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.adapters import merge_adapters, prepare_model
 from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.losses import Criterion, PreparedItems, criterion_of, pooled
-from layerprobe.finetuning.memory import TokenLimit
+from layerprobe.finetuning.memory import TableGradients, TokenLimit, cached_gradients, plain_gradients
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
-from layerprobe.finetuning.whole_batch import cached_gradients, plain_gradients
 from layerprobe.metrics.names import Split
 from layerprobe.rng import restore_rng, rng_states, seeded
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kind import KINDS
 from layerprobe.tasks.values import Task
-from layerprobe.training.optimizer import adamw, rate
+from layerprobe.training.loop import adamw, rate
 
 logger = logging.getLogger(__name__)
 

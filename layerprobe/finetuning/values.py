@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from layerprobe.checks import as_declared
-from layerprobe.encoders.model import ModelSpec
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import ModelSpec, Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title

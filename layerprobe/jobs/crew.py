@@ -1,7 +1,7 @@
-"""Workers in this process, in others or on a cluster, as rows of one registry.
+"""What is to be done, and by whom: a plan of jobs with keys and costs, and crews of workers, as rows of one registry.
 
-A crew begins workers and carries messages; which worker gets which job, and what follows from what it answers, is
-decided in `layerprobe.jobs.execute`.
+A crew begins workers, in this process, in others or on a cluster, and carries messages; which worker gets which job,
+and what follows from what it answers, is decided in `layerprobe.jobs.execute`. Knows not what a job is.
 """
 
 import abc
@@ -9,14 +9,74 @@ import logging
 import pkgutil
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from layerprobe.errors import LayerProbeError, StoreError, WorkerError
-from layerprobe.jobs.plan import HERE, Share, Workers
-from layerprobe.jobs.registry import EXECUTORS
+from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
+
+J = TypeVar("J")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan(Generic[J, A]):
+    """Jobs, each with a key of its own that can be hashed and sent."""
+
+    jobs: Mapping[J, float]
+    """What each costs, in the order in which one worker begins them; several begin the longest first."""
+    done: Callable[[J], A | None] = lambda job: None
+    """What is there of a job; None: it is to be done."""
+    sent: Callable[[J], Any] = lambda job: job
+    """What a worker is given when it begins a job."""
+    label: Callable[[J], str] = str
+    """What a process does that is at a job, such as: fine-tunes layer 3 with seed 0."""
+    unit: str = "jobs"
+    """What progress counts."""
+
+    def read(self) -> dict[J, A]:
+        """Return what is there."""
+        return {job: answer for job in self.jobs if (answer := self.done(job)) is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """Who does jobs: processes of which kind, how many, and on what."""
+
+    executor: str = "here"
+    """A name in `layerprobe.jobs.crew.EXECUTORS`."""
+    count: int | None = None
+    """Jobs at a time at most; by default one a GPU, else one, on a cluster one a node."""
+    devices: tuple[str, ...] = ("cpu",)
+    """Those of this machine that take turns, such as cuda:0 and cuda:1; a job takes one that is a GPU alone."""
+    address: str | None = None
+    """Of a Ray cluster, as `ray.init` takes it: host:port, auto for one on this machine, local for one of its own."""
+    folders: tuple[Path, ...] = ()
+    """Those of the jobs, which all machines must see."""
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 1:
+            raise DataError(f"expected at least one worker, got {self.count}")
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs a job takes."""
+        return int(self.devices[0].startswith("cuda"))
+
+
+HERE = Workers()
+"""This process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one worker may use of its machine; None: what the process that planned uses, which is this one."""
+
+    threads: int | None = None
+    device: str | None = None
+
 
 logger = logging.getLogger(__name__)
 
@@ -192,3 +252,10 @@ def forward_logs(send: Callable[[int, str], None]) -> None:
     root = logging.getLogger("layerprobe")
     root.handlers[:], root.propagate = [_Forwarding(send)], False
     root.setLevel(logging.INFO)
+
+
+EXECUTORS = {
+    "here": "layerprobe.jobs.crew:Here",
+    "processes": "layerprobe.jobs.processes:Processes",
+    "ray": "layerprobe.jobs.ray_cluster:RayProcesses",
+}

@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from layerprobe.context import part, report
 from layerprobe.errors import LayerProbeError, LostWorkerError
-from layerprobe.jobs.crew import Crew, Message
-from layerprobe.jobs.plan import Plan
+from layerprobe.jobs.crew import Crew, Message, Plan
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from typing import Any
 
 from layerprobe.context import settings
 from layerprobe.errors import LayerProbeError
-from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
-from layerprobe.jobs.plan import Share, Workers
+from layerprobe.jobs.crew import Begin, Crew, Message, Share, Worker, Workers, attempt, forward_logs
 
 _STARTS = 3
 """How many processes in a row may end before they are ready."""

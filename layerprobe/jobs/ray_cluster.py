@@ -26,8 +26,7 @@ from typing import Any
 from layerprobe.checks import check_extra
 from layerprobe.errors import LayerProbeError, WorkerError
 from layerprobe.files.atomic import TEMPORARY, make_directory, write_whole
-from layerprobe.jobs.crew import Begin, Crew, Message, Worker, attempt, forward_logs
-from layerprobe.jobs.plan import Share, Workers
+from layerprobe.jobs.crew import Begin, Crew, Message, Share, Worker, Workers, attempt, forward_logs
 from layerprobe.versions import __version__
 
 logger = logging.getLogger(__name__)

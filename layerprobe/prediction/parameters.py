@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layerprobe.errors import DataError
-from layerprobe.files.checked_json import parsed_as
+from layerprobe.files.folders import parsed_as
 from layerprobe.prediction.values import Record
 
 FILE = Path(__file__).with_name("rules.json")

@@ -15,7 +15,7 @@ from scipy import stats
 
 from layerprobe.checks import settings_or_default
 from layerprobe.context import current, report
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.correlation import fisher_ends
 from layerprobe.metrics.influence import mean_influences

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.context import duration
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import listed, plural, short_name
-from layerprobe.progress import duration
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, interval_title

@@ -1,12 +1,16 @@
-"""Truncated models in turn, timed and weighed. Knows loaded encoders; what is fair is decided here."""
+"""Truncated models in turn, timed and weighed on made-up inputs. What is fair is decided here."""
 
 import contextlib
+import ctypes
 import functools
 import gc
 import itertools
+import re
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median, median_low
 
 import numpy as np
@@ -15,20 +19,129 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from layerprobe.context import report
-from layerprobe.encoders.batching import Batch
-from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.batching import Batch, pool
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, reads_token_types
 from layerprobe.encoders.failures import model_errors
-from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.timing import LEAST_ROUNDS, turns
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.vision import prepare_images, probe_images
+from layerprobe.errors import DataError
 from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.values import Protocol
-from layerprobe.modes import plain_torch
 from layerprobe.names import short_name
-from layerprobe.profiling.inputs import lengths_of, random_batch
-from layerprobe.profiling.memory import gauge_for
-from layerprobe.profiling.values import Cost, LayerProfile, ProfileSettings, Shape
-from layerprobe.training.optimizer import adamw
+from layerprobe.profiling.values import LENGTHS, Cost, LayerProfile, ProfileSettings, Shape
+from layerprobe.rng import plain_torch
+from layerprobe.training.loop import adamw
+
+STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+RESET_PEAK = "5"
+"""Written to clear_refs, sets the kernel's VmHWM to the present VmRSS (proc(5), since Linux 4.0)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGauge:
+    """Measures how far memory rises above what was in use when it was made."""
+
+    how: str
+    """What is measured, in plain words."""
+    before: int = 0
+    """Bytes in use when it was made."""
+    restart: Callable[[], None]
+    """Forgets the peak so far."""
+    highest: Callable[[], int] | None = None
+    """Returns the bytes at the peak since `restart`; None where there is no way to know them."""
+
+    def peak(self) -> int | None:
+        """Return the bytes of the peak since `restart`, above those in use when the gauge was made."""
+        return None if self.highest is None else self.highest() - self.before
+
+
+def gauge_for(device: torch.device) -> MemoryGauge:
+    """Return a gauge that starts at what is in use on the device now."""
+    if device.type == "cuda":
+        return MemoryGauge(
+            how="peak of torch's allocations on the device (max_memory_allocated), less those before the model was "
+            "made",
+            before=torch.cuda.memory_allocated(device),
+            restart=functools.partial(torch.cuda.reset_peak_memory_stats, device),
+            highest=functools.partial(torch.cuda.max_memory_allocated, device),
+        )
+    if device.type == "cpu" and resident_peak_works():
+        _trim()
+        return MemoryGauge(
+            how="rise of the process's resident memory (VmHWM, reset for each shape), freed heap returned before",
+            before=_status("VmRSS"),
+            restart=_reset_resident_peak,
+            highest=functools.partial(_status, "VmHWM"),
+        )
+    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type} here", restart=lambda: None)
+
+
+def resident_peak_works() -> bool:
+    """Return whether this kernel lets the high-water mark be reset, and the C library give memory back."""
+    try:
+        CLEAR_REFS.write_text(RESET_PEAK)
+        return sys.platform == "linux" and _status("VmHWM") > 0 and _trim() is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _reset_resident_peak() -> None:
+    _trim()
+    CLEAR_REFS.write_text(RESET_PEAK)
+
+
+def _status(name: str) -> int:
+    line = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    if line is None:
+        raise ValueError(f"expected {name} in {STATUS}")
+    return int(line[1]) * 1024
+
+
+def _trim() -> int | None:
+    """Give what was freed back to the system: used again, it would hide what comes next. None where that fails."""
+    with contextlib.suppress(OSError, AttributeError):  # a C library other than glibc
+        return int(ctypes.CDLL(None).malloc_trim(0))
+    return None
+
+
+def random_batch(encoder: Encoder, *, length: int, batch_size: int, seed: int) -> Batch:
+    """Return random words of the model's vocabulary, `length` tokens each: no padding, no special tokens; or pixels.
+
+    What a pass costs depends on the shape, not on the words. The same arguments give the same batch.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if encoder.reader is not None:
+        (like,) = prepare_images(encoder.reader, probe_images()[:1]).collate([0])["pixel_values"]
+        pixels = torch.randn(batch_size, *like.shape, generator=generator)
+        mask = encoder.reader.mask(batch_size)
+        return {"pixel_values": pixels.to(encoder.device), "attention_mask": mask.to(encoder.device)}
+    n_known = getattr(encoder.model.config, "vocab_size", None)
+    usable = set(encoder.tokenizer.get_vocab().values()) - set(encoder.tokenizer.all_special_ids)
+    words = torch.tensor(sorted(word for word in usable if n_known is None or word < n_known))
+    drawn = torch.randint(len(words), (batch_size, length), generator=generator)
+    batch = {"input_ids": words[drawn], "attention_mask": torch.ones(batch_size, length, dtype=torch.long)}
+    if reads_token_types(encoder.model) and "token_type_ids" in encoder.tokenizer.model_input_names:
+        batch["token_type_ids"] = torch.zeros(batch_size, length, dtype=torch.long)
+    return {name: values.to(encoder.device) for name, values in batch.items()}
+
+
+def lengths_of(encoder: Encoder, lengths: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the lengths to measure, each once, ascending: see `ProfileSettings.lengths`."""
+    limit, name = encoder.max_length, encoder.description.name
+    if encoder.reader is not None:
+        if lengths is not None and set(lengths) != {encoder.reader.n_tokens}:
+            raise DataError(
+                f"expected no lengths for {name}, which makes {encoder.reader.n_tokens} tokens of every image, got "
+                f"{', '.join(map(str, lengths))}"
+            )
+        return (encoder.reader.n_tokens,)
+    if lengths is None:
+        return tuple(sorted({length if limit is None else min(length, limit) for length in LENGTHS}))
+    if wrong := [str(length) for length in lengths if limit is not None and length > limit]:
+        raise DataError(f"expected lengths up to {limit} tokens, the limit of {name}, got {', '.join(wrong)}")
+    return tuple(sorted(set(lengths)))
+
 
 QUANTILES = (0.05, 0.5, 0.95)
 

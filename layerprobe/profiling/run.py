@@ -10,14 +10,13 @@ import torch
 from layerprobe.checks import as_layers
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.first_use import dtype_name, load, processor
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import dtype_name, load, processor
 from layerprobe.encoders.timing import ROUNDS, median_range, turns
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.tuning import check_layers
-from layerprobe.profiling.measuring import profile_layers
-from layerprobe.profiling.memory import gauge_for
+from layerprobe.profiling.measuring import gauge_for, profile_layers
 from layerprobe.profiling.values import LayerProfile, Profile, ProfileSettings
 from layerprobe.versions import versions
 

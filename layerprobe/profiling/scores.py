@@ -6,7 +6,7 @@ from itertools import chain
 from statistics import median
 
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.values import LayerOutcome

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from layerprobe.checks import check_fields
+from layerprobe.encoders.model import ModelDescription, Pooling, check_layers
 from layerprobe.encoders.timing import LEAST_ROUNDS, Speedup, speedup
-from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import RARE

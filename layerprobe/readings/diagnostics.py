@@ -10,7 +10,7 @@ from layerprobe.context import current
 from layerprobe.files.serialisation import digest
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
-from layerprobe.similarity.ranks import rank_influences
+from layerprobe.similarity.diagnostics import rank_influences
 from layerprobe.versions import RANK_VERSION
 
 if TYPE_CHECKING:

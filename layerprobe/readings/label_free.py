@@ -1,6 +1,6 @@
 """What token states, embeddings of texts and those of their altered copies say of a layer without labels.
 
-`layerprobe.extraction.tokens` and `layerprobe.similarity.label_free` have the formulas. Source: Skean et al. 2025
+`layerprobe.extraction.embed` and `layerprobe.similarity.label_free` have the formulas. Source: Skean et al. 2025
 (arXiv 2502.02013); their copies have letters and words altered, ours lack words.
 """
 

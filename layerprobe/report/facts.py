@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.names import short_name
 from layerprobe.results import numbers
 from layerprobe.results.parts import facts_table, folded, section, table_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.kinds.summaries.values import SummaryScores
 from layerprobe.metrics.names import points

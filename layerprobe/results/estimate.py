@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from layerprobe.progress import duration
+from layerprobe.context import duration
 from layerprobe.results.table import Column, Form, Table
 
 FORMS: dict[str, Form] = {

@@ -7,8 +7,7 @@ from typing import Any, cast, overload
 
 from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.model import DEFAULT_OPTIONS
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import DEFAULT_OPTIONS, ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import METRICS, Split, bounded
 from layerprobe.names import distinct_names

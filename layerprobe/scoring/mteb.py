@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import make_directory, write_whole
 from layerprobe.files.serialisation import digest

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from scipy.special import ndtri
 
+from layerprobe.context import duration
 from layerprobe.names import counted, in_percent, listed, plural
-from layerprobe.progress import duration
 from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 from layerprobe.stats.sentences import FEW, chance, either, keep_phrase, part, percents, points, spans, spoilt_sentence
 

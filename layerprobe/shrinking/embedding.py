@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.encoders.backends.graph import Graph
-from layerprobe.encoders.batching import Batch, Prepared, collate, copies, token_batches
+from layerprobe.encoders.batching import Batch, Prepared, collate, copies, pool, token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.extraction.embed import budget_of, in_halves
 from layerprobe.files.images import prompted

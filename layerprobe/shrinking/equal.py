@@ -8,8 +8,8 @@ from statistics import fmean
 from layerprobe.checks import Seeds, check_seeds
 from layerprobe.context import current
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 from layerprobe.encoders.backends.backend import TORCH, engines
 from layerprobe.encoders.backends.choice import timed_rounds
-from layerprobe.encoders.backends.graph import Graph
+from layerprobe.encoders.backends.graph import Graph, open_graph
 from layerprobe.encoders.backends.int8 import int8_graphs
-from layerprobe.encoders.backends.kept import open_graph
-from layerprobe.encoders.options import dtype_name, load
+from layerprobe.encoders.first_use import dtype_name, load
 from layerprobe.encoders.timing import median_range
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import MissingPackageError, ModelError

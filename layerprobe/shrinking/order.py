@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from layerprobe.context import part, report
 from layerprobe.encoders.batching import Batch, Prepared, collate, read_by_model
-from layerprobe.encoders.blocks import of_blocks
 from layerprobe.encoders.encoder import float32_attention
-from layerprobe.encoders.options import dtype_name
+from layerprobe.encoders.first_use import dtype_name
+from layerprobe.encoders.stack import of_blocks
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.files.serialisation import digest

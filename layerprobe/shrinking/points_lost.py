@@ -14,8 +14,8 @@ from layerprobe.checks import LEVEL
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.workers import SharedModel
-from layerprobe.finetuning.items import ScoredSplit
 from layerprobe.finetuning.losses import Criterion, criterion_of, prepared_sides
+from layerprobe.finetuning.outputs import ScoredSplit
 from layerprobe.finetuning.tuning import finetune, items_of, with_prompts
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.scoring.probes import Probe

@@ -12,24 +12,22 @@ from numpy.typing import NDArray
 from layerprobe.checks import Seeds, check_seeds, settings_or_default
 from layerprobe.context import part
 from layerprobe.encoders.architecture import count_blocks
-from layerprobe.encoders.blocks import check_blocks
 from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import Model, ModelSpec
+from layerprobe.encoders.stack import check_blocks
 from layerprobe.encoders.timing import ROUNDS, Speedup
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
-from layerprobe.finetuning.plan import plan_tuning
 from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL
-from layerprobe.finetuning.tuning import agreed, run_set
+from layerprobe.finetuning.tuning import agreed, plan_tuning, run_set
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import HERE, crew_of
 from layerprobe.jobs.execute import results
-from layerprobe.jobs.plan import HERE
 from layerprobe.metrics.names import Split
 from layerprobe.names import counted, short_name, times_as_fast
 from layerprobe.profiling.measuring import profile_layers

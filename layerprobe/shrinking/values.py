@@ -10,7 +10,7 @@ from numbers import Integral
 from statistics import fmean
 from typing import Literal
 
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol

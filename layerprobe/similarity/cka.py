@@ -15,7 +15,6 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.lazy import cached_property
 from layerprobe.similarity.checks import Array, as_array
-from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
 from layerprobe.similarity.engine.sums import cka_values, influence, norm_influence, pair_variance
 from layerprobe.similarity.inference import (
@@ -30,6 +29,7 @@ from layerprobe.similarity.inference import (
     interval,
     spread,
 )
+from layerprobe.similarity.maps import similarity_curve
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.values import (
     Alignment,

@@ -17,9 +17,14 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.context import part, report
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.similarity.checks import MIN_SAMPLES, Array
-from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.inference import MIN_UNITS, cluster_numbers, difference_label, student_uncertainty, tested
-from layerprobe.similarity.maps import layer_measure, measure_map, samples_without_groups, without_groups
+from layerprobe.similarity.maps import (
+    layer_measure,
+    measure_map,
+    samples_without_groups,
+    similarity_curve,
+    without_groups,
+)
 from layerprobe.similarity.values import (
     Alignment,
     Difference,

@@ -33,13 +33,23 @@ from layerprobe.files.atomic import (
     readable_size,
     store_errors,
 )
-from layerprobe.files.checked_json import parsed, read_kept, write_kept
+from layerprobe.files.folders import parsed, read_kept, write_kept
 from layerprobe.files.serialisation import from_dict
-from layerprobe.store.entries import Entry, entry_of
-from layerprobe.store.key import StoreKey, first_rows, is_fingerprint, sample_ids, texts_digest
-from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, entry_bytes, read_manifest
+from layerprobe.store.manifest import (
+    MANIFEST,
+    SAMPLES,
+    Manifest,
+    StoredFile,
+    StoreKey,
+    entry_bytes,
+    first_rows,
+    is_fingerprint,
+    read_manifest,
+    sample_ids,
+    texts_digest,
+)
 from layerprobe.store.shards import ShardWriter, StoredEmbeddings, begin, opened
-from layerprobe.store.verification import Verification, verify
+from layerprobe.store.verification import Entry, Verification, entry_of, verify
 from layerprobe.versions import FORMAT_VERSION, __version__
 
 log = logging.getLogger(__name__)

@@ -1,18 +1,63 @@
-"""Verifies that everything in a folder is as it was written. Knows manifests and checksums, not their contents."""
+"""What is in the store and whether it is as it was written. Knows manifests and checksums, not their contents."""
 
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
-from layerprobe.files.atomic import TEMPORARY, store_errors
-from layerprobe.files.checked_json import parsed, problems_of
-from layerprobe.files.folders import SUMS, folder_problems
+from layerprobe.files.atomic import TEMPORARY, folder_bytes, store_errors
+from layerprobe.files.folders import SUMS, folder_problems, parsed, problems_of
 from layerprobe.files.inputs import open_regular
-from layerprobe.store.key import is_fingerprint
-from layerprobe.store.manifest import MANIFEST, read_manifest
-from layerprobe.store.shards import damaged
+from layerprobe.store.manifest import MANIFEST, Manifest, is_fingerprint, read_manifest
+from layerprobe.store.shards import damaged, opened
+
+State = Literal["complete", "partial", "damaged", "newer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One extraction in the store, finished or not."""
+
+    directory: Path
+    state: State
+    """complete; partial: to be resumed; damaged: to be redone in part; newer: written by a newer layerprobe."""
+    bytes: int
+    """Size of its files."""
+    modified: float
+    """When a file was last added, in seconds since 1970."""
+    manifest: Manifest | None = None
+    """None where it is missing or cannot be read."""
+
+    @property
+    def fingerprint(self) -> str:
+        """That of its key."""
+        return self.directory.name
+
+    @property
+    def model(self) -> str:
+        """Hub id or folder; empty where the manifest cannot be read."""
+        return self.manifest.key.model if self.manifest else ""
+
+
+def entry_of(directory: Path) -> Entry:
+    """Return the summary of one entry."""
+    with store_errors("read", directory):
+        size = folder_bytes(directory)
+        modified = directory.stat().st_mtime
+    state: State = "partial"
+    manifest = None
+    try:
+        manifest = read_manifest(directory)
+        if manifest is not None and manifest.complete:
+            opened(directory, manifest, checksums=False)
+            state = "complete"
+    except StoreVersionError:
+        state = "newer"
+    except StoreError:
+        state = "damaged"
+    return Entry(directory=directory, state=state, bytes=size, modified=modified, manifest=manifest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

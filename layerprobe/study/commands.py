@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.files.atomic import from_home
 from layerprobe.names import short_name
 from layerprobe.study.values import Finding, Provenance, Study

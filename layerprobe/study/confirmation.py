@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from layerprobe.checks import LEVEL, Seeds, as_layers, check_level, check_seeds
-from layerprobe.context import current
+from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
-from layerprobe.finetuning.items import NO_ITEMS, RunItems
 from layerprobe.finetuning.outcomes import differences, outcomes
+from layerprobe.finetuning.outputs import NO_ITEMS, RunItems
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, finetune, items_of
 from layerprobe.finetuning.values import (
     MARGIN,
@@ -25,7 +25,6 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.progress import duration
 from layerprobe.stats.crossed import crossed
 from layerprobe.stats.sentences import error_sources, range_of, spoilt_sentence
 from layerprobe.stats.values import CrossedInterval

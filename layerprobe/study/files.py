@@ -4,7 +4,7 @@ from pathlib import Path
 
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import from_home
-from layerprobe.files.checked_json import parsed_as, warn_of_older
+from layerprobe.files.folders import parsed_as, warn_of_older
 from layerprobe.files.inputs import read_document
 from layerprobe.study.values import Study
 

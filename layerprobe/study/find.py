@@ -27,20 +27,19 @@ from layerprobe.encoders.timing import timed
 from layerprobe.encoders.workers import SharedModel, leave_gpus, workers_of
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
-from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.outcomes import difference, outcomes
+from layerprobe.finetuning.outputs import RunItems, run_items
 from layerprobe.finetuning.runs import Run, RunJob, RunSet, RunWorker, is_marked, runs_plan
 from layerprobe.finetuning.saved import without_checkpoint
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, run_folder, run_set
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import Workers, crew_of
 from layerprobe.jobs.execute import execute
-from layerprobe.jobs.plan import Workers
 from layerprobe.jobs.processes import available_cores
 from layerprobe.metrics.names import bounded
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import INFONCE, SELF_CKA
+from layerprobe.readings.source import read_curves
 from layerprobe.scoring.models import check_different
 from layerprobe.scoring.zero_shot import score_split
 from layerprobe.search.answer import answer

@@ -5,9 +5,8 @@ from typing import Any
 
 from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_checkpoint
-from layerprobe.finetuning.plan import plan_tuning
 from layerprobe.finetuning.results import RESULT
-from layerprobe.finetuning.tuning import agreed, run_folder
+from layerprobe.finetuning.tuning import agreed, plan_tuning, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.estimate import Estimate, together
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings

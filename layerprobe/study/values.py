@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
+from layerprobe.encoders.model import check_layers
 from layerprobe.encoders.timing import Speedup, speedup
-from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict

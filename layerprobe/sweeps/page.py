@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from layerprobe.context import duration
 from layerprobe.finetuning.values import tuned_sentence
 from layerprobe.names import counted, distinct_names, listed
-from layerprobe.progress import duration
 from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import section

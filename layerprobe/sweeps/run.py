@@ -20,14 +20,13 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError, LayerProbeError, LostWorkerError, TrainingError
-from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.outcomes import compared, outcomes
+from layerprobe.finetuning.outputs import run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, is_marked
 from layerprobe.finetuning.tuning import agreed, check_layers, run_set
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import Plan, crew_of
 from layerprobe.jobs.execute import execute
-from layerprobe.jobs.plan import Plan
 from layerprobe.results.estimate import Estimate
 from layerprobe.results.table import percent
 from layerprobe.stats.values import TOLERANCE

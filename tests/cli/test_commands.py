@@ -16,7 +16,7 @@ from layerprobe_cli.main import app
 from layerprobe_cli.names import GUESSED, RENAMED
 from typer.testing import CliRunner
 
-from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
+from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, sealed
@@ -231,7 +231,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stage that was done is done again")
 
-    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", refuse)
+    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", refuse)
     monkeypatch.setattr("layerprobe.encoders.workers.load", load_encoder)
     for name in ("fine_tune", "fine_tune_jointly"):
         monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)

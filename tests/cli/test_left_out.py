@@ -12,13 +12,12 @@ import pytest
 
 from layerprobe.comparison.compare import compare
 from layerprobe.comparison.values import Comparisons
-from layerprobe.encoders.model import Options
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Options, Pooling
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.prediction.tuned import rule_curves
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.cka import estimate_cka, linear_cka

@@ -72,7 +72,7 @@ def test_scores_of_a_study_stand_beside_the_cost(
 def test_a_study_of_another_model_is_refused_before_anything_is_measured(
     layerprobe: Layerprobe, pair: tuple[Path, Path], study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", None)
+    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", None)
     outcome = layerprobe("profile", pair[0], "--random-init", "3", *FEW, "--study", study)
     assert outcome.code == 1
     assert "expected a study of the model that is profiled" in outcome.error

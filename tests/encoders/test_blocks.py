@@ -16,8 +16,7 @@ from torch import nn
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelSpec
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import Model, ModelDescription, ModelSpec
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import from_json, to_json

@@ -12,12 +12,11 @@ import pytest
 import torch
 
 import layerprobe as lp
-from layerprobe.encoders import options as loading
+from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import FirstUse, look
+from layerprobe.encoders.first_use import FirstUse, dtype_name, first_use, load, look
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec, Options
-from layerprobe.encoders.options import dtype_name, first_use, load
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import measure_tokens
 from layerprobe.finetuning.values import Protocol
@@ -89,7 +88,7 @@ def test_models_are_loaded_in_one_place() -> None:
     # model that is embedded block by block are looked at by who asked for them, as is a model that is being trained
     assert calls == {
         "layerprobe/encoders/blockwise.py",
-        "layerprobe/encoders/options.py",
+        "layerprobe/encoders/first_use.py",
         "layerprobe/extraction/doctor.py",
         "layerprobe/export/checkpoint.py",
         "layerprobe/trainer.py",

@@ -10,12 +10,12 @@ from sentence_transformers.sentence_transformer.modules import Pooling, StaticEm
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 import layerprobe as lp
-from layerprobe.encoders.heads import check_masked_lm
 from layerprobe.encoders.in_memory import content_digest
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options
 from layerprobe.errors import ModelError
 from layerprobe.study.predict import as_models
+from layerprobe.training.objective import check_masked_lm
 from tests.models import given, save_tiny, tiny_tokenizer
 
 TEXTS = ["a b c", "d e", "f g h a", "b", "c d e f g"]
@@ -81,7 +81,7 @@ def test_what_is_kept_is_found_again_by_content(folder: Path, tmp_path: Path, mo
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("loaded again")
 
-    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", refuse)
+    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", refuse)
     for mine, kept in zip(layers(loaded(folder), tmp_path), first, strict=True):
         np.testing.assert_array_equal(mine, kept)
 

@@ -25,8 +25,7 @@ from layerprobe.encoders.loading import (
     resolve_device,
     split_name,
 )
-from layerprobe.encoders.model import ModelSpec, Options
-from layerprobe.encoders.values import ATTENTION, check_attn
+from layerprobe.encoders.model import ATTENTION, ModelSpec, Options, check_attn
 from layerprobe.errors import ModelError
 from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
 

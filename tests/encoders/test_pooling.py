@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.batching import pool
+from layerprobe.encoders.model import Pooling
 
 HOW: tuple[Pooling, ...] = ("mean", "cls", "max", "last")
 LENGTHS = st.lists(st.integers(1, 7), min_size=1, max_size=5)

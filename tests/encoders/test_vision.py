@@ -7,11 +7,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec
-from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.vision import PreparedImages
 from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.extraction.doctor import examine

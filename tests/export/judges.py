@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.extraction.embed import embed_layers
 from tests.models import TEXTS
 

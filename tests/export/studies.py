@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import Confirmation, LayerOutcome
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.prediction.values import Evidence as DropEvidence

@@ -12,9 +12,8 @@ from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model
 from layerprobe.errors import UnsupportedArchitectureError
-from layerprobe.export.layout import read_layout
+from layerprobe.export.layout import ExportResult, read_layout
 from layerprobe.export.run import export_model
-from layerprobe.export.values import ExportResult
 from tests.few import USUAL_ARCHITECTURES, few
 from tests.models import ARCHITECTURES, HIDDEN, MIXES_PADDING, N_BLOCKS, save_tiny
 

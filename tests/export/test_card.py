@@ -14,8 +14,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.model import Model
-from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.encoders.model import Model, ModelDescription, Pooling
 from layerprobe.errors import DataError
 from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.layout import Layout

@@ -11,10 +11,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
+from layerprobe.encoders.batching import pool
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Model, ModelSpec
-from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Model, ModelSpec, Pooling
 from layerprobe.errors import DataError
 from layerprobe.export.layout import Layout, read_layout, write_layout
 from layerprobe.export.run import export_model

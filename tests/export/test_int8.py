@@ -16,12 +16,12 @@ from transformers.modeling_outputs import BaseModelOutput
 from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.backends.choice import USUAL_TEXTS
 from layerprobe.encoders.backends.int8 import FILES, int8_graphs, read_int8
+from layerprobe.encoders.batching import pool
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, MissingPackageError, ModelError
 from layerprobe.export import checkpoint
+from layerprobe.export.layout import ExportResult
 from layerprobe.export.run import export_model
-from layerprobe.export.values import ExportResult
 from layerprobe.files.folders import folder_problems
 from layerprobe.metrics.correlation import cosine_scores
 from tests.hub_server import hub_server, use

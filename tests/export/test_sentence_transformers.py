@@ -16,8 +16,8 @@ import torch
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model
 from layerprobe.errors import ModelError
+from layerprobe.export.layout import ExportResult
 from layerprobe.export.run import export_model
-from layerprobe.export.values import ExportResult
 from tests.few import few
 from tests.models import HIDDEN, N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
 from tests.test_minilm import MODEL

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from layerprobe.context import settings
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction import embed
 from layerprobe.extraction.embed import ahead, embed_layers

@@ -22,7 +22,7 @@ from layerprobe.files import spooled
 from layerprobe.files.spooled import SpooledTexts
 from layerprobe.results.estimate import Estimate
 from layerprobe.store import store as module
-from layerprobe.store.key import texts_digest
+from layerprobe.store.manifest import texts_digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_texts
 from tests.models import given, save_tiny, tiny_model, tiny_tokenizer

@@ -17,8 +17,7 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction.embed import embed_and_measure, embed_layers
-from layerprobe.extraction.tokens import curvature, prompt_entropy
+from layerprobe.extraction.embed import curvature, embed_and_measure, embed_layers, prompt_entropy
 from tests.models import N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
 
 Loaded = Callable[[str], Encoder]

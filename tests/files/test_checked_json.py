@@ -16,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files import checked_json as kept
-from layerprobe.files.checked_json import read_kept, write_kept
-from layerprobe.files.folders import FREE, SUMS, folder_problems, listed_files, new_folder
+from layerprobe.files import folders as kept
+from layerprobe.files.folders import FREE, SUMS, folder_problems, listed_files, new_folder, read_kept, write_kept
 from layerprobe.files.serialisation import CHECKSUM, from_json, sealed, to_json, unsealed
 from layerprobe.finetuning.values import Protocol
 from layerprobe.store.verification import verify

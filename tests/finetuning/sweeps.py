@@ -32,9 +32,8 @@ from layerprobe.finetuning.runs import (
     runs_plan,
 )
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import Share, crew_of
 from layerprobe.jobs.execute import results
-from layerprobe.jobs.plan import Share
 from layerprobe.tasks.values import Task
 from tests.toy_task import toy_task
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from layerprobe.context import settings
+from layerprobe.context import Progress, settings
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import StoreError, TrainingError
@@ -23,9 +23,8 @@ from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
-from layerprobe.progress import Progress
 from layerprobe.tasks.evaluation import Evaluation
-from layerprobe.training.saved_steps import SavedSteps
+from layerprobe.training.artifact import SavedSteps
 from tests.few import few
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of, one_run, runs_of

@@ -9,9 +9,8 @@ import pytest
 
 from layerprobe.encoders.model import Options
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.items import NO_ITEMS, run_items
 from layerprobe.finetuning.outcomes import outcomes
-from layerprobe.finetuning.outputs import OUTPUTS, read_outputs
+from layerprobe.finetuning.outputs import NO_ITEMS, OUTPUTS, read_outputs, run_items
 from layerprobe.finetuning.tuning import finetune, items_of, saved_models, scan
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import item_influences

@@ -12,8 +12,8 @@ import torch
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.model import Options
-from layerprobe.finetuning import plan
-from layerprobe.finetuning.plan import plan_tuning, seconds_of_run
+from layerprobe.finetuning import tuning
+from layerprobe.finetuning.tuning import plan_tuning, seconds_of_run
 from layerprobe.finetuning.values import Protocol
 from layerprobe.study.plan import plan_search
 from tests.models import given
@@ -24,7 +24,7 @@ from tests.toy_task import toy_task, toy_task_of
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is timed takes one second."""
     ticks = itertools.count()
-    monkeypatch.setattr(plan.time, "perf_counter", lambda: float(next(ticks)))  # type: ignore[attr-defined]
+    monkeypatch.setattr(tuning.time, "perf_counter", lambda: float(next(ticks)))  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("clock")
@@ -33,7 +33,7 @@ def test_time_is_counted_by_examples_and_texts(encoder: Encoder, epochs: int, ev
     task = toy_task(train=64, validation=32, test=32)
     texts = len(task.validation.texts)
     # 8 examples a step and 64 texts, or all, a pass: a second each
-    a_text = 1 / min(plan.TEXTS, texts)
+    a_text = 1 / min(tuning.TEXTS, texts)
     expected = epochs * (64 / 8 + evaluations * texts * a_text) + len(task.test.texts) * a_text
     protocol = Protocol(epochs=epochs, batch_size=8, evaluations=evaluations)
     assert seconds_of_run(encoder, task, protocol) == pytest.approx(expected)
@@ -45,7 +45,7 @@ def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encode
     before = [parameter.clone() for parameter in encoder.model.parameters()]
     state = torch.get_rng_state()
     task = toy_task_of(kind, train=max(train, 3))
-    task = replace(task, train=plan._some(task.train, train))
+    task = replace(task, train=tuning._some(task.train, train))
     assert seconds_of_run(encoder, task, Protocol()) > 0
     assert torch.equal(torch.get_rng_state(), state)
     for parameter, old in zip(encoder.model.parameters(), before, strict=True):
@@ -76,7 +76,7 @@ def test_a_search_takes_no_more_than_all_runs_that_there_are(folder: Path, tmp_p
 
 
 def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 90.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 90.0)
     timed = plan_tuning(given(str(folder), Options(cache_dir=tmp_path)), toy_task(), block_steps=lambda n: 2 * (n + 1))
     assert timed.sentence == (
         "Fine-tuning bert (3 blocks) takes at most about 3 min on cpu float32, 16% of a full sweep (every layer with 5 "

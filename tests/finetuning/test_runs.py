@@ -22,13 +22,13 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
 from layerprobe.files import atomic as files
-from layerprobe.files.checked_json import warn_of_older
+from layerprobe.files.folders import warn_of_older
 from layerprobe.files.serialisation import CHECKSUM, to_dict, unsealed
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.jobs import execute
-from layerprobe.jobs.plan import Share
+from layerprobe.jobs.crew import Share
 from layerprobe.versions import versions
 from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, Loaded, folder_of, one_run, runs_of, sweep

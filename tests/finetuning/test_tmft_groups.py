@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from layerprobe.encoders.batching import collate, padded_groups
+from layerprobe.encoders.batching import collate, padded_groups, pool
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Model, Options
-from layerprobe.encoders.pooling import pool
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss, PreparedItems, prepared_sides
-from layerprobe.finetuning.tables import TableGradients
+from layerprobe.finetuning.memory import TableGradients
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol

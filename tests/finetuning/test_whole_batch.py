@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
-from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.joint import layer_weights

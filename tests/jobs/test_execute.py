@@ -9,9 +9,8 @@ import pytest
 from layerprobe.context import report, settings
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.jobs import processes
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute, results
-from layerprobe.jobs.plan import Plan, Share, Workers
 from layerprobe.jobs.processes import shares
 from tests.jobs import pool_jobs
 

@@ -16,7 +16,7 @@ import pytest
 
 from layerprobe.errors import LayerProbeError, LostWorkerError, StoreError
 from layerprobe.jobs import execute as module
-from layerprobe.jobs.plan import HERE, Workers
+from layerprobe.jobs.crew import HERE, Workers
 from tests.jobs import pool_jobs
 from tests.jobs.pool_jobs import done
 

@@ -23,7 +23,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files.serialisation import to_dict
 from layerprobe.finetuning.tuning import scan
 from layerprobe.jobs import ray_cluster as ray_pool
-from layerprobe.jobs.plan import Workers
+from layerprobe.jobs.crew import Workers
 from layerprobe.jobs.ray_cluster import RayProcesses, processors_a_job
 from layerprobe.sweeps.run import run_sweep
 from tests.jobs import pool_jobs
@@ -198,7 +198,7 @@ def test_a_cluster_that_no_longer_answers_is_an_error_of_one_line(
 @pytest.mark.slow
 def test_a_cluster_whose_only_node_dies_is_an_error(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from layerprobe.jobs.plan import Workers"
+        "import sys; from pathlib import Path; from layerprobe.jobs.crew import Workers"
         "\nfrom tests.jobs import pool_jobs"
         "\nfolder = Path(sys.argv[2])\njobs = [str(n) for n in range(5000)]"
         "\nworkers = Workers(executor='ray', address=sys.argv[1], folders=(folder,))"

@@ -27,9 +27,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling import measuring
-from layerprobe.profiling.inputs import random_batch
-from layerprobe.profiling.measuring import count_flops, profile_layers
-from layerprobe.profiling.memory import gauge_for, resident_peak_works
+from layerprobe.profiling.measuring import count_flops, gauge_for, profile_layers, random_batch, resident_peak_works
 from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import milliseconds, profile
 from layerprobe.profiling.scores import side_by_side
@@ -216,7 +214,7 @@ def test_models_of_one_architecture_share_a_measurement(folder: Callable[[str], 
         loads.append(checkpoint.label)
         return load(checkpoint)
 
-    from layerprobe.encoders.options import load
+    from layerprobe.encoders.first_use import load
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("layerprobe.profiling.run.load", counted)
@@ -270,7 +268,7 @@ def test_resident_memory_sees_what_was_freed_again() -> None:
 def test_where_memory_cannot_be_told_it_is_none(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.profiling.memory.resident_peak_works", lambda: False)
+    monkeypatch.setattr("layerprobe.profiling.measuring.resident_peak_works", lambda: False)
     assert gauge_for(CPU).how == "not measured: there is no reliable way on cpu here"
     (found,) = profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), rounds=1, repeats=1))
     assert [cost.peak_memory for cost in found.costs] == [None, None]

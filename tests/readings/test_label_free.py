@@ -15,14 +15,12 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
-from layerprobe.extraction.embed import embed_and_measure
+from layerprobe.extraction.embed import TokenMetrics, embed_and_measure
 from layerprobe.extraction.embeddings import extract, measure_tokens
-from layerprobe.extraction.values import TokenMetrics
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, alone
-from layerprobe.readings.source import text_views
+from layerprobe.readings.source import read_curves, text_views
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.label_free import infonce
 from layerprobe.store.store import Store

@@ -20,8 +20,8 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import Zoo, ZooProvenance, read_zoo, write_zoo
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, alone
+from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import Views
 from layerprobe.tasks.values import Task
 from tests.models import N_BLOCKS, TEXTS, given, save_tiny

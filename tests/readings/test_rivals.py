@@ -18,9 +18,9 @@ from scipy import linalg
 from layerprobe.encoders.model import Model, ModelSpec, Options
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS, RIVALS, alone
 from layerprobe.readings.rivals import decay, displacement, isotropy, kite, loes, retention
+from layerprobe.readings.source import read_curves
 from layerprobe.readings.transferability import item_features
 from layerprobe.scoring.transferability import class_columns
 from layerprobe.similarity.checks import Array

@@ -13,8 +13,8 @@ from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.readings import transferability
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.source import read_curves
 from layerprobe.readings.transferability import item_features, positive_pairs
 from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.transferability import (

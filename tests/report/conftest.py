@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.prediction.values import Evidence as DropEvidence

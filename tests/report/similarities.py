@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from layerprobe.comparison.values import Comparison
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.names import short_names
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction

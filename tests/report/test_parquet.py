@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import LayerProbeError
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.estimates import measure_layers

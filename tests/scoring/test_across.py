@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerprobe.encoders.model import Options
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription, Options
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files.serialisation import digest
 from layerprobe.scoring.across import across_tasks, score_across

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders import options
+from layerprobe.encoders import first_use
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Model
 from layerprobe.encoders.workers import SharedModel
@@ -90,6 +90,8 @@ def test_evenly_spaced_blocks_end_with_the_last() -> None:
 def test_the_whole_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
     loaded = list[str]()
-    monkeypatch.setattr(options, "load_encoder", lambda *given, **how: loaded.append("") or load_encoder(*given, **how))
+    monkeypatch.setattr(
+        first_use, "load_encoder", lambda *given, **how: loaded.append("") or load_encoder(*given, **how)
+    )
     removal_order(Subsets(SharedModel(resolve_checkpoint(str(save_tiny("bert", tmp_path / "model")))), TEXTS))
     assert len(loaded) == 1

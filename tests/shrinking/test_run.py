@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
-from layerprobe.encoders import options as encoder_options
+from layerprobe.encoders import first_use as encoder_options
 from layerprobe.encoders.backends import choice
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
@@ -24,7 +24,7 @@ from layerprobe.export.run import export_model
 from layerprobe.extraction.embeddings import extract
 from layerprobe.files.images import ImageItem
 from layerprobe.files.serialisation import from_json
-from layerprobe.finetuning import epochs, plan
+from layerprobe.finetuning import epochs, tuning
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
@@ -398,7 +398,7 @@ def test_blocks_that_do_not_exist(folder: str, blocks: list[int]) -> None:
 def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(folder, cache_dir=tmp_path)
     assert plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds > 0
-    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 80.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 80.0)
     planned = plan_shrinking(model, TEXTS, toy_task_of("sts"), tune=TUNING, seeds=3, protocol=PROTOCOL)
     assert (planned["n_texts"], planned["sizes"], planned["seeds"]) == (len(TEXTS), 2, 3)
     assert planned.seconds > plan_shrinking(model, TEXTS, protocol=PROTOCOL).seconds
@@ -408,7 +408,7 @@ def test_a_plan_writes_nothing_and_counts_sizes(folder: str, tmp_path: Path, mon
 
 
 def test_a_plan_counts_the_blocks_that_are_left(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 80.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 80.0)
     texts = len(TEXTS) / (len(TEXTS) - 2 * 21)
     one, three = (plan_shrinking(folder, TEXTS, size=size, protocol=PROTOCOL) for size in ([1], [1, 2, 4]))
     embedding = 5 / 3 / PROTOCOL.epochs
@@ -424,7 +424,7 @@ def test_a_plan_counts_the_blocks_that_are_left(folder: str, monkeypatch: pytest
 
 
 def test_a_plan_does_not_claim_what_it_does_not_time(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "seconds_of_run", lambda *_, **__: 80.0)
+    monkeypatch.setattr(tuning, "seconds_of_run", lambda *_, **__: 80.0)
     plain, front = (plan_shrinking(folder, TEXTS, **options({"size": [1], "front": front})) for front in (False, True))
     assert front.seconds == plain.seconds
     assert front.sentence == f"{plain.sentence[:-1]}; measuring ways to run it (--front) comes on top."

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.similarity.cka import linear_cka, rbf_cka
-from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.grams import rbf_sigma_squared
+from layerprobe.similarity.maps import similarity_curve
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.values import Measure, SimilarityMap
 from tests.similarity.oracle import map_by_cka

@@ -20,12 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.cka import estimate_cka
-from layerprobe.similarity.engine import products
+from layerprobe.similarity.engine import grams
 from layerprobe.similarity.engine import tiles as engine_tiles
 from layerprobe.similarity.engine.features import feature_sums
-from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, keep_above, linear_gram, tiles
+from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, inner_products, keep_above, linear_gram, tiles
 from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _full_precision, sums_of
-from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
 from layerprobe.similarity.engine.tiles import MOMENT_SAMPLES
@@ -646,12 +645,12 @@ def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         return left
 
     if request.param == "no oneDNN":
-        monkeypatch.setattr(products, "_has_onednn", lambda: False)
+        monkeypatch.setattr(grams, "_has_onednn", lambda: False)
     elif request.param != "its operator":
-        monkeypatch.setattr(products, "_without_copies", missing if request.param == "no operator" else another)
-    products._linear.cache_clear()
+        monkeypatch.setattr(grams, "_without_copies", missing if request.param == "no operator" else another)
+    grams._linear.cache_clear()
     yield
-    products._linear.cache_clear()
+    grams._linear.cache_clear()
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 2), (13, 13, 32768), (300, 257, 770)])

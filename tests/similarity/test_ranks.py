@@ -9,9 +9,8 @@ from scipy.special import entr
 
 from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
-from layerprobe.similarity.diagnostics import diagnose
+from layerprobe.similarity.diagnostics import diagnose, rank_influences
 from layerprobe.similarity.inference import curve_uncertainty
-from layerprobe.similarity.ranks import rank_influences
 from layerprobe.similarity.values import CurveUncertainty
 
 Array = NDArray[np.float64]

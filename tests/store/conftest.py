@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from layerprobe.store.key import StoreKey, texts_digest
+from layerprobe.store.manifest import StoreKey, texts_digest
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.store.store import Store
 

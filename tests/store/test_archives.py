@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DamagedStoreError
-from layerprobe.store.key import StoreKey, sample_ids, texts_digest
+from layerprobe.store.manifest import StoreKey, sample_ids, texts_digest
 from layerprobe.store.store import Store
 
 ARCHIVES = Path(__file__).parent / "archives"

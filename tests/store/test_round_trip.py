@@ -15,8 +15,7 @@ from safetensors.numpy import load_file
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.files.atomic import sha256_of
 from layerprobe.files.serialisation import from_dict
-from layerprobe.store.key import sample_ids
-from layerprobe.store.manifest import Manifest, write_manifest
+from layerprobe.store.manifest import Manifest, sample_ids, write_manifest
 from layerprobe.store.store import Store
 
 

@@ -15,8 +15,8 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
-from layerprobe.finetuning.items import RunItems
 from layerprobe.finetuning.outcomes import outcome, outcomes
+from layerprobe.finetuning.outputs import RunItems
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
 from layerprobe.metrics.names import bounded
 from layerprobe.prediction.rules.plateau import plateau_rule

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from layerprobe.context import settings
-from layerprobe.encoders import options
+from layerprobe.encoders import first_use
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import Options
@@ -24,8 +24,8 @@ from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
-from layerprobe.jobs.plan import HERE
-from layerprobe.readings.read import read_curves
+from layerprobe.jobs.crew import HERE
+from layerprobe.readings.source import read_curves
 from layerprobe.stats.crossed import crossed, item_covariance, item_units, least_variance, pooled_covariance
 from layerprobe.study import find as find_module
 from layerprobe.study.find import _covariance, _readings, _Search, find, jobs_at_a_time
@@ -461,7 +461,7 @@ def test_runs_begin_when_the_gpu_holds_nothing_of_the_readings(
     def refused(*_: Any, **__: Any) -> None:
         raise TrainingError(f"begun after {held}")
 
-    monkeypatch.setattr(options, "load_encoder", loading)
+    monkeypatch.setattr(first_use, "load_encoder", loading)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(sum(each() is not None for each in loaded)))
     monkeypatch.setattr(find_module, "crew_of", refused)

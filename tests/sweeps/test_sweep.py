@@ -30,8 +30,7 @@ from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import FailedRun
-from layerprobe.jobs.crew import Crew, Message, Worker
-from layerprobe.jobs.plan import Share
+from layerprobe.jobs.crew import Crew, Message, Share, Worker
 from layerprobe.sweeps import run as sweeping
 from layerprobe.sweeps.run import plan_sweep, run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
@@ -97,7 +96,7 @@ def test_a_run_is_the_one_that_finetune_makes(
 
     made = scores(tmp_path / "elsewhere")
     assert made == [found.scores[seed] for seed in SEEDS for found in curve.outcomes]
-    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", no_process)
+    monkeypatch.setattr("layerprobe.encoders.first_use.load_encoder", no_process)
     assert scores(cache) == made
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from layerprobe.finetuning.values import Protocol
-from layerprobe.training.optimizer import adamw, rate
+from layerprobe.training.loop import adamw, rate
 
 
 @pytest.mark.parametrize("fused", [False, True])

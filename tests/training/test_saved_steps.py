@@ -14,7 +14,7 @@ from layerprobe.files import atomic
 from layerprobe.files.folders import new_folder
 from layerprobe.finetuning.saved import has_model
 from layerprobe.store.verification import verify
-from layerprobe.training.saved_steps import SavedSteps
+from layerprobe.training.artifact import SavedSteps
 
 TENSORS = {"a": torch.arange(3.0)}
 

@@ -16,7 +16,7 @@ from layerprobe_cli.output import fail
 from layerprobe_cli.shell import Call, Done
 
 if TYPE_CHECKING:
-    from layerprobe.store.entries import Entry
+    from layerprobe.store.verification import Entry
 
 OF = "layerprobe.store.store:Store.prune"
 Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.")]

@@ -36,7 +36,7 @@ def confirm(
     listed, measure, task = o.seed_list(seeds), similarity.settings(), o.load(source)
 
     # only now: an error in the data needs no torch
-    from layerprobe.finetuning.plan import plan_tuning
+    from layerprobe.finetuning.tuning import plan_tuning
     from layerprobe.prediction.sentence import trusted
     from layerprobe.study.confirmation import confirm as confirm_prediction
     from layerprobe.study.plan import search_begun

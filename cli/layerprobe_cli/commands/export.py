@@ -15,7 +15,7 @@ from layerprobe_cli.places import new_folder
 from layerprobe_cli.shell import Call, Done
 
 if TYPE_CHECKING:
-    from layerprobe.export.values import ExportResult
+    from layerprobe.export.layout import ExportResult
 
 OF = "layerprobe.export.run:export_model"
 HUB = "Hugging Face Hub"

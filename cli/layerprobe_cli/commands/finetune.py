@@ -51,9 +51,8 @@ def finetune(
     task = o.load(source)
 
     # only now: an error in the data needs no torch
-    from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import finetune as finetune_layers
-    from layerprobe.finetuning.tuning import saved_models
+    from layerprobe.finetuning.tuning import plan_tuning, saved_models
     from layerprobe.finetuning.tuning import scan as scan_layers
 
     (checkpoint,) = o.resolved(model, items=task.readable)

@@ -46,7 +46,7 @@ def readings(
 
     # only now: an error in the data needs no torch
     from layerprobe.extraction.embeddings import left_out_layer
-    from layerprobe.readings.read import read_curves
+    from layerprobe.readings.source import read_curves
 
     (checkpoint,) = o.resolved(model)
     curves = read_curves(

@@ -15,7 +15,7 @@ from layerprobe.encoders.backends.onnx import ONNX, compile_onnx
 from layerprobe.encoders.backends.openvino import OPENVINO, compile_graph
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import first_sentence
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError, LayerProbeError, MissingPackageError, ModelError
 from layerprobe.names import nearest
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.answers.items import Questions
 from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed

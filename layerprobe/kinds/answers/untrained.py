@@ -22,16 +22,16 @@ from layerprobe.context import report
 from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
+from layerprobe.encoders.first_use import computed_on, load
 from layerprobe.encoders.loading import Checkpoint, float64_device
 from layerprobe.encoders.model import Options, Settled
-from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest
 from layerprobe.kinds.answers.items import Questions
 from layerprobe.kinds.answers.metrics import ALWAYS, answer_threshold
 from layerprobe.kinds.answers.windows import Windows, said_of_cut_questions, windowed
 from layerprobe.metrics.names import Split
-from layerprobe.modes import without_autocast
+from layerprobe.rng import without_autocast
 from layerprobe.scoring.probes import LOGIT_VARIANCE
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import kept_scores, layer_scores

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import in_percent, short_name
 from layerprobe.results.charts import Chart, Line

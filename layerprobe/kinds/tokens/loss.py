@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.kinds.tokens.items import TaggedSentences
 from layerprobe.kinds.tokens.tokenized import NO_TOKEN, TokenizedWords, tokenize_words

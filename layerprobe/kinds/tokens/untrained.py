@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from layerprobe.context import part, report
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.first_use import computed_on, load
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.model import Options
-from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.extraction.token_states import kept_token_states, token_states
 from layerprobe.files.serialisation import digest

@@ -20,15 +20,14 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.context import current, part
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import TruncatedEncoder
-from layerprobe.encoders.heads import check_masked_lm
+from layerprobe.encoders.first_use import computed_on, load
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, ModelSpec, Options
-from layerprobe.encoders.options import computed_on, load
 from layerprobe.encoders.workers import SharedModel
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
-from layerprobe.finetuning.items import NO_ITEMS, RunItems, run_items
 from layerprobe.finetuning.outcomes import difference, differences, outcomes
+from layerprobe.finetuning.outputs import NO_ITEMS, RunItems, run_items
 from layerprobe.finetuning.runs import RunJob, RunSet, RunWorker, runs_plan
 from layerprobe.finetuning.saved import MODEL, has_model
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, run_folder, run_set
@@ -52,6 +51,7 @@ from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Matrix
 from layerprobe.tasks.loading import load_corpus, load_settings
 from layerprobe.tasks.values import Task, TextFile
+from layerprobe.training.objective import check_masked_lm
 from layerprobe.versions import versions
 
 LayerSeed = tuple[int, int]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
-from layerprobe.encoders.values import Pooling
+from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, texts, to_toml
 from layerprobe.finetuning.values import LayerOutcome, Protocol, best_by_validation, with_rate

@@ -19,8 +19,8 @@ from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
 from layerprobe.metrics.names import Split
 from layerprobe.readings.cka import layer_curve
-from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS
+from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.similarity.values import Matrix
 from layerprobe.stats.crossed import item_covariance, item_units

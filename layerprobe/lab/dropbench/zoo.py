@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.files.atomic import write_whole
-from layerprobe.files.checked_json import parsed_as, warn_of_older
+from layerprobe.files.folders import parsed_as, warn_of_older
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import sealed
 from layerprobe.finetuning.values import Protocol, Weighting

@@ -19,10 +19,9 @@ from layerprobe.context import current
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError, LayerProbeError
-from layerprobe.files.checked_json import read_kept
+from layerprobe.files.folders import read_kept
 from layerprobe.files.serialisation import digest as digest_of
-from layerprobe.finetuning.items import SCORED, ScoredSplit
-from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.outputs import SCORED, ScoredSplit, read_outputs
 from layerprobe.finetuning.results import RESULT, read_origin
 from layerprobe.finetuning.saved import is_joint
 from layerprobe.finetuning.values import FineTuningRun, JointRun, RunsOrigin

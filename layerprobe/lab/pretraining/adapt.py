@@ -15,9 +15,8 @@ from filelock import FileLock
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder, save_checkpoint
-from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
+from layerprobe.encoders.first_use import computed_on, load
 from layerprobe.encoders.loading import Checkpoint, ModelLike, quiet_transformers, resolve_checkpoint
-from layerprobe.encoders.options import computed_on, load
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.serialisation import digest, to_dict
@@ -27,11 +26,15 @@ from layerprobe.names import short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
-from layerprobe.training.folder import ModelFolder, as_block, check_intervals, model_card
+from layerprobe.training.artifact import ModelFolder, as_block, check_intervals, model_card
+from layerprobe.training.corpus import Corpus, Masking, hold_out, tokenize_corpus
 from layerprobe.training.loop import Trainer, seconds_a_step, steps_per_epoch
-from layerprobe.training.masking import Masking
-from layerprobe.training.objective import MaskedLanguageModelling
+from layerprobe.training.objective import (
+    MaskedLanguageModel,
+    MaskedLanguageModelling,
+    check_masked_lm,
+    with_masked_lm_head,
+)
 from layerprobe.training.values import StepMetrics
 from layerprobe.versions import ADAPTATION_VERSION, __version__
 

@@ -11,14 +11,13 @@ import numpy as np
 from torch import nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ElectraModel
 
-from layerprobe.encoders.heads import MaskedLanguageModel
 from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.process import MAKING_MODELS
 from layerprobe.rng import drawing
-from layerprobe.training.masking import Masking
-from layerprobe.training.objective import Objective
+from layerprobe.training.corpus import Masking
+from layerprobe.training.objective import MaskedLanguageModel, Objective
 
 GENERATOR = "generator"
 

@@ -11,27 +11,26 @@ import torch
 from transformers import ElectraModel
 
 from layerprobe.checks import check_seeds
+from layerprobe.context import duration
 from layerprobe.embedded.language import Language
 from layerprobe.embedded.pair import LANGUAGE_SEED
 from layerprobe.encoders.batching import tokenize
+from layerprobe.encoders.first_use import computed_on
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.encoders.model import Options
-from layerprobe.encoders.options import computed_on
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import digest, to_dict
 from layerprobe.lab.pretraining.models import GENERATOR, build_encoder, build_objective, count, masking_of, save_models
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, PretrainingProtocol
-from layerprobe.modes import without_autocast
-from layerprobe.progress import duration
 from layerprobe.results.estimate import Estimate
+from layerprobe.rng import without_autocast
 from layerprobe.tasks.values import TextFile
+from layerprobe.training.artifact import ModelFolder, Record, RunDirectory, as_block, check_intervals, model_card
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
-from layerprobe.training.folder import ModelFolder, Record, as_block, check_intervals, model_card
 from layerprobe.training.loop import Trainer, seconds_a_step, train
 from layerprobe.training.objective import Objective
-from layerprobe.training.run_directory import RunDirectory
 from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
 
 CHECKPOINT_EVERY = 250

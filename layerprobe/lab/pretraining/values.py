@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from layerprobe.encoders.values import ModelDescription
+from layerprobe.context import duration
+from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.progress import duration
 from layerprobe.results.table import Table, columns_of
 from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 

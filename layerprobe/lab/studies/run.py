@@ -18,9 +18,9 @@ from filelock import FileLock, Timeout
 
 from layerprobe.context import current, labelled
 from layerprobe.embedded.pair import TASK_SIZES, embedded_task
+from layerprobe.encoders.first_use import computed_on
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
-from layerprobe.encoders.options import computed_on
 from layerprobe.encoders.workers import taken_over, workers_of
 from layerprobe.errors import (
     DamagedStoreError,
@@ -30,14 +30,13 @@ from layerprobe.errors import (
     TrainingError,
 )
 from layerprobe.files.atomic import inside, make_directory, store_errors
-from layerprobe.files.checked_json import read_kept, write_kept
+from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.results import load_finished
 from layerprobe.finetuning.tuning import check_pooling, check_precision, run_folder
 from layerprobe.finetuning.values import JointRun
-from layerprobe.jobs.crew import crew_of
+from layerprobe.jobs.crew import Plan, Share, crew_of
 from layerprobe.jobs.execute import execute
-from layerprobe.jobs.plan import Plan, Share
 from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import TWIN, Zoo, ZooEntry, write_zoo, zoo_made_by
 from layerprobe.lab.pretraining.run import RECORD, pretrain, texts_of

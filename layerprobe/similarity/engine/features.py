@@ -11,11 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerprobe.context import report, settings
-from layerprobe.progress import silent
+from layerprobe.context import report, settings, silent
 from layerprobe.similarity.checks import Array
-from layerprobe.similarity.engine.grams import Gram
-from layerprobe.similarity.engine.products import inner_products
+from layerprobe.similarity.engine.grams import Gram, inner_products
 from layerprobe.similarity.engine.rows import CentredLayer, row_blocks
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import MOMENT_SAMPLES, tile_sums

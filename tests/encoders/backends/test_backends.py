@@ -16,17 +16,15 @@ import pytest
 import torch
 from filelock import FileLock
 
-from layerprobe.encoders.backends import choice, kept
+from layerprobe.encoders.backends import choice, graph
 from layerprobe.encoders.backends.backend import BACKENDS, engines
-from layerprobe.encoders.backends.choice import graph_of, survey
+from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey, graph_of, survey
 from layerprobe.encoders.backends.graph import Graph, PooledLayers, differences
-from layerprobe.encoders.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
-from layerprobe.encoders.model import Options, Settled
+from layerprobe.encoders.model import Options, Pooling, Settled
 from layerprobe.encoders.timing import Speedup, speedup
-from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
@@ -176,7 +174,7 @@ def made(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     toy = dataclasses.replace(ENGINES["onnx"], packages=("numpy",), write=write, compile=compile_graph)
     monkeypatch.setitem(BACKENDS._loaded, "onnx", toy)
-    monkeypatch.setattr(kept, "exported", lambda *args, **kwargs: None)
+    monkeypatch.setattr(graph, "exported", lambda *args, **kwargs: None)
     return folders
 
 
@@ -214,7 +212,7 @@ def test_graphs_are_named_by_what_they_depend_on(
     graph_of(encoder, dataclasses.replace(checkpoint, revision="another"), options)
     graph_of(raw, checkpoint, options)
     graph_of(encoder, checkpoint, dataclasses.replace(options, attn="eager"))
-    monkeypatch.setattr(kept, "__version__", "another")
+    monkeypatch.setattr(graph, "__version__", "another")
     graph_of(encoder, checkpoint, options)
     assert len(made) == len(graphs(tmp_path)) == 5
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from layerprobe.context import settings
-from layerprobe.encoders import options as loading
+from layerprobe.encoders import first_use as loading
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import extract

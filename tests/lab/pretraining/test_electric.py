@@ -17,7 +17,7 @@ from layerprobe.lab.pretraining.objectives import electric
 from layerprobe.lab.pretraining.objectives.electra import sample
 from layerprobe.lab.pretraining.objectives.electric import EnergyBasedCloze, noise_log_odds
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking
+from layerprobe.training.corpus import MaskedBatch, Masking
 from layerprobe.training.objective import ReplacedLogits
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, DebertaV2ForMaskedLM, PreTrainedModel
 
-from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.model import ModelSpec
 from layerprobe.errors import ModelError
+from layerprobe.training.objective import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from tests.few import few_architectures
 from tests.models import ARCHITECTURES, VOCABULARY, save_tiny, tiny_config, tiny_tokenizer
 

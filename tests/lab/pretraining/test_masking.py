@@ -15,13 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.heads import with_masked_lm_head
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.lab.pretraining.adapt import trainer
 from layerprobe.lab.pretraining.values import AdaptationProtocol
-from layerprobe.training.corpus import Corpus, tokenize_corpus
+from layerprobe.training.corpus import Corpus, Masking, tokenize_corpus
 from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import Masking
+from layerprobe.training.objective import with_masked_lm_head
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -17,7 +17,7 @@ from layerprobe.lab.pretraining.objectives.electra import CopyLogits, sample
 from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.lab.pretraining.tokenizers import train_tokenizer
 from layerprobe.lab.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking
+from layerprobe.training.corpus import MaskedBatch, Masking
 from layerprobe.training.objective import Objective, ReplacedLogits
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3

@@ -27,8 +27,8 @@ from layerprobe.lab.pretraining.run import plan_pretraining, prepare
 from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
+from layerprobe.training.corpus import MaskedBatch
 from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import MaskedBatch
 from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, SIZE, STEPS, TEXTS, job, protocol_of
 from tests.models import given
 

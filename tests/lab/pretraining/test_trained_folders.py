@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from layerprobe.context import settings
 from layerprobe.errors import DataError, StoreError, TrainingError
 from layerprobe.lab.pretraining.values import Adaptation, Pretraining
+from layerprobe.training.corpus import MaskedBatch
 from layerprobe.training.loop import Trainer
-from layerprobe.training.masking import MaskedBatch
 from layerprobe.versions import __version__, versions
 from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, STEPS, adapted, job
 

@@ -20,7 +20,7 @@ from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files.serialisation import from_json
 from layerprobe.finetuning.values import Protocol
-from layerprobe.jobs.plan import Share
+from layerprobe.jobs.crew import Share
 from layerprobe.lab.dropbench.bench import bench_predictors
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.lab.studies import run as module

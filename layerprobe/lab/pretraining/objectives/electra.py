@@ -26,7 +26,7 @@ from transformers import ElectraModel
 
 from layerprobe.lab.pretraining.models import build_generator, with_detection_head, with_token_head
 from layerprobe.lab.pretraining.values import PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking
+from layerprobe.training.corpus import MaskedBatch, Masking
 from layerprobe.training.objective import MaskedLanguageModelling, Objective, PartOutput, ReplacedLogits, TokenLogits
 
 

@@ -32,7 +32,7 @@ from layerprobe.errors import DataError
 from layerprobe.lab.pretraining.models import generator_config, with_detection_head
 from layerprobe.lab.pretraining.objectives.electra import sample
 from layerprobe.lab.pretraining.values import PretrainingProtocol
-from layerprobe.training.masking import MaskedBatch, Masking
+from layerprobe.training.corpus import MaskedBatch, Masking
 from layerprobe.training.objective import Objective, PartOutput, ReplacedLogits, TokenLogits
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformers import ElectraModel
 
     from layerprobe.lab.pretraining.values import PretrainingProtocol
-    from layerprobe.training.masking import Masking
+    from layerprobe.training.corpus import Masking
     from layerprobe.training.objective import Objective
 
 

@@ -1,0 +1,282 @@
+"""A trained model as a folder, and the unfinished run beside it: its record, files, lock, and steps to resume from.
+
+`FOLDER.unfinished/` (the ending is the caller's) holds `step-N/`, whole or not at all: weights, optimiser and states of
+the generators as safetensors, the rest as JSON. The last one counts. Knows files; knows nothing of training.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from filelock import FileLock, Timeout
+from huggingface_hub import ModelCardData
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.files.atomic import from_home, inside, make_directory, remove_leftovers, store_errors
+from layerprobe.files.folders import SUMS, folder_errors, folder_problems, new_folder, read_kept
+from layerprobe.files.serialisation import sealed
+from layerprobe.store.manifest import is_fingerprint
+from layerprobe.training.values import StepMetrics
+
+logger = logging.getLogger(__name__)
+
+STATE, TENSORS = "state.json", "tensors.safetensors"
+
+S = TypeVar("S")
+
+
+class SavedSteps(Generic[S]):
+    """The saved steps in a folder that is locked by the caller.
+
+    `kind` is the type of what is saved beside tensors, `root` the folder above that no link may lead out of, `advice`
+    what to do where the disk fails, and `name` the end of the folder's path, by which a step that was moved is known.
+    """
+
+    def __init__(self, path: Path, kind: type[S], *, root: Path, advice: str, name: str) -> None:
+        self.path, self.kind, self.root, self.advice, self.name = path, kind, root, advice, name
+
+    def save(self, step: int, state: S, tensors: Mapping[str, Tensor]) -> None:
+        """Write a step, whole or not at all, then remove the one before; StoreError if the disk fails."""
+        target = self.path / f"step-{step:09d}"
+        with folder_errors(target, advice=self.advice):
+            with new_folder(target, replace=True) as folder:
+                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
+                (folder / STATE).write_bytes(sealed(state, name=f"{self.name}/{target.name}/{STATE}"))
+            for old in self.folders():
+                if old != target:
+                    shutil.rmtree(old)
+
+    def last(self) -> tuple[S, dict[str, Tensor]] | None:
+        """Return the last step that is as it was written, None where there is none; others are removed, and said."""
+        for step in reversed(self.folders()):
+            with store_errors("read", step):
+                try:
+                    for problem in folder_problems(step):
+                        raise DamagedStoreError(problem)
+                    state = read_kept(self.kind, step / STATE, root=self.root)
+                    if state is None:
+                        raise DamagedStoreError(f"{step / STATE} is missing")
+                    # safetensors calls every file that it cannot open missing
+                    (step / TENSORS).open("rb").close()
+                    return state, load_file(step / TENSORS)
+                except (DamagedStoreError, FileNotFoundError, ValueError, SafetensorError) as error:
+                    logger.warning("%s cannot be read (%s): the run begins anew", step, error)
+                    shutil.rmtree(step, ignore_errors=True)
+        return None
+
+    def clear(self) -> None:
+        """Remove all saved steps."""
+        for step in self.folders():
+            shutil.rmtree(step, ignore_errors=True)
+
+    def folders(self) -> list[Path]:
+        """Return the folders of the steps, the first one first."""
+        return sorted(self.path.glob("step-*"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedStep:
+    """Where a run was when it was saved, but for its tensors."""
+
+    fingerprint: str
+    """sha256 of all that the weights depend on."""
+    step: int
+    """Steps taken."""
+    n_tokens: int
+    """Tokens trained on."""
+    seconds: float
+    """Of training and evaluation, so far."""
+    training_seconds: float
+    """Of training alone."""
+    totals: dict[str, float]
+    """Summed losses of every part since the last evaluation, and the positions that carried them."""
+    metrics: tuple[StepMetrics, ...]
+
+
+class RunDirectory:
+    """The directory of an unfinished run beside `out`, which it will become; one process at a time.
+
+    Its name is that of `out` with `suffix`; `doing` is what another process does there, for the message that says so.
+    """
+
+    def __init__(self, out: Path, *, suffix: str, doing: str, fingerprint: str) -> None:
+        self.out, self.doing, self.fingerprint = out, doing, fingerprint
+        self.path = out.with_name(out.name + suffix)
+        self.steps = SavedSteps(
+            self.path, SavedStep, root=out.parent, advice="choose another place for the model", name=self.path.name
+        )
+        self.last: tuple[SavedStep, dict[str, Tensor]] | None = None
+        """The step to go on from, once it is loaded."""
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes away, or raise StoreError; a directory without a saved step is removed in the end."""
+        make_directory(inside(self.out.parent, self.path))
+        lock = FileLock(inside(self.path, self.path / "lock"))
+        busy = f"another process {self.doing} for {self.out}: wait until it is done, or choose another folder"
+        with store_errors("lock", Path(lock.lock_file)):
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise StoreError(busy) from None
+        try:
+            if not self.path.is_dir():  # removed by the process that was done just now
+                raise StoreError(busy)
+            remove_leftovers(self.path)
+            yield
+        finally:
+            unfinished = bool(self.steps.folders())
+            lock.release()
+            if not unfinished:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+    def save(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
+        """Write a step, whole or not at all, then remove the one before; StoreError if the disk fails."""
+        self.steps.save(saved.step, saved, tensors)
+
+    def load(self, *, overwrite: bool) -> None:
+        """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
+        last = self.steps.last()
+        if last is None or last[0].fingerprint == self.fingerprint:
+            self.last = last
+        elif overwrite:
+            self.clear()
+        else:
+            raise DataError(
+                f"{self.path} holds an unfinished run with another model, other texts or other settings: go on "
+                "with those, choose another folder, or begin anew with --overwrite"
+            )
+
+    def clear(self) -> None:
+        """Remove all saved steps."""
+        self.steps.clear()
+
+
+class Record(Protocol):
+    """The numbers of a trained model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of all that the weights depend on."""
+
+
+R = TypeVar("R", bound=Record)
+Work = Callable[[RunDirectory], tuple[R, Callable[[Path], None]]]
+"""Trains, from the last saved step if there is one: the numbers, and what writes the model to a folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFolder(Generic[R]):
+    """A kind of folder with a trained model: an ordinary checkpoint, its numbers and a card."""
+
+    kind: type[R]
+    """Of the numbers."""
+    record: str
+    """The name of their file."""
+    card: Callable[[R], str]
+    """Returns the model card: YAML front matter and Markdown."""
+    what: str
+    """What the model is called in messages, such as adapted model."""
+    suffix: str
+    """What the directory of an unfinished run is called, behind the name of the folder."""
+    doing: str
+    """What another process does there, such as adapts a model."""
+    differs: str
+    """What another model at the folder was made of, such as: was adapted to other texts."""
+
+    def make(
+        self, out: str | Path, work: Work[R], *, fingerprint: str, overwrite: bool, source: Path | None = None
+    ) -> R:
+        """Train a model into a folder, or return the numbers of the one that is there; one process at a time.
+
+        With `overwrite`, such a model there, or an unfinished other one, is replaced; nothing else ever is, and never
+        `source`, the local model that is trained.
+        """
+        target, _ = self.check(out, overwrite=overwrite, source=source)
+        run_directory = RunDirectory(target, suffix=self.suffix, doing=self.doing, fingerprint=fingerprint)
+        with run_directory.locked():
+            target, finished = self.check(out, overwrite=overwrite, source=source)
+            if finished is not None and not overwrite:
+                if finished.fingerprint != fingerprint:
+                    raise DataError(
+                        f"{out} holds a model that {self.differs}: choose another folder, or replace it with "
+                        "--overwrite"
+                    )
+                return finished
+            run_directory.load(overwrite=overwrite)
+            record, save_model = work(run_directory)
+            advice = f"choose another place for the {self.what}"
+            with folder_errors(target, advice=advice), new_folder(target, replace=overwrite) as folder:
+                save_model(folder)
+                # a folder of the store is named by what it holds, one of a user as it pleases
+                name = f"{target.name}/{self.record}" if is_fingerprint(target.name) else ""
+                (folder / self.record).write_bytes(sealed(record, name=name))
+                (folder / "README.md").write_bytes(self.card(record).encode("utf-8", "backslashreplace"))
+            run_directory.clear()
+        return record
+
+    def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
+        """Return the real path of a folder that may be written, and the numbers of the model that is there.
+
+        With `overwrite` there are none of a model that is not as it was written.
+        """
+        target = Path(os.path.realpath(from_home(out)))
+        with folder_errors(Path(out), advice=f"choose another place for the {self.what}"):
+            if not target.exists():
+                return target, None
+            if not target.is_dir():
+                raise DataError(f"expected a folder for the {self.what}, got the file {out}")
+            if not any(target.iterdir()):
+                return target, None
+        # a list of checksums beside the record is our hand, whatever became of both
+        ours = (target / self.record).is_file() and (target / SUMS).is_file()
+        record = None
+        try:
+            record = self.read(target)
+        except DamagedStoreError as error:
+            if ours and not overwrite:
+                advice = f"remove {out}, or where there is --overwrite, replace it with that"
+                raise DamagedStoreError(f"{error}: {advice}") from error
+        if record is None and not ours:
+            raise DataError(
+                f"{out} is not empty and holds no {self.what}, so it is not replaced: choose another folder"
+            )
+        if overwrite and source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
+            raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
+        return target, record
+
+    def read(self, folder: Path) -> R | None:
+        """Return the numbers of the model in a folder, None where there are none."""
+        for problem in folder_problems(folder):
+            raise DamagedStoreError(problem)
+        return read_kept(self.kind, folder / self.record, root=folder.parent)
+
+
+def model_card(tags: Sequence[str], *parts: str, base_model: str | None = None) -> str:
+    """Return a card of such parts: YAML front matter and Markdown."""
+    data = ModelCardData(
+        library_name="transformers", tags=["feature-extraction", "layerprobe", *tags], base_model=base_model
+    )
+    return "\n\n".join((f"---\n{data.to_yaml()}\n---", *parts)) + "\n"
+
+
+def as_block(lines: Iterable[str]) -> str:
+    """Return lines as an indented block, in which Markdown sees no markup."""
+    return "\n".join(f"    {' '.join(line.splitlines())}".rstrip() for line in lines)
+
+
+def check_intervals(checkpoint_every: int, evaluate_every: int | None) -> None:
+    """Raise DataError unless there is at least one step between two saved or evaluated ones."""
+    if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
+        raise DataError(
+            "expected at least one step between two saved or evaluated ones, got "
+            f"checkpoint_every={checkpoint_every} and evaluate_every={evaluate_every}"
+        )
