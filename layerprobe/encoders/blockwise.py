@@ -28,11 +28,11 @@ from layerprobe.encoders.first_use import (
     TRUNCATION_TOLERANCE,
     FirstUse,
     difference,
-    dtype_name,
     keep_first_use,
+    load_unchecked,
     probe_batch,
 )
-from layerprobe.encoders.loading import Checkpoint, load_encoder, one_line_errors, quiet_transformers
+from layerprobe.encoders.loading import Checkpoint, one_line_errors, quiet_transformers
 from layerprobe.encoders.stack import first_tensor
 from layerprobe.errors import LayerProbeError, ModelError, UnsupportedArchitectureError
 from layerprobe.rng import without_autocast
@@ -199,11 +199,10 @@ def _refusal(name: str, reason: str) -> UnsupportedArchitectureError:
 
 def _first_blocks(checkpoint: Checkpoint) -> Encoder:
     """Load the model of the first blocks only; transformers reads no more than its weights."""
-    options, problems = checkpoint.options, []
-    how = {"device": options.device, "dtype": dtype_name(options), "norm": options.norm, "attn": options.attn}
+    problems = []
     for config in truncated_configs(checkpoint.config, min(FIRST_BLOCKS, count_blocks(checkpoint.config))):
         try:
-            return load_encoder(replace(checkpoint, config=config), **how)
+            return load_unchecked(replace(checkpoint, config=config))
         except ModelError as error:
             problems.append(error)
     raise problems[0]

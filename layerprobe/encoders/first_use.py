@@ -132,7 +132,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 def load(checkpoint: Checkpoint) -> Encoder:
     """Load the weights of a checkpoint; where it is first used, its layers are compared with truncated models."""
-    return first_use(checkpoint)[1] or _loaded(checkpoint)
+    return first_use(checkpoint)[1] or load_unchecked(checkpoint)
 
 
 def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
@@ -145,7 +145,7 @@ def first_use(checkpoint: Checkpoint) -> tuple[FirstUse, Encoder | None]:
     encoder = None
     first_use = store.load_result("first-use", key, FirstUse)
     if first_use is None:
-        encoder = _loaded(checkpoint)
+        encoder = load_unchecked(checkpoint)
         first_use = look(encoder)
         try:
             store.save_result("first-use", key, first_use)
@@ -192,7 +192,8 @@ def _use_key(checkpoint: Checkpoint, **more: int) -> str:
     )
 
 
-def _loaded(checkpoint: Checkpoint) -> Encoder:
+def load_unchecked(checkpoint: Checkpoint) -> Encoder:
+    """Load the weights of a checkpoint as its options say, whatever its layers are."""
     options = checkpoint.options
     dtype = dtype_name(options)
     return load_encoder(checkpoint, device=options.device, dtype=dtype, norm=options.norm, attn=options.attn)

@@ -9,8 +9,14 @@ import torch
 from layerprobe.encoders.backends.choice import USUAL_TEXTS, BackendSurvey, survey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, float32_attention
-from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
-from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
+from layerprobe.encoders.first_use import (
+    TRUNCATION_TOLERANCE,
+    difference_cause,
+    load_unchecked,
+    probe_batch,
+    truncation_errors,
+)
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.model import ModelDescription, Settled
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.files.images import captions_of, prompted
@@ -152,7 +158,7 @@ def doctor(model: ModelLike, texts: Sequence[str] = USUAL_TEXTS) -> Diagnosis:
     checkpoint = resolve_checkpoint(model)
     options = checkpoint.settled
     # not by `load`, which refuses what is to be examined
-    encoder = load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
+    encoder = load_unchecked(checkpoint)
     diagnosis = examine(encoder)
     towers = (_towers(checkpoint),) if checkpoint.towers else ()
     diagnosis = replace(diagnosis, checks=(*towers, *_read_as(checkpoint, options), *diagnosis.checks))
