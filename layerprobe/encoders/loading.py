@@ -7,6 +7,8 @@ import hashlib
 import json
 import logging
 import os
+import re
+import stat
 import statistics
 import sys
 import time
@@ -95,6 +97,8 @@ FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
+LARGEST_JSON = 2**29
+"""Bytes; the tokenizers of large vocabularies have some 30 MB."""
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
@@ -733,8 +737,22 @@ def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _check_folder(folder: Path) -> None:
     """Raise ModelError if a folder that layerprobe wrote is not as it was written."""
+    for pattern in ("*", "*/*.json", "*/*.safetensors", "*/*.bin"):
+        for path in folder.glob(pattern):
+            _check_file(path)
     for problem in folder_problems(folder):
         raise ModelError(f"{problem}: make the folder again, or remove its {SUMS} if you changed the model yourself")
+
+
+def _check_file(path: Path) -> None:
+    """Raise ModelError where reading a file of a model would never end."""
+    with contextlib.suppress(FileNotFoundError):  # a link to nothing, or it is gone
+        status = path.stat()
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise ModelError(f"{path} is a pipe or a device: expected a file in a model's folder")
+        if path.suffix == ".json" and status.st_size > LARGEST_JSON:
+            limit = readable_size(LARGEST_JSON)
+            raise ModelError(f"{path} has {readable_size(status.st_size)}: expected a JSON file of at most {limit}")
 
 
 def folder_digest(folder: Path) -> str:
@@ -787,7 +805,9 @@ def _explanation(name: str, error: BaseException) -> str:
     kinds = class_names(error)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            return f"the folder {name} has no config.json: expected a Hugging Face checkpoint"
+            hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", source)
+            hides = " (it hides the model that the Hub has by that name)" if hub_id else ""
+            return f"the folder {name} has no config.json{hides}: expected a Hugging Face checkpoint"
         if not any(file for pattern in (*WEIGHT_FILES, "*.index.json") for file in folder.glob(pattern)):
             return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:

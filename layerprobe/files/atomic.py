@@ -23,6 +23,7 @@ _ADVICE = {
         (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
         "choose another folder with --cache-dir or LAYERPROBE_CACHE",
     ),
+    errno.ENOLCK: "the file system has no locks: choose a folder on a local disk with --cache-dir or LAYERPROBE_CACHE",
 }
 
 

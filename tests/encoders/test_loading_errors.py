@@ -66,6 +66,31 @@ def test_an_empty_folder(tmp_path: Path) -> None:
     assert_one_line(tmp_path, "has no config.json: expected a Hugging Face checkpoint")
 
 
+def test_a_folder_that_hides_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "org" / "model" / "logs").mkdir(parents=True)
+    assert_one_line("org/model", r"no config.json \(it hides the model that the Hub has by that name\): expected a Hug")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no named pipes in folders")
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "SHA256SUMS", "1_Pooling/config.json"])
+def test_pipes_and_devices_are_no_files_of_a_model(folder: Path, name: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert_one_line(folder, f"{name} is a pipe or a device: expected a file")
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert_one_line(folder, f"{name} is a pipe or a device: expected a file")
+
+
+def test_a_configuration_of_gigabytes(folder: Path) -> None:
+    with (folder / "config.json").open("wb") as file:
+        file.truncate(2**40)
+    assert_one_line(folder, r"config.json has 1.0 TiB: expected a JSON file of at most 512.0 MiB")
+
+
 def test_no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     assert_one_line(folder, r"has no weights: expected model\.safetensors or pytorch_model\.bin in it")
