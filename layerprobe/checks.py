@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import re
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping
@@ -13,6 +14,8 @@ from layerprobe.errors import DataError, MissingPackageError
 from layerprobe.names import nearest
 
 S = typing.TypeVar("S")
+MOST_NUMBERS, MOST_SEEDS = 10_000, 1000
+"""Of a range, and of seeds that are given by their number in a text."""
 LEVEL = 0.95
 """Confidence level of intervals, bands and verdicts, unless another is given."""
 
@@ -54,20 +57,74 @@ def check_fields(value: Any, expected: Mapping[str, object]) -> None:
         raise DataError(f"expected {' and '.join(wrong)}, got {type(value).__name__}({', '.join(changed)})")
 
 
+def read_numbers(text: str) -> tuple[int, ...]:
+    """Return the whole numbers of a list such as 3,6,9-12, in its order; raise DataError if it is none.
+
+    Examples:
+        >>> read_numbers("3,6,9-12")
+        (3, 6, 9, 10, 11, 12)
+    """
+    numbers: list[int] = []
+    for part in (part.strip() for part in text.split(",")):
+        if ".." in part:
+            raise DataError(f"expected a range such as 6-8, got {part!r}: give {re.sub(r'[.]+', '-', part)}")
+        ends = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", part)
+        if ends is None:
+            raise DataError(f"expected whole numbers such as 3 or 1,5,6 or 2-5, got {text!r}")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if first > last:
+            raise DataError(f"expected a range such as 2-5, the lower number first, got {part!r}")
+        if last - first > MOST_NUMBERS:
+            raise DataError(f"expected a range of {MOST_NUMBERS:,} numbers at most, got {part!r}")
+        numbers.extend(range(first, last + 1))
+    return tuple(numbers)
+
+
+def read_share(text: str) -> float:
+    """Return the share that 15% or 0.15 names; raise DataError if it is none from 1 % to 100 %."""
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 0.01 <= share <= 1:
+        raise DataError(f"expected a share from 1% to 100%, such as 15% or 0.15, got {text!r}")
+    return share
+
+
+def _numbers(value: object) -> tuple[int, ...]:
+    return read_numbers(value) if isinstance(value, str) else tuple(map(index, value))  # type: ignore[call-overload]
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    names = value.split(",") if isinstance(value, str) else value
+    return tuple(str(name).strip() for name in names if name != "")
+
+
+def _two_numbers(value: Any) -> tuple[float, float]:
+    first, second = value.split(",") if isinstance(value, str) else value
+    return float(first), float(second)
+
+
 _MADE: dict[Any, tuple[Any, str]] = {
     int: (index, "a whole number"),
     float: (float, "a number"),
     str: (str.__str__, "a text"),  # which takes no other
+    tuple[int, ...]: (_numbers, "whole numbers such as 3 or 1,5,6"),
+    tuple[str, ...]: (_names, "names"),
+    tuple[float, float]: (_two_numbers, "two numbers such as 0,5"),
 }
 
 
 def as_declared(value: Any) -> None:
-    """Convert the fields of a frozen dataclass that are declared as `int`, `float` or `str`, or one of these or None.
+    """Convert the fields of a frozen dataclass that are declared as a number, a text, numbers or names, or as None.
 
-    NumPy's numbers become Python's. The class calls it before it looks at them.
+    NumPy's numbers become Python's; numbers and names can be a text such as 1,5,6, as on the command line. The class
+    calls it before it looks at them.
 
     Examples:
         >>> from layerprobe.finetuning.values import Protocol
+        >>> Protocol(lora=8, lora_modules="query,value").lora_modules
+        ('query', 'value')
         >>> Protocol(epochs="3")
         Traceback (most recent call last):
         layerprobe.errors.DataError: expected epochs as a whole number such as 10, got '3'
@@ -81,7 +138,7 @@ def as_declared(value: Any) -> None:
         try:
             object.__setattr__(value, field.name, make(content))
         except (TypeError, ValueError):
-            such = f" such as {field.default!r}" if isinstance(field.default, kind) and field.default else ""
+            such = f" such as {field.default!r}" if kind in (int, float, str) and field.default else ""
             raise DataError(f"expected {field.name} as {what}{such}, got {content!r}") from None
 
 
@@ -122,12 +179,17 @@ def check_extra(extra: str, *, needed_by: str) -> None:
         raise MissingPackageError(f"{needs}: pip install 'layerprobe[{extra}]'")
 
 
-Seeds = int | Iterable[int]
-"""How many seeds, 0 and up, or which."""
+Seeds = int | str | Iterable[int]
+"""How many seeds, 0 and up, or which; as a text, `5` or `3,5,8`."""
 
 
 def check_seeds(seeds: Seeds) -> tuple[int, ...]:
     """Return the seeds, NumPy's as Python's; raise DataError if there is none, or one that no generator takes."""
+    if isinstance(seeds, str):
+        numbers = read_numbers(seeds)
+        if seeds.strip().isdecimal() and numbers[0] > MOST_SEEDS:
+            raise DataError(f"expected at most {MOST_SEEDS} seeds, or a list such as 3,5,8, got {seeds!r}")
+        seeds = numbers[0] if seeds.strip().isdecimal() else numbers
     try:
         listed = seeds if isinstance(seeds, Iterable) else range(index(seeds))
         numbers = tuple(index(seed) for seed in listed)
@@ -149,12 +211,14 @@ def check_count(seeds: Seeds) -> int:
 
 
 def as_layers(layers: object) -> list[int]:
-    """Return layers that were given as numbers, or as results that choose one, such as a prediction."""
+    """Return layers that were given as numbers, as a text such as 3,6,9-12, or as results that choose one."""
+    if isinstance(layers, str):
+        return sorted(set(read_numbers(layers))) if layers else []
     for name in ("kept_layer", "best_layer", "recommended_layer"):
         if hasattr(layers, name):
             return [getattr(layers, name)]
     try:
-        if isinstance(layers, Iterable) and not isinstance(layers, str):
+        if isinstance(layers, Iterable):
             return [number for item in layers for number in as_layers(item)]
         return [index(layers)]  # type: ignore[arg-type]
     except TypeError:

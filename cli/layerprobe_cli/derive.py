@@ -45,17 +45,17 @@ class Group:
     special: Mapping[str, Mapping[str, Any]]
     """What options have besides, by name: flags, type, default, panel, argument, and what `typer.Option` takes.
 
-    What `read` says is made of the text of one. A name that is no field is an option of its own, for `make`.
+    A name that is no field is an option of its own, for `make`.
     """
     make: Callable[..., Any]
     """What is made of the values; by default the settings."""
 
     def made(self, **values: Any) -> Any:
-        """Build the settings object from the values of the options, parsing texts."""
-        for name, about in self.special.items():
-            if "read" in about and values[name] is not None:
-                values[name] = about["read"](values[name])
-        return self.make(**values)
+        """Build the settings from the values of the options; what was not given is as the field has it."""
+        defaults = {field.name: _default(field) for field in dataclasses.fields(self.kind)}
+        return self.make(
+            **{name: value for name, value in values.items() if value is not None or defaults.get(name) is None}
+        )
 
 
 def group(
@@ -161,7 +161,9 @@ def _of_group(group: Group) -> list[inspect.Parameter]:
         if name in fields:
             about.setdefault("help", f"{PLACE}{_place(group.kind, name)}#{name}")
         panel = about.pop("panel", group.panel)
-        hint = about.pop("type", hints.get(name)) if about.pop("read", None) is None else str | None
+        hint = about.pop("type", hints.get(name))
+        if "tuple" in str(hint):  # numbers or names, which the settings take as a text
+            hint, default = str | None, ",".join(map(str, default)) if default else None
         parameters.append(_parameter(name, hint, default, panel, **about))
     return parameters
 
@@ -174,6 +176,8 @@ def _parameter(name: str, hint: Any, default: Any, panel: str | None = None, **a
     """Return an option as Typer reads it."""
     if about:
         flags = about.pop("flags", _flags(name, hint))
+        if default is inspect.Parameter.empty and about.get("argument"):
+            about.setdefault("metavar", name.upper())
         info = (
             typer.Argument(rich_help_panel=panel, **about)
             if about.pop("argument", False)

@@ -181,11 +181,17 @@ class Command(TyperCommand):
         from layerprobe.lab.pretraining.objectives.registry import OBJECTIVES
         from layerprobe.readings.registry import CKA, READINGS
         from layerprobe.similarity.registry import MEASURES
+        from layerprobe.tasks.kind import KINDS
         from layerprobe_cli.derive import HELP_ALL
 
         self.get_params(ctx)
         readings = [name for name in READINGS if name != CKA]  # compare has that
-        registered = {"{measures}": MEASURES, "{readings}": readings, "{objectives}": OBJECTIVES}
+        registered = {
+            "{measures}": MEASURES,
+            "{readings}": readings,
+            "{objectives}": OBJECTIVES,
+            "{kinds}": KINDS,
+        }
         written = copy.copy(self)
         written.params = [copy.copy(parameter) for parameter in self.params]
         for parameter in written.params:

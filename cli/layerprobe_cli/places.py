@@ -2,12 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import typer
 
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError
 
 
 def file_to_write(path: Path | None) -> Path | None:
@@ -44,14 +43,3 @@ def new_folder(folder: Path | None) -> Path | None:
                 raise DataError(f"{folder} holds a model: if that is the one to export, it comes first")
             raise DataError(f"{folder} is not empty and holds no model that layerprobe wrote: choose another folder")
     return folder
-
-
-@contextlib.contextmanager
-def errors_of_output(folder: Path, *, flag: str = "--out") -> Iterator[None]:
-    """Turn what the disk says about a folder into one line."""
-    try:
-        yield
-    except OSError as error:
-        raise LayerProbeError(
-            f"cannot write to the folder {folder}: {error.strerror or error}; choose another {flag}"
-        ) from error

@@ -18,18 +18,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from layerprobe.errors import LayerProbeError
+from layerprobe.results.terminal import fitted, wrapped
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import (
     echo,
     fail,
-    fitted,
     log_to_stderr,
     print_json,
     progress_bar,
     say,
     stdout_errors,
     width_of,
-    wrapped,
 )
 from layerprobe_cli.places import html_file
 from layerprobe_cli.start import Ended, interruptible
@@ -56,16 +55,15 @@ class Done:
 
     result: Any
     parts: Sequence[Table | str] | None = None
-    """What is printed, one below the other: by default the result's sentence and its table."""
+    """What is printed, one below the other: by default as the result has them."""
     as_json: Any = None
     """What --json prints in the place of the result."""
-    warnings: Sequence[str] = ()
-    """Said before it, those that were said before aside."""
-    notes: Sequence[str] = ()
+    warnings: Sequence[str] | None = None
+    """Said before it, those that were said before aside; by default the result's."""
+    notes: Sequence[str] | None = None
+    """Likewise."""
     page: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What its page is of besides, by the names of `layerprobe.results.shown.make_page`; of other results: `of`."""
-    page_warnings: Sequence[str] | None = None
-    """Those that stand on the page besides the result's; by default the ones of the data."""
     next: Sequence[str] = ()
     """Commands that come next."""
     files: Mapping[str, object] = dataclasses.field(default_factory=dict)
@@ -95,10 +93,11 @@ class Call:
             for line in dict.fromkeys(lines):
                 say(line)
 
-    def data(self, model: Any, data: Any, *, of: str = "", **scored: Any) -> None:
-        """Print notes and warnings about the data before the work; the page shows them, too.
+    def data(self, model: Any, data: Any, *, of: str = "", texts: Sequence[str] | None = None, **scored: Any) -> None:
+        """Print notes and warnings about a task or texts before the work; the page shows them, too.
 
-        With several data sets, `of` is the name of the one that a line is about, which a line may begin with.
+        With several data sets, `of` is the name of the one that a line is about, which a line may begin with. With
+        `texts`, these are looked at alone: nothing is scored.
         """
 
         def named(line: str) -> str:
@@ -107,23 +106,22 @@ class Call:
         from layerprobe.extraction.readability import data_quality
         from layerprobe.tasks.values import Task
 
-        examples = data if isinstance(data, Task) else data.task or data.texts
+        examples = (data if isinstance(data, Task) else data.texts) if texts is None else texts
         models = model if isinstance(model, list) else [model]
         read = (line for model in models for line in data_quality(model, examples, **scored).warnings)
         warnings = list(map(named, dict.fromkeys((*data.warnings, *read))))
         self.notes([named(note) for note in data.notes], warnings)
         self.reported += warnings
 
-    def estimate(self, estimate: Estimate, *, dry_run: bool) -> None:
+    def estimate(self, estimate: Estimate | None, *, dry_run: bool) -> None:
         """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
-        if dry_run:
+        if estimate is not None and dry_run:
             self.stop_at(estimate)
-        self.notes((estimate.sentence,))
+        self.notes(() if estimate is None else (estimate.sentence,))
 
     def stop_at(self, estimate: Estimate) -> NoReturn:
         """Print what the work would take as the result, and leave it at that."""
-        parts: list[Table | str] = [f"{estimate.title}\n", estimate.table] if estimate.jobs else [estimate.sentence]
-        self.finish(Done(result=estimate.record, parts=parts, warnings=estimate.warnings))
+        self.finish(Done(result=estimate.record, parts=estimate.parts, warnings=estimate.warnings))
         raise typer.Exit
 
     def given(self, *names: str) -> set[str]:
@@ -151,7 +149,12 @@ class Call:
 
     def finish(self, done: Done) -> None:
         """Print notes, write the page, print the result, and name the next commands."""
-        self.notes(done.notes, [warning for warning in done.warnings if warning not in self.reported])
+        notes, warnings = (
+            getattr(done.result, name, ()) if given is None else given
+            for name, given in (("notes", done.notes), ("warnings", done.warnings))
+        )
+        self.notes(notes, [warning for warning in warnings if warning not in self.reported])
+        self.reported += (warning for warning in warnings if warning not in self.reported)
         written = self.save_page(done)
         with stdout_errors():
             if self.json:
@@ -199,8 +202,7 @@ class PageCall(Call):
         # only now: it needs plotly, whose absence is an error of the page
         from layerprobe.results.page import completed, write_page
 
-        warnings = self.reported if done.page_warnings is None else done.page_warnings
-        made = completed(made, command=command(*sys.argv[1:]), warnings=warnings, commands=done.next)
+        made = completed(made, command=command(*sys.argv[1:]), warnings=self.reported, commands=done.next)
         return write_page(made, self.report, plotly=self.plotly)
 
 
@@ -222,7 +224,7 @@ def command(*words: str) -> str:
 
 
 def _parts(done: Done, page: Path | None) -> Iterator[Table | str]:
-    yield from (done.result.sentence, "", done.result.table) if done.parts is None else done.parts
+    yield from done.result.parts if done.parts is None else done.parts
     if done.next:
         yield "\n  ".join(("\nNext:", *done.next))
     yield from (f"{what}: {place}" for what, place in done.files.items())
@@ -239,7 +241,7 @@ def _as_given(parameter: Any, value: Any) -> Iterator[str]:
 # ---- how a call begins and ends --------------------------------------------------------------------------
 
 
-def run(command: Callable[..., Done | None], context: typer.Context, values: dict[str, Any]) -> None:
+def run(command: Callable[..., Any], context: typer.Context, values: dict[str, Any]) -> None:
     """Call a command and print what it came to; its failures become one line and an exit code."""
     call: Call = next(value for value in values.values() if isinstance(value, Call))
     call.context = context
@@ -252,7 +254,7 @@ def run(command: Callable[..., Done | None], context: typer.Context, values: dic
             with progress_bar(quiet=call.quiet) as progress, settings(progress=progress, level=level):
                 done = command(**values)
             if done is not None:
-                call.finish(done)
+                call.finish(done if isinstance(done, Done) else Done(result=done))
         return
     except LayerProbeError as error:
         if call.traceback:

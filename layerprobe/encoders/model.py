@@ -6,7 +6,6 @@ Layers count from 0, the output of the embedding module.
 import os
 import re
 from dataclasses import dataclass, field, fields
-from operator import index
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -91,7 +90,8 @@ class ModelSpec:
     """
 
     name: str
-    """Hub id, `id@revision`, or a local folder."""
+    """Hub id, id@revision, or a local folder. For CLIP-like models, images go to the image tower and texts to the text
+    tower; append :image or :text to choose."""
     revision: str | None = None
     """Branch, tag or commit on the hub; the name's own, or the main branch, by default."""
     random_init: int | None = None
@@ -176,7 +176,7 @@ class Options:
     attn: str = "auto"
     """auto, or an attention implementation of transformers."""
     backend: str = TORCH
-    """What computes embeddings on a CPU: one of `BACKENDS`, or auto, the fastest of those that equal torch for the
+    """What computes embeddings on a CPU: a registered backend, or auto, the fastest of those that equal torch for the
     model. What is in the store is the same entry whatever it was, as it is whatever the device: they differ by
     rounding. Fine-tuning, and what token states are like, are always torch's."""
     batch_tokens: int | None = None
@@ -245,11 +245,6 @@ class Model(Options, ModelSpec):
             for name in ("revision", "random_init", "end_token"):
                 if (option := getattr(self, name)) is not None:
                     raise ModelError(f"expected no {name} for a model that is given loaded, got {option!r}")
-        if self.blocks is not None:
-            try:
-                object.__setattr__(self, "blocks", tuple(map(index, self.blocks)))
-            except TypeError:
-                raise ModelError(f"expected blocks as whole numbers such as [1, 2, 6], got {self.blocks!r}") from None
         Options.__post_init__(self)
 
     @classmethod

@@ -19,6 +19,7 @@ from layerprobe.encoders.model import Pooling
 from layerprobe.encoders.recipe import INPUT, MODES, MODULES, POOLING, SETTINGS, Recipe, SentenceModel, sentence_model
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import RARE
+from layerprobe.results.table import Table, named_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,34 @@ class ExportResult:
     """Address of the commit on the Hub; empty where it was not uploaded."""
     int8: tuple[Int8File, ...] = field(default=(), metadata=RARE)
     """Graphs with products of 8 bits, where they were requested."""
+
+    @property
+    def table(self) -> Table:
+        """A row a property of the folder."""
+        rows = {
+            "folder": self.path,
+            "model": self.model,
+            "revision": self.revision,
+            "layer": f"{self.layer} of {self.n_blocks}",
+            "parameters": f"{self.parameters:,} instead of {self.whole_parameters:,}",
+            "pooling": self.pooling,
+            **({"modules": ", ".join(self.modules)} if len(self.modules) > 1 else {}),
+            **({} if self.max_length is None else {"max length": self.max_length}),
+            **({"prompt": repr(self.prompt)} if self.prompt else {}),
+            "loaded back": (f"the same embeddings to {self.difference:.0e}" if self.difference else "equal embeddings")
+            + (", compared with the source's own encode" if self.compared_with == "source" else ""),
+            **{
+                f"8 bits, {model.backend}": f"{model.file}, {model.size / 1e6:.1f} MB; {model.difference_text}"
+                for model in self.int8
+            },
+            **({"uploaded": self.uploaded} if self.uploaded else {}),
+        }
+        return named_values(rows, "Export")
+
+    @property
+    def parts(self) -> tuple[Table]:
+        """The table."""
+        return (self.table,)
 
 
 IMAGES = "embedding.json"

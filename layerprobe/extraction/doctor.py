@@ -20,7 +20,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.model import ModelDescription, Settled
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.files.images import captions_of, prompted
-from layerprobe.results.table import Column, Table
+from layerprobe.results.table import Column, Table, millions
 from layerprobe.rng import without_autocast
 from layerprobe.tasks.quality import DataQuality
 
@@ -81,6 +81,14 @@ class Diagnosis:
         )
         backends = () if self.backends is None else (self.backends.table,)
         return (checks, *backends, *(() if self.data is None else (self.data.table,)))
+
+    @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """What the model is, and the tables."""
+        about = self.model
+        size = f"{about.n_blocks} blocks of {about.hidden_size} features, {millions(about.parameters[-1])} parameters"
+        spaced = (part for table in self.tables for part in ("", table))
+        return f"{about.name}: {about.architecture}, {size} without pooler", *spaced
 
 
 @without_autocast()

@@ -62,7 +62,8 @@ def finetune(
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
     There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given. The
-    layers are numbers, or results that choose one, such as a prediction or a finding; seeds are how many, or which.
+    layers are numbers, a text such as 3,6,9-12 or all, or results that choose one, such as a prediction or a finding;
+    seeds are how many, or which.
     Pooling and length are those that the model was given or, where it was given none, the protocol's, all else is the
     model's. After each seed `enough` is asked, given all runs so far, whether no further one is needed. With
     `save_models` the best epoch's checkpoint of every run is kept, see `saved_models`; a finished run without one is
@@ -76,13 +77,13 @@ def finetune(
         StoreError: If a result cannot be written.
     """
     task = checked_task(task)
-    seeds, layers = check_seeds(seeds), as_layers(layers)
+    seeds = check_seeds(seeds)
     protocol, checkpoint = agreed(protocol, resolve_checkpoint(model, items=task.readable))
     runs = run_set(SharedModel(checkpoint, items=task.readable), task, protocol, save_models=save_models)
-    if not layers:
+    chosen = check_layers(checkpoint, layers)
+    if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
-    check_layers(checkpoint, layers)
-    made = fine_tune_layers(runs, layers, seeds=seeds, enough=enough)
+    made = fine_tune_layers(runs, chosen, seeds=seeds, enough=enough)
     of_layers = [(run, runs.folder.path / directory_name(run)) for run in made]
     return _result(checkpoint, task, made, of_layers, tolerance)
 
@@ -265,11 +266,13 @@ def check_precision(options: Options) -> None:
         raise DataError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
 
 
-def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
-    """Raise DataError if the model has no such layer."""
+def check_layers(checkpoint: Checkpoint, layers: object) -> list[int]:
+    """Return layers of a model, `all` or as `as_layers` takes them; raise DataError if it has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
-    if wrong := [str(layer) for layer in layers if not 0 <= layer <= n_blocks]:
+    chosen = list(range(n_blocks + 1)) if layers == "all" else as_layers(layers)
+    if wrong := [str(layer) for layer in chosen if not 0 <= layer <= n_blocks]:
         raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
+    return chosen
 
 
 def with_prompts(task: Task, options: Settled) -> Task:

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 import torch
 
-from layerprobe.checks import as_layers
-from layerprobe.encoders.architecture import count_blocks, count_parameters
+from layerprobe.encoders.architecture import count_parameters
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.first_use import dtype_name, load, processor
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
@@ -33,10 +32,9 @@ def profile(model: ModelLike, *, layers: object = None, settings: ProfileSetting
     """
     checkpoint = resolve_checkpoint(model)
     options = checkpoint.options
-    chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else as_layers(layers)
+    chosen = check_layers(checkpoint, "all" if layers is None else layers)
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
-    check_layers(checkpoint, chosen)
     encoder, options = load(checkpoint), checkpoint.settled
     measured = profile_layers(encoder, chosen, settings, pooling=options.pooling)
     return Profile(

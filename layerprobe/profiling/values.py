@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from layerprobe.checks import check_fields
+from layerprobe.checks import as_declared, check_fields
 from layerprobe.encoders.model import ModelDescription, Pooling, check_layers
 from layerprobe.encoders.timing import LEAST_ROUNDS, Speedup, speedup
 from layerprobe.errors import DataError
@@ -29,7 +29,7 @@ class ProfileSettings:
     """Settings of a profile: what is measured, and how often."""
 
     lengths: tuple[int, ...] | None = None
-    """Tokens a text; by default `LENGTHS`, and for images as many as the model makes of one."""
+    """Tokens a text. By default 16,64,128, and for images as many as the model makes of one."""
     batch_sizes: tuple[int, ...] = (1, 32)
     """Texts or images a batch; 1 gives the latency of one."""
     rounds: int = 5
@@ -46,6 +46,7 @@ class ProfileSettings:
     """How a step is fine-tuned whose memory is measured too; None measures none."""
 
     def __post_init__(self) -> None:
+        as_declared(self)
         expected = {
             "lengths of at least one token": self.lengths is None or (self.lengths and min(self.lengths) >= 1),
             "batches of at least one text": self.batch_sizes and min(self.batch_sizes) >= 1,

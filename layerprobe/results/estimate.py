@@ -57,6 +57,11 @@ class Estimate:
         return Table(columns=tuple(columns), title=self.title, notes=self.details)
 
     @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """What a terminal shows: the parts of the work as a table, or the sentence."""
+        return (f"{self.title}\n", self.table) if self.jobs else (self.sentence,)
+
+    @property
     def record(self) -> dict[str, Any]:
         """The estimate as a mapping for JSON."""
         about = {"title": self.title, "seconds": self.seconds, "computed_on": self.computed_on}

@@ -78,7 +78,7 @@ def completed(page: Page, *, command: str, warnings: Sequence[str] = (), command
     after = section("next", "What to do next", block(*commands) if commands else None)
     return replace(
         page,
-        warnings=(*warnings, *page.warnings),
+        warnings=tuple(dict.fromkeys((*warnings, *page.warnings))),
         sections=(*page.sections, after),
         provenance=(*page.provenance, definitions(made)),
     )

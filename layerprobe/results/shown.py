@@ -53,6 +53,11 @@ class Shown(abc.ABC):
     def table(self) -> Table:
         """Its numbers as a table."""
 
+    @property
+    def parts(self) -> Sequence[Table | str]:
+        """What a terminal shows of it, one below the other: the answer and its table."""
+        return getattr(self, "sentence", self.summary), "", self.table
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"
 

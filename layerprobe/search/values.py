@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from layerprobe.checks import LEVEL, as_declared, check_level
+from layerprobe.checks import LEVEL, as_declared, check_level, read_share
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.similarity.values import Matrix
@@ -155,8 +155,8 @@ class SearchSettings:
     level: float = LEVEL
     """Confidence that the best layer is within the tolerance, and that the set contains it."""
     budget: float | None = None
-    """Share of the cost of a full sweep (every layer, every seed) to spend at most, such as 0.15. By default 15 %, and
-    all of it for models of up to 4 blocks."""
+    """Share of the cost of a full sweep (every layer, every seed) to spend at most, such as 0.15 or "15%". By default
+    15 %, and all of it for models of up to 4 blocks."""
     seeds: int = SEEDS
     """Seeds per layer at most, and of the full sweep."""
     scan: bool = False
@@ -165,6 +165,8 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         check_level(self.level)
+        if isinstance(self.budget, str):
+            object.__setattr__(self, "budget", read_share(self.budget))
         as_declared(self)
         if not 0 <= self.tolerance < math.inf:
             raise DataError(f"expected a tolerance of at least 0 points, got {self.tolerance}")

@@ -150,6 +150,14 @@ class Store:
         """Return the entries of the store, the latest first."""
         return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
 
+    def entry(self, beginning: str) -> Entry:
+        """Return the only entry whose fingerprint begins so; raise StoreError if there is none, or several."""
+        matching = [entry for entry in self.entries() if beginning and entry.fingerprint.startswith(beginning)]
+        if len(matching) != 1:
+            what = "is no extraction" if not matching else f"are {len(matching)} extractions"
+            raise StoreError(f"there {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")
+        return matching[0]
+
     def verify(self, fingerprint: str | None = None) -> Verification:
         """Return what is wrong after reading every file of one entry, or all that is kept: results and runs, too."""
         self._directories(fingerprint)  # raises where there is none

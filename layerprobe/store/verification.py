@@ -3,8 +3,9 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
 from layerprobe.files.atomic import TEMPORARY, folder_bytes, store_errors
@@ -39,6 +40,23 @@ class Entry:
     def model(self) -> str:
         """Hub id or folder; empty where the manifest cannot be read."""
         return self.manifest.key.model if self.manifest else ""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What it is, for JSON and tables."""
+        manifest = self.manifest
+        described = manifest.description.get("model", {}) if manifest else {}
+        return {
+            "fingerprint": self.fingerprint,
+            "state": self.state,
+            "model": described.get("name", self.model),
+            "layers": manifest.n_layers if manifest else "",
+            "texts": manifest.n_rows if manifest else "",
+            "features": manifest.width if manifest else "",
+            "dtype": manifest.key.store_dtype if manifest else "",
+            "bytes": self.bytes,
+            "modified": datetime.fromtimestamp(self.modified, UTC).isoformat(timespec="seconds"),
+        }
 
 
 def entry_of(directory: Path) -> Entry:

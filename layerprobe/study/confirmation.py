@@ -4,14 +4,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from layerprobe.checks import LEVEL, Seeds, as_layers, check_level, check_seeds
+from layerprobe.checks import LEVEL, Seeds, check_level, check_seeds
 from layerprobe.context import current, duration
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outcomes import differences, outcomes
 from layerprobe.finetuning.outputs import NO_ITEMS, RunItems
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, finetune, items_of
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, finetune, items_of
 from layerprobe.finetuning.values import (
     MARGIN,
     Confirmation,
@@ -112,7 +112,7 @@ def confirm(
     runs = finetune(
         checkpoint,
         task,
-        sorted({*as_layers(layers), *layers_to_confirm(claim, n_blocks)}),
+        sorted({*check_layers(checkpoint, layers), *layers_to_confirm(claim, n_blocks)}),
         seeds=seeds,
         protocol=protocol,
         enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",

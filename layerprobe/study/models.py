@@ -163,6 +163,13 @@ class FoundModels(Shown):
         return f"{self.kept} {self.certainty}"
 
     @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """The answer, the table of models and layers, and the evidence."""
+        from layerprobe.study.sentence import grounds_of_models
+
+        return f"{self.kept} {self.certainty}\n", self.table, "", *grounds_of_models(self)
+
+    @property
     def table(self) -> Table:
         """One row per model and layer, with chances among the layers of all models."""
         tables, settings = [finding.table.named(model=name) for finding, name in self._named()], self.settings

@@ -30,6 +30,32 @@ def search_begun(
     return any(run_folder(checkpoint, fold, protocol).path.glob(f"*/{RESULT}"))
 
 
+def plan_find(
+    models: Sequence[ModelLike],
+    task: Task,
+    *,
+    goes_on: bool = True,
+    contrast: tuple[ModelLike, Sequence[int]] | None = None,
+    further: int = 0,
+    **settings: Any,
+) -> Estimate | None:
+    """Estimate the most that `find` of one model or several takes, with its arguments; raises as `find` would.
+
+    With `goes_on` None where a finished run is there, so that less is left than planned. `further` block-steps, and
+    layers of a reference as a contrast, are fine-tuned besides.
+    """
+    searching = {name: value for name, value in settings.items() if name not in ("jobs", "ray")}
+    known = {name: searching[name] for name in ("seeds", "cross_validation", "protocol") if name in searching}
+    if goes_on and any(search_begun(model, task, **known) for model in models):
+        return None
+    if len(models) > 1:
+        return plan_models(models, task, **searching)
+    plan = plan_search(models[0], task, further=further, **searching)
+    if contrast is None:
+        return plan
+    return plan_contrast(plan, contrast[0], task, contrast[1], protocol=searching.get("protocol"))
+
+
 def plan_models(models: Sequence[ModelLike], task: Task, **settings: Any) -> Estimate:
     """Estimate the most that `find` of several models takes, see `plan_search`; raises as `find` would."""
     resolved = resolve_all(models, items=task.readable) if models else []

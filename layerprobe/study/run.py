@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, TypedDict, Unpack
 
-from layerprobe.checks import LEVEL, Seeds, as_layers, check_count, check_keywords
+from layerprobe.checks import LEVEL, Seeds, check_count, check_keywords
 from layerprobe.context import current
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_all, resolve_device
 from layerprobe.encoders.model import changed
@@ -89,7 +89,6 @@ def run(
     task = checked_task(task)
     check_keywords(settings, RunSettings.__annotations__, function="run")
     seeds = check_count(settings.get("seeds", SEEDS))
-    layers, reference_layers = as_layers(layers), as_layers(reference_layers)
     searching: dict[str, Any] = {name: value for name, value in settings.items() if name in Searching.__annotations__}
     predicting: dict[str, Any] = {name: value for name, value in settings.items() if name in Predicting.__annotations__}
     searching |= {"seeds": seeds, "against_last": settings.get("against_last", min(AGAINST_LAST, seeds))}
@@ -102,10 +101,9 @@ def run(
     if fine_tuning:
         agreed_protocol, _ = agreed(protocol, checkpoint)
     options = checkpoint.options
-    check_layers(checkpoint, layers)
-    if bases:
-        check_layers(bases[0], reference_layers)
-    elif reference_layers:
+    chosen = check_layers(checkpoint, layers)
+    of_reference = check_layers(bases[0], reference_layers) if bases else []
+    if reference_layers and not bases:
         raise DataError("expected a reference for its layers, got none")
     prediction = predict(checkpoint, task, reference=bases, **predicting)
     logger.info("before fine-tuning: %s", prediction.drop.sentence)
@@ -120,8 +118,8 @@ def run(
                 return ()
             return finetune(tuned, task, chosen, seeds=range(seeds), protocol=protocol).outcomes
 
-        further = at(checkpoint, layers)
-        contrast = at(bases[0], reference_layers) if bases else ()
+        further = at(checkpoint, chosen)
+        contrast = at(bases[0], of_reference) if bases else ()
     scored = [score_split(scored_model, task, split="test") for scored_model in (checkpoint, *bases[:1])]
     comparison, failures = prediction.comparison, finding.failures if finding else ()
     warnings = (*task.warnings, *(prediction.data.warnings if prediction.data else ()), *prediction.warnings)

@@ -10,9 +10,17 @@ from layerprobe.encoders.model import check_layers
 from layerprobe.encoders.timing import Speedup, speedup
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.finetuning.values import (
+    Confirmation,
+    FineTuningRun,
+    LayerOutcome,
+    Protocol,
+    Verdict,
+    outcomes_table,
+)
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, times_as_fast
+from layerprobe.prediction.sentence import trusted
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
@@ -125,6 +133,20 @@ class Prediction(Shown):
     def tables(self) -> tuple[Table, ...]:
         """One table per comparison."""
         return tuple(map(prediction_table, self.comparisons, self.drops))
+
+    @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """What is predicted from each reference, its table, and what one would do without it."""
+        parts: list[Table | str] = []
+        for comparison, drop, table in zip(self.comparisons, self.drops, self.tables, strict=True):
+            if len(self.drops) > 1:
+                other = drop.rule != self.drop.rule
+                by = f", by the {drop.rule}, as the other rule reads the model alone" if other else ""
+                parts.append(f"{chr(10) if parts else ''}Against {comparison.reference.name}{by}:")
+            answer, *grounds = trusted(drop)
+            others = ", ".join(f"{name} {layer}" for name, layer in drop.baselines.items())
+            parts += [f"{answer}\n", table, "", *grounds, f"Other ways to choose a layer: {others}."]
+        return tuple(parts)
 
     @property
     def summary(self) -> str:
@@ -378,6 +400,13 @@ class Finding(Shown):
         return " ".join(filter(None, (self.kept, self.certainty)))
 
     @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """The answer, the table of layers, and the evidence."""
+        from layerprobe.study.sentence import grounds
+
+        return f"{self.kept} {self.certainty}\n", self.table, "", *grounds(self)
+
+    @property
     def table(self) -> Table:
         """A row a layer: what the search knows, what fine-tuning scored, and what follows."""
         return finding_table(self)
@@ -482,6 +511,23 @@ class Study(Shown):
         if any(score is not None and score.primary == kind.primary_if_rare for score in scores):
             return kind.primary_if_rare or kind.metrics[0]
         return kind.metrics[0]
+
+    @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """The answer, the table of layers, what was fine-tuned besides, and the evidence."""
+        from layerprobe.study.sentence import grounds
+
+        finding, parts = self.finding, list[Table | str]([self.table])
+        if finding is not None:
+            parts.insert(0, f"{finding.kept} {finding.certainty}\n")
+        elif self.outcomes:
+            parts += ["\nFine-tuned:", outcomes_table(self.outcomes)]
+        if self.reference_outcomes:
+            parts += [f"\nThe reference, {self.comparison.reference.name}:", outcomes_table(self.reference_outcomes)]
+        parts += ["", *(trusted(self.prediction) if finding is None else grounds(finding, self))]
+        if finding is None and self.confirmation is not None:
+            parts += [self.confirmation.sentence, f"Verdict: {self.confirmation.verdict}"]
+        return tuple(parts)
 
     @property
     def summary(self) -> str:

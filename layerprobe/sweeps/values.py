@@ -128,6 +128,16 @@ class SweepResult(Shown):
         )
 
     @property
+    def parts(self) -> tuple[Table | str, ...]:
+        """The table, how many runs failed, and why."""
+        counts = f"\n{self.n_runs} runs: {self.n_done} done, {self.n_failed} failed"
+        if not self.n_failed:
+            return self.table, counts
+        failures = (f"failed: {failure}" for failure in self.failures)
+        about = "Means and intervals are over the seeds that did not fail:"
+        return self.table, counts, about, *failures, "To try these again: --retry-failed"
+
+    @property
     def table(self) -> Table:
         """A row a model, task and layer: test scores over the seeds that are done, and how many failed."""
         rows = [

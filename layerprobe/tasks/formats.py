@@ -2,7 +2,7 @@
 
 import codecs
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +44,29 @@ class Format:
                 raise DataError(
                     f"expected the name of an encoding such as utf-8, utf-16 or cp1252, got {self.encoding[:40]!r}"
                 ) from error
+
+    @classmethod
+    def fields_in(cls, text: str) -> dict[str, str | bool]:
+        """Return the fields that a text such as delimiter=;,decimal=, sets.
+
+        Examples:
+            >>> Format.fields_in("delimiter=;,decimal=,,header=no")
+            {'delimiter': ';', 'decimal': ',', 'header': False}
+
+        Raises:
+            DataError: If it is no such text.
+        """
+        names, switches = [field.name for field in fields(cls)], {"yes": True, "no": False}
+        values: dict[str, str | bool] = {}
+        for part in re.split(rf",(?=(?:{'|'.join(names)})=)", text):
+            key, equals, value = part.partition("=")
+            of_switch = key in ("quotes", "header")
+            if key not in names or not (equals and value) or (of_switch and value not in switches):
+                raise DataError(
+                    f"expected KEY=VALUE with the key {', '.join(names)}, the last two yes or no, got {part!r}"
+                )
+            values[key] = switches[value] if of_switch else value
+        return values
 
     @property
     def mark(self) -> str:

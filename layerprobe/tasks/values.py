@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from layerprobe.checks import as_declared
 from layerprobe.errors import DataError
 from layerprobe.files.images import Readable, prompted, readable_as
 from layerprobe.files.serialisation import RARE, digest
@@ -298,6 +299,13 @@ class TextFile:
     def __repr__(self) -> str:
         return f"<TextFile {self.name}: {len(self.texts):,} texts>"
 
+    @property
+    def document_of(self) -> dict[str, str] | None:
+        """Where each text comes from, the first time that it does; None where the file does not say."""
+        if self.documents is None:
+            return None
+        return dict(zip(self.texts[::-1], self.documents[::-1], strict=True))
+
     def __post_init__(self) -> None:
         if self.documents is not None and len(self.documents) != len(self.texts):
             raise DataError(f"expected a document for each of {len(self.texts)} texts, got {len(self.documents)}")
@@ -308,16 +316,20 @@ class TaskSettings:
     """Where a task comes from and how it is read: what `load_task` or `load_word_similarity` is given."""
 
     source: str
-    """A file or folder, stsb, or the hub id of a data set."""
+    """Data with scores or labels: a file, a folder, stsb, or the hub id of a data set. Sentence pairs, texts with
+    labels or values, words with tags, queries with documents, or triplets, as a CSV, TSV, JSONL, Parquet or CoNLL file,
+    or a folder with train, dev and test files or in the layout of BEIR. Images: a folder for each class, in train, val
+    and test or not, or a Parquet file of them."""
     kind: str | None = None
     """What is learnt, one of `KINDS`; detected by default."""
     columns: tuple[str, ...] | None = None
-    """Names, or numbers from 0; detected by default."""
+    """Columns by name or number, such as s1,s2,score. The others are text,label of single texts, word,tag of words,
+    query,positive,negative of retrieval, or anchor,positive,negative. By default detected."""
     merge: bool = False
     """Take all files of the folder as scored word pairs, each on its own scale, and split them 70:15:15. Copies of
     pairs are left out."""
     score_range: tuple[float, float] | None = None
-    """Lowest and highest possible score. Detected by default."""
+    """Lowest and highest possible score, such as 0,5. By default detected."""
     validation: str | None = None
     """File with the validation split."""
     test: str | None = None
@@ -359,6 +371,7 @@ class TaskSettings:
         )
 
     def __post_init__(self) -> None:
+        as_declared(self)
         if not self.source:
             raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
         if self.kind is not None:

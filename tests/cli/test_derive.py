@@ -10,12 +10,12 @@ import pytest
 import typer
 from layerprobe_cli.derive import first_sentence, text_of
 from layerprobe_cli.main import app
-from layerprobe_cli.output import fitted, wrapped
 
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.pretraining.values import AdaptationProtocol, PretrainingProtocol
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe.results.table import Column, Table
+from layerprobe.results.terminal import fitted, wrapped
 
 ROOT = typer.main.get_command(app)
 CONTEXT = ROOT.make_context("layerprobe", [], resilient_parsing=True)

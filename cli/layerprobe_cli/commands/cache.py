@@ -1,22 +1,15 @@
 """layerprobe cache list | info | verify | prune."""
 
-from __future__ import annotations
-
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from layerprobe.errors import StoreError
 from layerprobe.files.atomic import readable_size
 from layerprobe.results.table import Column, Table, named_values
 from layerprobe_cli import options as o
 from layerprobe_cli.output import fail
 from layerprobe_cli.shell import Call, Done
-
-if TYPE_CHECKING:
-    from layerprobe.store.verification import Entry
 
 OF = "layerprobe.store.store:Store.prune"
 Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.")]
@@ -30,18 +23,15 @@ def cache_list(call: Call, cache_dir: o.CacheDir = None) -> Done:
     from layerprobe.store.store import Store
 
     store = Store(cache_dir)
-    entries = [_summary(entry) for entry in store.entries()]
+    entries = [entry.record for entry in store.entries()]
     size = readable_size(sum(entry["bytes"] for entry in entries))
     parts: list[Table | str] = [f"{store.root}: {len(entries)} extractions, {size}"]
     if entries:
-        names = ("state", "layers", "texts", "features", "dtype")
-        columns = (
-            Column("fingerprint", [entry["fingerprint"][:12] for entry in entries]),
-            *(Column(name, [entry[name] for entry in entries]) for name in names),
-            Column("size", [entry["bytes"] for entry in entries], form=readable_size),
-            Column("model", [entry["model"] for entry in entries]),
-        )
-        parts.append(Table(columns=columns, title="Extractions"))
+        shown = [entry | {"fingerprint": entry["fingerprint"][:12], "size": entry["bytes"]} for entry in entries]
+        names = ("fingerprint", "state", "layers", "texts", "features", "dtype", "size", "model")
+        forms = {"size": readable_size}
+        columns = (Column(name, [entry[name] for entry in shown], form=forms.get(name, "")) for name in names)
+        parts.append(Table(columns=tuple(columns), title="Extractions"))
     return Done(result=entries, parts=parts)
 
 
@@ -53,8 +43,8 @@ def cache_info(call: Call, fingerprint: Fingerprint, cache_dir: o.CacheDir = Non
     from layerprobe.files.serialisation import to_dict
     from layerprobe.store.store import Store
 
-    entry = _entry(Store(cache_dir).entries(), fingerprint)
-    summary = _summary(entry)
+    entry = Store(cache_dir).entry(fingerprint)
+    summary = entry.record
     if entry.manifest is not None:
         summary |= {"folder": str(entry.directory), "created": entry.manifest.created}
         summary |= {"bytes_when_complete": entry.manifest.bytes}
@@ -87,7 +77,7 @@ def cache_verify(
     if what is not None and Path(what).exists():
         verified = verify(Path(what))
     else:
-        verified = store.verify(None if what is None else _entry(store.entries(), what).fingerprint)
+        verified = store.verify(None if what is None else store.entry(what).fingerprint)
     for problem in () if call.json else verified.problems:
         fail(problem)
     parts = [f"{path} has no checksum: it cannot be verified" for path in verified.unchecked]
@@ -123,40 +113,13 @@ def cache_prune(
     removed = store.prune(
         older_than_days=older_than,
         partial_only=partial,
-        fingerprint=None if fingerprint is None else _entry(store.entries(), fingerprint).fingerprint,
+        fingerprint=None if fingerprint is None else store.entry(fingerprint).fingerprint,
         everything=everything,
         dry_run=dry_run,
     )
     line = f"{len(removed.entries)} extractions, {readable_size(removed.bytes)}"
+    names = [entry.fingerprint for entry in removed.entries]
     return Done(
-        result={
-            "removed": [entry.fingerprint for entry in removed.entries],
-            "bytes": removed.bytes,
-            "dry_run": dry_run,
-        },
+        result={"removed": names, "bytes": removed.bytes, "dry_run": dry_run},
         parts=[f"{'would remove' if dry_run else 'removed'} {line}"],
     )
-
-
-def _summary(entry: Entry) -> dict[str, Any]:
-    manifest = entry.manifest
-    described = manifest.description.get("model", {}) if manifest else {}
-    return {
-        "fingerprint": entry.fingerprint,
-        "state": entry.state,
-        "model": described.get("name", entry.model),
-        "layers": manifest.n_layers if manifest else "",
-        "texts": manifest.n_rows if manifest else "",
-        "features": manifest.width if manifest else "",
-        "dtype": manifest.key.store_dtype if manifest else "",
-        "bytes": entry.bytes,
-        "modified": datetime.fromtimestamp(entry.modified, UTC).isoformat(timespec="seconds"),
-    }
-
-
-def _entry(entries: list[Entry], beginning: str) -> Entry:
-    matching = [entry for entry in entries if beginning and entry.fingerprint.startswith(beginning)]
-    if len(matching) != 1:
-        what = "is no extraction" if not matching else f"are {len(matching)} extractions"
-        raise StoreError(f"there {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")
-    return matching[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe.encoders.model import Model
+from layerprobe.encoders.model import Model, ModelSpec
 from layerprobe.names import distinct_names, plural
 from layerprobe.results.table import FILES, Table, stacked
 from layerprobe_cli import options as o
 from layerprobe_cli.completion import names_of
+from layerprobe_cli.derive import usage
 from layerprobe_cli.places import file_to_write
 from layerprobe_cli.shell import Done, PageCall, below
 
@@ -68,31 +68,34 @@ def compare(
         parquet: Also write every pair of layers to this Parquet file.
         fail_below: Exit with code 3 if a layer is less similar than this.
     """
-    settings = similarity.all_settings(list(dict.fromkeys(measure or ["cka"])), neighbours=neighbours)
+    settings = usage(similarity.all_settings, list(dict.fromkeys(measure or ["cka"])), neighbours=neighbours)
     if show_map and call.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
     if permutations:
         from layerprobe.similarity.permutation import check_permutations
 
         for setting in settings:
-            by_document = source.values["documents"] is not None
-            check_permutations(permutations, setting["measure"], level=level, documents=by_document)
+            check_permutations(permutations, setting["measure"], level=level, documents=source.documents is not None)
     if parquet is not None and not (parquet.suffix.lower() in FILES and parquet.absolute().parent.is_dir()):
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
     data, against = source.load(), list(others or ())
 
     # only now: an error in the data needs no torch
     from layerprobe.comparison.compare import compare_all
+    from layerprobe.encoders.loading import resolve_all
     from layerprobe.extraction.embeddings import extract
 
     if not against and reference_random_init is not None:
         against = [model.name]
     elif not against:
         settings = [{**setting, "alignment": setting["alignment"] or "previous-layer"} for setting in settings]
-    checkpoints, (checkpoint,) = o.references_of(model, against, random_init=reference_random_init), o.resolved(model)
-    call.data(checkpoint, dataclasses.replace(data, task=None))  # nothing is scored
-    tested, *bases = (extract(model, data.items or data.texts) for model in (checkpoint, *checkpoints))
-    how: dict[str, Any] = {"intervals": intervals, "documents": data.documents, "permutations": permutations}
+    seeds = [reference_random_init, *(None for _ in against)]
+    specs = [ModelSpec(n, random_init=seed, end_token=model.end_token) for n, seed in zip(against, seeds, strict=False)]
+    checkpoint, *checkpoints = resolve_all([*o.resolved(model), *specs])
+    items, documents = source.items(data), source.document_of(data)
+    call.data(checkpoint, data, texts=items.texts)
+    tested, *bases = (extract(model, items) for model in (checkpoint, *checkpoints))
+    how: dict[str, Any] = {"intervals": intervals, "documents": documents, "permutations": permutations}
     measured = [compare_all(tested, bases or [tested], device=model.device, **how, **setting) for setting in settings]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     warnings += [warning for result in measured for comparison in result.comparisons for warning in comparison.warnings]
@@ -110,7 +113,6 @@ def compare(
         as_json=measured[0] if len(measured) == 1 else measured,
         warnings=warnings,
         page={"of": measured, "show_map": show_map},
-        page_warnings=(*call.reported, *warnings),
         next=[call.further(["predict", model.name, *references], options_used)],
         failed=below(fail_below, least, f"the least similarity, at layer {layer}, is {{}}", 4),
     )

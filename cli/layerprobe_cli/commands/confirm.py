@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from layerprobe.checks import LEVEL
+import layerprobe as lp
+from layerprobe.checks import LEVEL, check_seeds
 from layerprobe_cli import options as o
+from layerprobe_cli.commands.finetune import outcomes_with_best
 from layerprobe_cli.shell import Done, PageCall
-from layerprobe_cli.tables import outcomes_with_best
 
 
 def confirm(
@@ -33,26 +34,23 @@ def confirm(
     Args:
         all_seeds: Run all seeds, also where fewer settle the verdict; its interval is then the ordinary one.
     """
-    listed, measure, task = o.seed_list(seeds), similarity.settings(), o.load(source)
+    listed, measure, task = check_seeds(seeds), similarity.settings(), o.load(source)
 
     # only now: an error in the data needs no torch
-    from layerprobe.finetuning.tuning import plan_tuning
+    from layerprobe.finetuning.tuning import check_layers, plan_tuning
     from layerprobe.prediction.sentence import trusted
-    from layerprobe.study.confirmation import confirm as confirm_prediction
     from layerprobe.study.plan import search_begun
-    from layerprobe.study.predict import predict
 
     (checkpoint,) = o.resolved(model, items=task.readable)
-    references = reference.resolve(model, task.readable)
-    protocol, further = o.protocol_of(model, tuning), o.parse_layers(layers, checkpoint)
+    protocol, further = o.protocol_of(model, tuning), check_layers(checkpoint, layers)
     call.data(checkpoint, task, max_length=protocol.max_length)
     if dry_run or not search_begun(checkpoint, task, seeds=len(listed), cross_validation=False, protocol=protocol):
         # which layer is compared with the last one is not known before the prediction
         cost = len(listed) * sum(layer + 1 for layer in further)
         plan = plan_tuning(checkpoint, task, block_steps=lambda n: 2 * len(listed) * (n + 1) + cost, protocol=protocol)
         call.estimate(plan, dry_run=dry_run)
-    prediction = predict(checkpoint, task, reference=references, rule=rule, **measure)
-    confirmation = confirm_prediction(
+    prediction = lp.predict(checkpoint, task, reference=reference.specs(model), rule=rule, **measure)
+    confirmation = lp.confirm(
         checkpoint, task, prediction.drop, layers=further, seeds=listed, protocol=protocol, all_seeds=all_seeds
     )
     return Done(
@@ -64,5 +62,4 @@ def confirm(
             "layers": outcomes_with_best(confirmation.outcomes),
         },
         warnings=prediction.warnings,
-        page_warnings=(*call.reported, *prediction.warnings),
     )

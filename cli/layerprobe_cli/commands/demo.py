@@ -1,12 +1,14 @@
 """layerprobe demo."""
 
 from pathlib import Path
+from typing import Annotated
 
+import layerprobe as lp
 from layerprobe.encoders.model import Model
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
-from layerprobe_cli.commands.run import make_output_folder, study_done
-from layerprobe_cli.places import errors_of_output
+from layerprobe_cli.commands.run import study_done
+from layerprobe_cli.places import folder_to_write
 from layerprobe_cli.shell import Call, Done, PlotlyFrom
 
 FULL_SEEDS = 3
@@ -17,7 +19,7 @@ def demo(
     call: Call,
     out: o.StudyFolder = Path("demo"),
     full: bool = False,
-    files: Path | None = None,
+    files: Annotated[Path | None, {"callback": folder_to_write}] = None,
     cache_dir: o.CacheDir = None,
     plotly: PlotlyFrom = "embedded",
 ) -> Done:
@@ -43,17 +45,15 @@ def demo(
     )
     from layerprobe.search.values import SEEDS
     from layerprobe.study.commands import next_commands
-    from layerprobe.study.run import run
 
     if files is not None:
-        with errors_of_output(files, flag="--files"):
-            write_embedded(files)
+        write_embedded(files)
         written = {name: str(files / name) for name in FILES}
         return Done(result=written, parts=[named_values(written, "Files")])
-    make_output_folder(out)
+    out.mkdir(parents=True, exist_ok=True)
     model, reference = embedded_model("rtd"), embedded_model("mlm")
     every_layer = tuple(range(N_BLOCKS + 1))
-    study = run(
+    study = lp.run(
         Model(model, cache_dir=cache_dir),
         reference=str(reference),
         task=embedded_task(**DEMO_SIZES),

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from layerprobe.encoders.model import Model
-from layerprobe.results.table import Table, millions
 from layerprobe_cli import options as o
 from layerprobe_cli.shell import Call, Done
-
-if TYPE_CHECKING:
-    from layerprobe.extraction.doctor import Diagnosis
 
 
 def doctor(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm")], source: o.TextSource) -> Done:
@@ -25,28 +20,19 @@ def doctor(call: Call, model: Annotated[Model, o.model_group(f"{o.LOADING} norm"
 
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
-    data = source.load() if source else None
+    data: Any = source.load() if source else None
     from layerprobe.encoders.loading import resolve_checkpoint
     from layerprobe.extraction.doctor import doctor as examine
     from layerprobe.extraction.readability import data_quality
     from layerprobe.files.images import readable_as
 
     (checkpoint,) = o.resolved(model)
-    if data is not None and checkpoint.towers:
-        checkpoint = resolve_checkpoint(checkpoint, items=readable_as(data.texts))
-    diagnosis = examine(checkpoint) if data is None else examine(checkpoint, data.texts)
-    if data is not None:
-        quality = data_quality(checkpoint, data.task or data.texts, split=source.split)
-        diagnosis = dataclasses.replace(diagnosis, data=quality)
+    if data is None:
+        diagnosis = examine(checkpoint)
+    else:
+        texts = source.items(data).texts
+        checkpoint = resolve_checkpoint(checkpoint, items=readable_as(texts))
+        quality = data_quality(checkpoint, data if source.task else texts, split=source.split)
+        diagnosis = dataclasses.replace(examine(checkpoint, texts), data=quality)
         call.notes(data.notes, (*data.warnings, *quality.warnings))
-    return Done(result=diagnosis, parts=[*_parts(diagnosis)], code=int(not diagnosis.healthy))
-
-
-def _parts(diagnosis: Diagnosis) -> Iterator[Table | str]:
-    about = diagnosis.model
-    yield (
-        f"{about.name}: {about.architecture}, {about.n_blocks} blocks of {about.hidden_size} features, "
-        f"{millions(about.parameters[-1])} parameters without pooler"
-    )
-    for table in diagnosis.tables:
-        yield from ("", table)
+    return Done(result=diagnosis, code=int(not diagnosis.healthy))

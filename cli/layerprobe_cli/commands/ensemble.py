@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from layerprobe.checks import LEVEL
+from layerprobe.checks import LEVEL, as_layers
 from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
 
@@ -31,7 +31,7 @@ def ensemble(
         runs: Directories of runs that `layerprobe finetune` made, or the folder they lie in.
         layers: Average these alone, such as 3,5. By default the best two of a scan; all that were fine-tuned.
     """
-    chosen = o.listed_layers(layers) if layers else None
+    chosen = as_layers(layers) if layers not in ("", "all") else None
     task = o.load(source) if source else None
 
     # only now: an error in the data needs no torch

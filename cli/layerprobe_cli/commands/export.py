@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import layerprobe as lp
 from layerprobe.encoders.model import Model
-from layerprobe.results.table import Table, named_values
 from layerprobe_cli import options as o
 from layerprobe_cli.following import EXPORTED
 from layerprobe_cli.places import new_folder
 from layerprobe_cli.shell import Call, Done
-
-if TYPE_CHECKING:
-    from layerprobe.export.layout import ExportResult
 
 OF = "layerprobe.export.run:export_model"
 HUB = "Hugging Face Hub"
@@ -73,38 +70,9 @@ def export(
 
     # only now: an error in the study needs no torch
     from layerprobe.export.hub import Push
-    from layerprobe.export.run import export_model
 
     push = push_to_hub and Push(repo=push_to_hub, public=public, revision=revision, message=commit_message)
-    result = export_model(
-        model,
-        out,
-        layer=layer,
-        study=evidence,
-        int8=int8 or (),
-        overwrite=overwrite,
-        push_to_hub=push or None,
+    result = lp.export_model(
+        model, out, layer=layer, study=evidence, int8=int8 or (), overwrite=overwrite, push_to_hub=push or None
     )
-    return Done(result=result, parts=[_table(result)], warnings=result.warnings)
-
-
-def _table(result: ExportResult) -> Table:
-    rows = {
-        "folder": result.path,
-        "model": result.model,
-        "revision": result.revision,
-        "layer": f"{result.layer} of {result.n_blocks}",
-        "parameters": f"{result.parameters:,} instead of {result.whole_parameters:,}",
-        "pooling": result.pooling,
-        **({"modules": ", ".join(result.modules)} if len(result.modules) > 1 else {}),
-        **({} if result.max_length is None else {"max length": result.max_length}),
-        **({"prompt": repr(result.prompt)} if result.prompt else {}),
-        "loaded back": (f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings")
-        + (", compared with the source's own encode" if result.compared_with == "source" else ""),
-        **{
-            f"8 bits, {model.backend}": f"{model.file}, {model.size / 1e6:.1f} MB; {model.difference_text}"
-            for model in result.int8
-        },
-        **({"uploaded": result.uploaded} if result.uploaded else {}),
-    }
-    return named_values(rows, "Export")
+    return Done(result=result)

@@ -3,6 +3,7 @@
 import functools
 from typing import Annotated
 
+import layerprobe as lp
 from layerprobe.results.table import named_values
 from layerprobe_cli import options as o
 from layerprobe_cli.shell import Call, Done
@@ -29,15 +30,10 @@ def extract(
     Args:
         dry_run: Say how much disk it takes and how much is free, and stop.
     """
-    o.check_workers(workers, ray)
     data = source.load()
-
-    # only now: an error in the data needs no torch
-    from layerprobe.extraction.embeddings import extract as extract_layers
-
-    embeddings = extract_layers(
+    embeddings = lp.extract(
         o.resolved(model)[0],
-        data.items or data.texts,
+        source.items(data),
         ray=ray,
         workers=workers,
         blockwise=blockwise,

@@ -5,12 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.estimates import search_estimate
 from layerprobe_cli.following import finetune_command
 from layerprobe_cli.shell import Done, PageCall
-from layerprobe_cli.tables import finding_parts
 
 FOUND = "found"
 """As many blocks as the layer that is found keeps."""
@@ -48,7 +47,7 @@ def find(
 
     # only now: an error in the data needs no torch
     from layerprobe.study.commands import export_commands
-    from layerprobe.study.find import find as find_layer
+    from layerprobe.study.plan import plan_find
 
     if others and other_blocks is not None:
         raise typer.BadParameter("expected one model with --other-blocks, got several")
@@ -65,11 +64,11 @@ def find(
         further = seeds * (count_blocks(checkpoint.config) + 1) * (2 if other_blocks == FOUND else n_others)
     settings: dict[str, Any] = {**search, "against_last": against_last, "protocol": o.protocol_of(model, tuning)}
     call.data(checkpoints, task, max_length=settings["protocol"].max_length)
-    search_estimate(call, checkpoints, task, settings, dry_run=dry_run, further=further)
-    finding: Any = find_layer(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
+    call.estimate(plan_find(checkpoints, task, goes_on=not dry_run, further=further, **settings), dry_run=dry_run)
+    finding: Any = lp.find(checkpoints if others else checkpoint, task, **settings, save_models=save_models)
     label = finding.models[finding.best_model] if others else checkpoint.label
     chosen = [model.name, *(others or ())][[checkpoint.label for checkpoint in checkpoints].index(label)]
-    parts, beside = [*finding_parts(finding)], list[Any]()
+    parts, beside = [*finding.parts], list[Any]()
     notes = list[str]()
     if other_blocks == FOUND and finding.best_layer in (0, count_blocks(checkpoint.config)):
         notes.append(f"the best layer keeps {finding.best_layer} blocks, and there are no others of that number")

@@ -1,14 +1,17 @@
 """layerprobe finetune."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
-from layerprobe.checks import LEVEL
+import layerprobe as lp
+from layerprobe.checks import LEVEL, check_seeds
+from layerprobe.files.serialisation import to_dict
+from layerprobe.finetuning.values import LayerOutcome, Weighting
 from layerprobe.stats.values import TOLERANCE
 from layerprobe_cli import options as o
 from layerprobe_cli.shell import Done, PageCall
-from layerprobe_cli.tables import runs_json, weights_lines
 
 
 def finetune(
@@ -19,7 +22,7 @@ def finetune(
     seeds: o.Seeds = "5",
     layers: o.Layers = "all",
     scan: Annotated[bool, "Fine-tuning"] = False,
-    weighting: Annotated[Literal["falling", "equal", "random", "sandwich"], "Fine-tuning"] = "falling",
+    weighting: Annotated[Weighting, "Fine-tuning"] = "falling",
     level: o.Level = LEVEL,
     tolerance: Annotated[float, "Fine-tuning"] = TOLERANCE,
     save_models: o.SaveModels = False,
@@ -46,17 +49,14 @@ def finetune(
         raise typer.BadParameter("expected no --layers with --scan, which has a loss at every layer")
     if not scan and (refused := sorted(call.given("weighting ray workers"))):
         raise typer.BadParameter(f"expected --scan with --{refused[0]}")
-    o.check_workers(workers, ray)
-    listed = o.seed_list(seeds) if not scan or call.given("seeds") else (0,)
+    listed = check_seeds(seeds) if not scan or call.given("seeds") else (0,)
     task = o.load(source)
 
     # only now: an error in the data needs no torch
-    from layerprobe.finetuning.tuning import finetune as finetune_layers
-    from layerprobe.finetuning.tuning import plan_tuning, saved_models
-    from layerprobe.finetuning.tuning import scan as scan_layers
+    from layerprobe.finetuning.tuning import check_layers, plan_tuning, saved_models
 
     (checkpoint,) = o.resolved(model, items=task.readable)
-    chosen, protocol = o.parse_layers(layers, checkpoint), o.protocol_of(model, tuning)
+    chosen, protocol = check_layers(checkpoint, layers), o.protocol_of(model, tuning)
     call.data(checkpoint, task, max_length=protocol.max_length)
     if dry_run:
         cost = len(listed) * sum(layer + 1 for layer in chosen)
@@ -64,22 +64,29 @@ def finetune(
         call.stop_at(plan_tuning(checkpoint, task, block_steps=steps, protocol=protocol))
     how: dict[str, Any] = {"seeds": listed, "protocol": protocol, "save_models": save_models, "tolerance": tolerance}
     if scan:
-        result: Any = scan_layers(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
+        result: Any = lp.scan(checkpoint, task, weighting=weighting, ray=ray, workers=workers, **how)
     else:
-        result = finetune_layers(checkpoint, task, chosen, **how)
+        result = lp.finetune(checkpoint, task, chosen, **how)
     made = saved_models(checkpoint, result, task)
-    best = f"By validation, layer {result.best_layer} is best in this one model; truncated alone, layers can differ."
-    saved = made if save_models else []
+    parts = [*result.parts]
+    if scan:
+        best = f"layer {result.best_layer} is best in this one model; truncated alone, layers can differ."
+        parts.insert(1, f"By validation, {best}")
+    listed_runs = [to_dict(run) for run in result]
+    if save_models:
+        parts += [f"\nWeights, for `layerprobe export DIRECTORY OUT{' --layer L' if scan else ''}`:", *map(str, made)]
+        listed_runs = [run | {"directory": str(path)} for run, path in zip(listed_runs, made, strict=True)]
     return Done(
         result=result,
-        parts=(
-            result.sentence,
-            *([best] if scan else ()),
-            "",
-            result.table,
-            *weights_lines(saved, " --layer L" if scan else ""),
-        ),
-        as_json=runs_json(result, saved),
+        parts=parts,
+        as_json={"runs": listed_runs, "layers": outcomes_with_best(result.outcomes)},
         notes=[f"the runs are in {made[0].parent}"],
-        warnings=result.warnings,
     )
+
+
+def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:
+    """Return outcomes for JSON, each with its best seed, by validation, and the test score of that."""
+    return [
+        {**to_dict(outcome), "best_seed": outcome.best_seed, "best_seed_score": outcome.best_seed_score}
+        for outcome in outcomes
+    ]

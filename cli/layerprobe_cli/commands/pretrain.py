@@ -25,17 +25,10 @@ PROTOCOL = (
 _OF_SIZE: dict[str, Any] = {"type": int | None, "default": None, "show_default": "that of --size"}
 
 
-def _size(
-    size: str, n_blocks: int | None, hidden_size: int | None, heads: int | None, intermediate_size: int | None
-) -> EncoderSize:
-    preset = SIZES[size]
-    hidden = hidden_size or preset.hidden_size
-    return EncoderSize(
-        n_blocks=n_blocks or preset.n_blocks,
-        hidden_size=hidden,
-        heads=heads or preset.heads,
-        intermediate_size=intermediate_size or 4 * hidden,
-    )
+def _size(size: str, **shape: int) -> EncoderSize:
+    if "hidden_size" in shape:
+        shape.setdefault("intermediate_size", 4 * shape["hidden_size"])
+    return dataclasses.replace(SIZES[size], **shape)
 
 
 Shape = Annotated[
@@ -127,7 +120,6 @@ def pretrain(
     return Done(
         result=pretraining,
         parts=[pretraining.table] if pretraining.metrics else [],
-        warnings=pretraining.warnings,
         files={"Folder": folder},
     )
 

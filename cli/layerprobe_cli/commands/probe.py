@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe.encoders.model import Model
 from layerprobe.probing.values import ProbeSettings
@@ -69,25 +70,18 @@ def probe(
     if source is None:
         call.refuse(call.given(o.TASK), "without --task")
     task = o.load(source) if source else None
-
-    # only now: an error in the options needs no torch
-    from layerprobe.probing.run import probe as find_layer
-
     if task is None:
         about: dict[str, Any] = {"groups": groups, "kind": targets_are, "column": target}
-        result = find_layer(embeddings.name, targets, settings=settings, combinations=combinations, **about)
+        result = lp.probe(embeddings.name, targets, settings=settings, combinations=combinations, **about)
     else:
         from layerprobe.probing.models import probed_split
 
         (checkpoint,) = o.resolved(embeddings)
         call.data(checkpoint, task, scored=probed_split(task))
-        result = find_layer(checkpoint, task, settings=settings, combinations=combinations)
+        result = lp.probe(checkpoint, task, settings=settings, combinations=combinations)
     best = result.best_layer
     return Done(
         result=result,
         parts=(result.sentence, "", result.table, "", result.cost),
-        notes=result.notes,
-        warnings=result.warnings,
-        page_warnings=result.warnings,
         next=export_layer(call, embeddings.name, best, f"layer-{best}") if task and not result.on_floor else [],
     )

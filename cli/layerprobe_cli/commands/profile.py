@@ -9,35 +9,19 @@ from typing import Annotated
 import typer
 
 from layerprobe.finetuning.values import Protocol
-from layerprobe.profiling.values import LENGTHS, ProfileSettings
+from layerprobe.profiling.values import ProfileSettings
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
 from layerprobe_cli.following import export_layer
 from layerprobe_cli.shell import Done, PageCall
 
-Settings = Annotated[
-    ProfileSettings,
-    group(
-        ProfileSettings,
-        "Options",
-        "lengths batch_sizes rounds repeats warmup max_seconds seed",
-        lengths={
-            "read": lambda text: o.integers(text, "--lengths"),
-            "help": "Tokens a text.",
-            "show_default": f"{','.join(map(str, LENGTHS))}; images have one length",
-        },
-        batch_sizes={
-            "read": lambda text: o.integers(text, "--batch-sizes"),
-            "default": ",".join(map(str, ProfileSettings().batch_sizes)),
-        },
-    ),
-]
-
 
 def profile(
     call: PageCall,
     model: o.Loading,
-    settings: Settings,
+    settings: Annotated[
+        ProfileSettings, group(ProfileSettings, "Options", "lengths batch_sizes rounds repeats warmup max_seconds seed")
+    ],
     other: Annotated[str | None, {"argument": True, "metavar": "[MODEL2]"}] = None,
     layers: Annotated[str, {"callback": o.layers_of_model}] = "all",
     train: bool = False,
@@ -69,11 +53,12 @@ def profile(
 
     # only now: an error in the options needs no torch
     from layerprobe.context import part
+    from layerprobe.finetuning.tuning import check_layers
     from layerprobe.profiling.run import profile as measure
     from layerprobe.profiling.scores import check_studies, side_by_side
 
     checkpoints = o.resolved(model, [other] if other else [])
-    chosen = [o.parse_layers(layers, checkpoint) for checkpoint in checkpoints]
+    chosen = [check_layers(checkpoint, layers) for checkpoint in checkpoints]
     check_studies(studies, checkpoints)
     profiles = []
     for index, (checkpoint, its_layers) in enumerate(zip(checkpoints, chosen, strict=True)):

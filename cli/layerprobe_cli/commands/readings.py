@@ -4,9 +4,10 @@ from typing import Annotated
 
 from layerprobe.readings.registry import READINGS, alone, curves_table
 from layerprobe.readings.values import Views
+from layerprobe.tasks.values import Task
 from layerprobe_cli import options as o
 from layerprobe_cli.completion import names_of
-from layerprobe_cli.derive import group
+from layerprobe_cli.derive import group, usage
 from layerprobe_cli.shell import Done, PageCall
 
 
@@ -41,7 +42,7 @@ def readings(
             that need no labels.
     """
     for name in reading or ():
-        READINGS.check(name)
+        usage(READINGS.check, name)
     data = source.load()
 
     # only now: an error in the data needs no torch
@@ -51,10 +52,10 @@ def readings(
     (checkpoint,) = o.resolved(model)
     curves = read_curves(
         checkpoint,
-        data.items or data.texts,
+        source.items(data),
         reading or alone(),
-        task=data.task,
-        documents=data.documents,
+        task=data if isinstance(data, Task) else None,
+        documents=source.document_of(data),
         views=views,
     )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
@@ -67,5 +68,4 @@ def readings(
         notes=data.notes,
         warnings=(*data.warnings, *left_out),
         page={"model": model.name, "page": "readings"},
-        page_warnings=(*data.warnings, *left_out),
     )

@@ -3,21 +3,14 @@
 from pathlib import Path
 from typing import Annotated
 
+import layerprobe as lp
 from layerprobe_cli.shell import Call, Done, PlotlyFrom
 
 
 def report(
     call: Call,
     study: Annotated[Path, {"argument": True}],
-    out: Annotated[
-        Path,
-        {
-            "flags": (
-                "--out",
-                "-o",
-            )
-        },
-    ] = Path("report.html"),
+    out: Annotated[Path, {"flags": ("--out", "-o")}] = Path("report.html"),
     plotly: PlotlyFrom = "embedded",
 ) -> Done:
     """Write the report of a finished study again.
@@ -30,8 +23,7 @@ def report(
         study: The study.json that `layerprobe run` wrote.
         out: The HTML file to write.
     """
-    from layerprobe.results.shown import write_report
     from layerprobe.study.files import read_study
 
-    path = write_report(read_study(study), out, plotly=plotly)
+    path = lp.write_report(read_study(study), out, plotly=plotly)
     return Done(result={"report": str(path)}, parts=[str(path)])

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerprobe.checks import check_seeds
 from layerprobe_cli import options as o
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.shell import Call, Done
@@ -53,7 +54,7 @@ def reproduce(
     from layerprobe.lab.reproduction.paper import experiment, plan_experiment, read_paper, run_models
     from layerprobe.tasks.loading import load_task
 
-    chosen, in_place, listed = experiment(name), _in_place(models), o.seed_list(seeds)
+    chosen, in_place, listed = experiment(name), _in_place(models), check_seeds(seeds)
     data = read_paper().data_set(chosen.data)
     source = task or (None if dry_run else data.hub_id)
     if source is None and not dry_run:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import layerprobe as lp
 from layerprobe.checks import LEVEL
 from layerprobe_cli import options as o
-from layerprobe_cli.estimates import search_estimate
 from layerprobe_cli.following import finetune_command
-from layerprobe_cli.places import errors_of_output
 from layerprobe_cli.shell import Call, Done, PlotlyFrom, command
-from layerprobe_cli.tables import study_parts
 
 if TYPE_CHECKING:
     from layerprobe.study.values import Study
@@ -62,14 +60,17 @@ def run(
     measure, task, seeds = similarity.settings(), o.load(source), search["seeds"]
 
     # only now: an error in the data needs no torch
+    from layerprobe.encoders.loading import resolve_all
+    from layerprobe.finetuning.tuning import check_layers
     from layerprobe.study.commands import next_commands
-    from layerprobe.study.run import run as run_study
+    from layerprobe.study.plan import plan_find
 
-    (checkpoint,), references = o.resolved(model, items=task.readable), reference.resolve(model, task.readable)
-    if reference_layers and not references:
+    if reference_layers and not reference.reference:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")
-    tuned_layers = o.parse_layers(layers, checkpoint)
-    reference_tuned = o.parse_layers(reference_layers, references[0]) if references else ()
+    (checkpoint,) = o.resolved(model, items=task.readable)
+    _, *references = resolve_all([checkpoint, *reference.specs(model)], items=task.readable)
+    tuned_layers = check_layers(checkpoint, layers)
+    reference_tuned = check_layers(references[0], reference_layers) if references else []
     settings: dict[str, Any] = {
         **search,
         "against_last": against_last if call.given("against_last") else min(against_last, seeds),
@@ -77,12 +78,13 @@ def run(
     }
     call.data(checkpoint, task, split=split)
     if not dry_run:
-        make_output_folder(out)
+        out.mkdir(parents=True, exist_ok=True)
     if fine_tuning:
         beside = seeds * sum(layer + 1 for layer in tuned_layers)
         contrast = (references[0], reference_tuned) if reference_tuned else None
-        search_estimate(call, [checkpoint], task, settings, dry_run=dry_run, further=beside, contrast=contrast)
-    study = run_study(
+        plan = plan_find([checkpoint], task, goes_on=not dry_run, contrast=contrast, further=beside, **settings)
+        call.estimate(plan, dry_run=dry_run)
+    study = lp.run(
         checkpoint,
         task,
         reference=references,
@@ -101,24 +103,17 @@ def run(
     return study_done(study, out, plotly, next_commands(study))
 
 
-def make_output_folder(folder: Path) -> None:
-    """Make the folder of the report before the work begins, or say why it cannot be."""
-    with errors_of_output(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
 def study_done(study: Study, folder: Path, plotly: PlotlyFrom, commands: tuple[str, ...]) -> Done:
     """Write study.json and report.html into a folder; return what is printed of the study."""
     from layerprobe.files.atomic import replace_file
     from layerprobe.files.serialisation import sealed
     from layerprobe.results.shown import write_report
 
-    with errors_of_output(folder):
-        replace_file(folder / "study.json", sealed(study))
+    replace_file(folder / "study.json", sealed(study))
     page = write_report(study, folder / "report.html", plotly=plotly)
     return Done(
         result=study,
-        parts=(*study_parts(study), f"Report: {page}"),
+        parts=(*study.parts, f"Report: {page}"),
         warnings=study.provenance.warnings,
         next=commands,
     )

@@ -204,7 +204,6 @@ class _Scoring:
             as_json=about,
             warnings=warnings,
             page=page,
-            page_warnings=warnings,
             next=[find_command(self.call, self.names[0])],
         )
         return done, scores.scores[-1]
@@ -221,8 +220,7 @@ class _Scoring:
             from layerprobe.scoring.mteb import write_mteb
 
             files["Results"] = f"{len(write_mteb(result, mteb))} files below {mteb / 'results'}"
-        warnings = (*self.call.reported, *result.warnings)
-        done = Done(result=result, warnings=result.warnings, page_warnings=warnings, files=files)
+        done = Done(result=result, warnings=result.warnings, files=files)
         return done, result.layers[-1].mean
 
     def by_models(self, task: Task, split: TextSplit | None) -> tuple[Done, float]:
@@ -249,7 +247,7 @@ class _Scoring:
         from layerprobe.kinds.retrieval.untrained import retrieve
 
         checkpoints = o.resolved(self.model, self.names[1:])
-        self.call.data(checkpoints, o.LoadedTexts(texts=task.items.texts, notes=task.notes, warnings=task.warnings))
+        self.call.data(checkpoints, task, texts=task.items.texts)
         prompts = {"query_prompt": source.query_prompt, "document_prompt": source.document_prompt}
         scores = [
             retrieve(checkpoint, task, ranking=ranking, tolerance=self.tolerance, **prompts)

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+import layerprobe as lp
+from layerprobe.checks import check_seeds
 from layerprobe.finetuning.values import Protocol
 from layerprobe.shrinking.values import TRAINING, ShrinkSettings, read_size
-from layerprobe.tasks.formats import Format
 from layerprobe_cli import options as o
 from layerprobe_cli.derive import group
 from layerprobe_cli.places import new_folder
@@ -42,17 +43,11 @@ def shrink(
     texts: Annotated[list[Path] | None, "Data"] = None,
     size: Annotated[str | None, "Size", {"callback": o.checked(read_size)}] = None,
     tune: Annotated[bool, "Training"] = False,
-    seeds: Annotated[str, "Training"] = "1",
+    seeds: Annotated[str, "Training", {"callback": o.checked(check_seeds)}] = "1",
     out: Annotated[
         Path | None,
         "Report",
-        {
-            "flags": (
-                "--out",
-                "-o",
-            ),
-            "callback": new_folder,
-        },
+        {"flags": ("--out", "-o"), "callback": new_folder},
     ] = None,
     overwrite: bool = False,
     ray: o.Ray = None,
@@ -76,7 +71,6 @@ def shrink(
         out: Also export the model to this folder.
         overwrite: Replace an earlier export at --out.
     """
-    listed = o.integers(seeds, "--seeds")
     if source is None and not texts:
         raise typer.BadParameter("expected texts to train on: give --texts FILE, or a task with --task")
     if source is None and tune:
@@ -88,7 +82,6 @@ def shrink(
     # only now: an error in the data needs no torch
     from layerprobe.export.checkpoint import check_target
     from layerprobe.shrinking.run import plan_shrinking
-    from layerprobe.shrinking.run import shrink as make_smaller
     from layerprobe.tasks.loading import load_corpus
     from layerprobe.tasks.values import TextFile
 
@@ -103,7 +96,7 @@ def shrink(
     how: dict[str, Any] = {
         "size": size,
         "tune": tune,
-        "seeds": listed if "," in seeds else listed[0],
+        "seeds": seeds,
         "protocol": dataclasses.replace(TRAINING, **protocol),
         "settings": settings,
     }
@@ -111,16 +104,14 @@ def shrink(
     if task is not None:
         call.data(checkpoint, task)
     call.estimate(plan_shrinking(checkpoint, corpus, task, **how), dry_run=dry_run)
-    result = make_smaller(checkpoint, corpus, task, ray=ray, **how)
+    result = lp.shrink(checkpoint, corpus, task, ray=ray, **how)
     parts: list[Any] = [result.sentence, "", *([result.order, ""] if result.removals else []), result.table]
     parts += ["", result.ways] if settings.front else []
     further = [] if result.fastest_int8 is None else ["--int8", result.fastest_int8]
     follow = [] if settings.dimensions else [command("export", result.folder, "smaller", *further)]
     warnings, files = list(result.warnings), {}
     if out is not None:
-        from layerprobe.export.run import export_model
-
-        exported = export_model(result.folder, out, made=result.account, dense=result.dense, overwrite=overwrite)
+        exported = lp.export_model(result.folder, out, made=result.account, dense=result.dense, overwrite=overwrite)
         warnings += exported.warnings
         follow, files = [], {"Folder": out}
     elif not follow:
@@ -131,5 +122,6 @@ def shrink(
 def _reading(call: PageCall) -> dict[str, Any]:
     """Return how texts are read where there is no task, whose columns and format they would have."""
     parameters = call.context.params
-    format = {name: parameters[name] for name in o.FORMAT_KEYS} | o.parse_format(parameters["file_format"] or ())
-    return {"columns": parameters["columns"], "format": Format(**format)}
+    named = {name: parameters[name] for name in (*o.FORMAT_KEYS, "file_format")}
+    settings = o.task_settings(source=parameters["texts"][0], **named)
+    return {"columns": parameters["columns"], "format": settings and settings.format}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layerprobe.checks import LEVEL
+from layerprobe.checks import LEVEL, as_layers, check_seeds
 from layerprobe.encoders.model import Model, ModelSpec
 from layerprobe.stats.values import TOLERANCE
 from layerprobe.tasks.values import TaskSettings
@@ -51,7 +51,7 @@ def sweep(
     ray: o.Ray = None,
     retry_failed: bool = False,
     dry_run: bool = False,
-    print_toml: bool = (False),
+    print_toml: bool = False,
 ) -> Done | None:
     """Fine-tune over layers, seeds, tasks and models.
 
@@ -95,7 +95,7 @@ def sweep(
             written = time.monotonic()
 
     result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, watch=watch, tolerance=tolerance)
-    return Done(result=result, parts=(result.table, *_counts(result)), code=int(bool(result.n_failed)))
+    return Done(result=result, code=int(bool(result.n_failed)))
 
 
 def _plan_of_toml(call: PageCall, models: dict[str, Any]) -> Sweep:
@@ -129,16 +129,8 @@ def _plan(models: dict[str, Any], tasks: Sequence[TaskSettings], tuning: Protoco
     return Sweep(
         models=tuple(SweepModel(model=spec) for spec in specs),
         tasks=tuple(tasks),
-        layers=o.listed_layers(layers),
-        seeds=o.seed_list(seeds),
+        layers=None if layers == "all" else tuple(as_layers(layers)),
+        seeds=check_seeds(seeds),
         protocol=o.protocol_of(listed[0], tuning),
         options=listed[0].options,
     )
-
-
-def _counts(result: SweepResult) -> Iterator[str]:
-    yield f"\n{result.n_runs} runs: {result.n_done} done, {result.n_failed} failed"
-    if result.n_failed:
-        yield "Means and intervals are over the seeds that did not fail:"
-        yield from (f"failed: {failure}" for failure in result.failures)
-        yield "To try these again: --retry-failed"
