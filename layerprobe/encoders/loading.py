@@ -286,6 +286,8 @@ def _resolved(model: Model | Checkpoint, items: Readable | None) -> Checkpoint:
         # configuration, tokenizer and weights all come from this commit
         pinned = {"revision": commit, "trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(source, **pinned)
+        if not trust_remote_code:
+            _refuse_kernels(config, name)
         towers = towers_of(config)
         if tower and tower not in towers:
             raise ModelError(
@@ -618,6 +620,7 @@ def load_weights(
 def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights; weights that the checkpoint lacks are an error."""
     model, info = load_weights(auto_class(config), checkpoint, config, **pooler_option(known_class(config)))
+    _check_downloaded(checkpoint)
     folder = Path(checkpoint.source)
     if checkpoint.revision.startswith("sha256:") and folder_digest(folder) != checkpoint.revision:
         raise ModelError(f"the files of {checkpoint.name} were changed while it was in use: start again with a copy")
@@ -742,6 +745,32 @@ def _check_folder(folder: Path) -> None:
             _check_file(path)
     for problem in folder_problems(folder):
         raise ModelError(f"{problem}: make the folder again, or remove its {SUMS} if you changed the model yourself")
+
+
+def _check_downloaded(checkpoint: Checkpoint) -> None:
+    """Raise ModelError if weights in the hub's cache are not those of the sha256 that the hub gave them as a name."""
+    commit = checkpoint.pinned["revision"]
+    config = try_to_load_from_cache(checkpoint.source, "config.json", revision=commit) if commit else None
+    for pattern in WEIGHT_FILES if isinstance(config, str) else ():
+        for file in Path(str(config)).parent.glob(pattern):
+            blob = file.resolve()
+            if re.fullmatch(r"[0-9a-f]{64}", blob.name) and known_sha256(blob) != blob.name:
+                raise ModelError(
+                    f"the weights of {checkpoint.name} are not those of the hub: expected {file.name} with the sha256 "
+                    f"{blob.name}: remove {blob}, and they are downloaded again"
+                )
+
+
+def _refuse_kernels(config: PreTrainedConfig, name: str) -> None:
+    """Raise ModelError if a configuration asks for attention by code from the hub, which nobody allowed."""
+    parts = (config, *(getattr(config, part) for part in getattr(config, "sub_configs", ()) if hasattr(config, part)))
+    for part in parts:
+        attention = getattr(part, "_attn_implementation", None)
+        if isinstance(attention, str) and "/" in attention:
+            raise ModelError(
+                f"{name} asks for attention by code of {attention}: read it, then allow it with --trust-remote-code, "
+                "or remove it from config.json"
+            )
 
 
 def _check_file(path: Path) -> None:

@@ -85,6 +85,13 @@ def test_pipes_and_devices_are_no_files_of_a_model(folder: Path, name: str) -> N
     assert_one_line(folder, f"{name} is a pipe or a device: expected a file")
 
 
+def test_a_configuration_that_asks_for_code_of_others(folder: Path) -> None:
+    change_config(folder, _attn_implementation="kernels-community/attention")
+    assert_one_line(
+        folder, "asks for attention by code of kernels-community/attention: read it, then allow it with --tr"
+    )
+
+
 def test_a_configuration_of_gigabytes(folder: Path) -> None:
     with (folder / "config.json").open("wb") as file:
         file.truncate(2**40)

@@ -144,6 +144,14 @@ def test_download_then_offline(checkpoint: Callable[[str], Path], tmp_path: Path
     (snapshot,) = (tmp_path / "hub" / "models--org--tiny" / "snapshots").iterdir()
     assert folder_digest(snapshot) == folder_digest(checkpoint("electra"))
 
+    weights = (snapshot / "model.safetensors").resolve()
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    (wrong,) = attempt(tmp_path, ["org/tiny"], HF_HUB_OFFLINE="1")
+    assert wrong.startswith("the weights of org/tiny are not those of the hub: expected model.safetensors with the sha")
+    assert wrong.endswith(f"remove {weights}, and they are downloaded again")
+
 
 @pytest.mark.slow
 def test_a_hub_that_does_not_answer(tmp_path: Path) -> None:
