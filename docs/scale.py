@@ -402,7 +402,7 @@ def _many() -> Iterator[str]:
     yield f"""
         **What is done again today.** Each model's {BASE.layers} layers take part in {models - 1} comparisons, and
         their Gram tiles are made in each: embeddings, diagnostics and whole comparisons are kept, tiles are not
-        (`comparison/compare.py`, `similarity/engine/tiles.py`). A Gram matrix is {size(2 * n * n)} for a layer in
+        (`comparison/compare.py`, `similarity/engine/paths.py`). A Gram matrix is {size(2 * n * n)} for a layer in
         float32, {size(models * BASE.layers * 2 * n * n)} for all: too much to keep. So the right form is one pass
         that makes each tile once, {number(values / (tiles + products), 2)} times less work than pair by pair, values
         alone. `compare_all` is that pass for one model and many references; what lacks is many against many, smaller

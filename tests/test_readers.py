@@ -24,7 +24,7 @@ from pyarrow import parquet
 from layerprobe.errors import LayerProbeError
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.runs import RunFolder
-from layerprobe.finetuning.saved import MODEL, ORIGIN, RunOrigin, load_saved_run
+from layerprobe.finetuning.saved import MODEL, STARTED_FROM, RunOrigin, load_saved_run
 from layerprobe.kinds.retrieval.loading import load_retrieval
 from layerprobe.kinds.sentences.word_similarity import load_word_similarity
 from layerprobe.lab.chains.values import load_chain
@@ -226,7 +226,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (run / "result.json").write_text(to_json(RUN))
     study = STUDIES["found"]()
     origin = RunOrigin(model=model("m", 3), task="a", task_digest="b", pairs=(4, 4, 4), prompt="")
-    (run / MODEL / ORIGIN).write_text(to_json(origin))
+    (run / MODEL / STARTED_FROM).write_text(to_json(origin))
     (root / "study.json").write_text(to_json(study))
     (root / "zoo.json").write_bytes((SHIPPED / "dropbench-captions.json").read_bytes())
     return root
@@ -251,7 +251,7 @@ KEPT: dict[str, tuple[str, Reader]] = {
     "manifest": ("embeddings/*/manifest.json", read_store),
     "samples": ("embeddings/*/samples.json", read_store),
     "run": ("runs/*/*/result.json", read_run),
-    "origin of weights": (f"runs/*/*/{MODEL}/{ORIGIN}", lambda path: read_run(path.parent)),
+    "origin of weights": (f"runs/*/*/{MODEL}/{STARTED_FROM}", lambda path: read_run(path.parent)),
     "study": ("study.json", read_study),
     "zoo": ("zoo.json", read_zoo),
 }

@@ -41,8 +41,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.files import folders as kept
 from layerprobe.files.serialisation import sealed, to_dict
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.results import load_failure, load_finished, read_origin, save_failure
-from layerprobe.finetuning.saved import load_saved_run
+from layerprobe.finetuning.saved import load_failure, load_finished, load_saved_run, read_origin, save_failure
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo

@@ -45,8 +45,8 @@ from layerprobe.extraction.embed import (
 )
 from layerprobe.files.atomic import readable_size
 from layerprobe.files.images import prompted, readable_as
+from layerprobe.files.inputs import SpooledTexts
 from layerprobe.files.serialisation import digest, from_dict, to_dict
-from layerprobe.files.spooled import SpooledTexts
 from layerprobe.jobs.crew import HERE, Plan, Share, Workers, crew_of
 from layerprobe.jobs.execute import execute
 from layerprobe.lazy import cached_property

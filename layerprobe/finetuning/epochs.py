@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from layerprobe.errors import StoreError, TrainingError
 from layerprobe.finetuning.memory import TokenLimit
-from layerprobe.finetuning.results import runs_root
+from layerprobe.finetuning.saved import runs_root
 from layerprobe.finetuning.values import FailedLayer
 from layerprobe.rng import restore_rng, rng_states
 from layerprobe.tasks.evaluation import Evaluation

@@ -23,19 +23,19 @@ from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, remove_leftovers, store_errors
 from layerprobe.files.serialisation import digest
 from layerprobe.finetuning.epochs import forget_epochs
-from layerprobe.finetuning.joint import fine_tune_jointly
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.results import (
+from layerprobe.finetuning.saved import (
     FAILED,
+    has_model,
     keep_origin,
     load_failure,
     load_finished,
     runs_root,
     save_failure,
     save_finished,
+    saving_model,
 )
-from layerprobe.finetuning.saved import has_model, saving_model
-from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.finetuning.tmft import fine_tune, fine_tune_jointly
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
 from layerprobe.jobs.crew import Plan, Share, crew_of
 from layerprobe.jobs.execute import results

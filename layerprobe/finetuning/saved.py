@@ -1,6 +1,7 @@
-"""The weights of fine-tuning runs: a run's directory holds `model/`, whole or not at all, with where it comes from.
+"""What a run leaves in its directory: its result with its outputs, or why it failed, and with `model/` its weights.
 
-Knows a run's directory; knows nothing of how it was trained.
+Knows files and their checksums; knows nothing of how a run is made. `model/` is there whole or not at all, and says
+what it started from.
 """
 
 import contextlib
@@ -16,19 +17,86 @@ import transformers
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.model import ModelDescription
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
-from layerprobe.files.atomic import inside, store_errors
-from layerprobe.files.folders import folder_errors, folder_problems, new_folder, parsed, read_kept
+from layerprobe.files.atomic import inside, make_directory, store_errors
+from layerprobe.files.folders import folder_errors, folder_problems, new_folder, parsed, read_kept, write_kept
 from layerprobe.files.inputs import read_document
 from layerprobe.files.serialisation import RARE, sealed
-from layerprobe.finetuning.results import RESULT, load_finished, runs_root
-from layerprobe.finetuning.values import FineTuningRun, JointRun
+from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, R, RunsOrigin
 from layerprobe.store.manifest import is_fingerprint
 from layerprobe.tasks.values import Task
+from layerprobe.versions import versions
+
+RESULT, FAILED, ORIGIN = "result.json", "failed.json", "origin.json"
+
+
+def load_finished(kind: type[R], directory: Path) -> R | None:
+    """Return the finished run of a directory, or None; one not as it was written, with its outputs, is unfinished.
+
+    One without a checksum, of an older layerprobe, is read if it is of this directory and its outputs are whole.
+    """
+    try:
+        run = read_kept(kind, directory / RESULT, root=runs_root(directory))
+        if run is not None and directory.name != (expected := directory_name(run)):
+            raise DamagedStoreError(f"{directory / RESULT} cannot be read (it is of {expected})")
+    except DamagedStoreError as error:
+        logger.warning("%s: the run is done again", error)
+        return None
+    return run if run is not None and read_outputs(directory) is not None else None
+
+
+def save_finished(directory: Path, run: FineTuningRun | JointRun, outputs: RunOutputs) -> None:
+    """Write a run into its directory: outputs first, then the result, which says that all is there."""
+    write_outputs(directory, outputs)
+    write_kept(directory / RESULT, run, root=runs_root(directory), files=[OUTPUTS])
+
+
+def save_failure(directory: Path, failed: FailedRun) -> None:
+    """Mark the run of a directory as failed; StoreError if that cannot be written."""
+    write_kept(directory / FAILED, failed, root=runs_root(directory))
+
+
+def load_failure(directory: Path) -> FailedRun | None:
+    """Return why the run of a directory failed, or None; a garbled mark, or one of other libraries, is none."""
+    try:
+        failed = read_kept(FailedRun, directory / FAILED, root=runs_root(directory))
+    except DamagedStoreError as error:
+        logger.warning("%s: the run is done again", error)
+        return None
+    return failed if failed is not None and failed.versions == versions() else None
+
+
+def keep_origin(folder: Path, origin: RunsOrigin) -> None:
+    """Write next to the runs of a folder what they are of, where it is missing; a disk that refuses is passed over."""
+    try:
+        if read_origin(folder) == origin:
+            return
+    except DamagedStoreError as error:
+        logger.warning("%s: it is written again", error)
+    with contextlib.suppress(StoreError):  # runs are read without it, and those that are made meet the same disk
+        make_directory(folder)
+        write_kept(folder / ORIGIN, origin, root=folder.parent)
+
+
+def read_origin(folder: Path) -> RunsOrigin | None:
+    """Return what the runs of a folder are of; None where an older layerprobe made them, which did not write it."""
+    return read_kept(RunsOrigin, folder / ORIGIN, root=folder.parent)
+
+
+def runs_root(directory: Path) -> Path:
+    """Return the folder of all runs, of whatever model and task."""
+    return directory.parent.parent
+
+
+def directory_name(run: FineTuningRun | JointRun) -> str:
+    """Return the name of the folder that a run is kept in."""
+    return f"{run.weighting}-seed-{run.seed}" if isinstance(run, JointRun) else f"layer-{run.layer:03d}-seed-{run.seed}"
+
 
 logger = logging.getLogger(__name__)
 
 MODEL = "model"
-ORIGIN = "layerprobe.json"
+STARTED_FROM = "layerprobe.json"
 _ADVICE = "choose another folder with --cache-dir or LAYERPROBE_CACHE"
 
 
@@ -70,7 +138,7 @@ class SavedRun:
 def has_model(directory: Path) -> bool:
     """Return whether a run's directory holds its weights as they were written; warns where they are not."""
     with store_errors("read", directory / MODEL):
-        if not (directory / MODEL / ORIGIN).is_file():  # it is written last
+        if not (directory / MODEL / STARTED_FROM).is_file():  # it is written last
             return False
     try:
         _read_origin(directory, root=runs_root(directory))
@@ -85,9 +153,9 @@ def _read_origin(directory: Path, *, root: Path) -> RunOrigin:
     folder = inside(root, directory / MODEL)
     for problem in folder_problems(folder):
         raise DamagedStoreError(problem)
-    origin = read_kept(RunOrigin, folder / ORIGIN, root=root)
+    origin = read_kept(RunOrigin, folder / STARTED_FROM, root=root)
     if origin is None:
-        raise DamagedStoreError(f"{folder / ORIGIN} is missing")
+        raise DamagedStoreError(f"{folder / STARTED_FROM} is missing")
     return origin
 
 
@@ -121,11 +189,11 @@ def saving_model(
         modules=modules,
     )
     target = inside(runs_root(directory), directory / MODEL)
-    name = (target / ORIGIN).relative_to(runs_root(directory)).as_posix()
+    name = (target / STARTED_FROM).relative_to(runs_root(directory)).as_posix()
     with folder_errors(target, advice=_ADVICE), new_folder(target, replace=True) as folder:
         with _no_bars():
             yield folder
-        (folder / ORIGIN).write_bytes(sealed(origin, name=name))
+        (folder / STARTED_FROM).write_bytes(sealed(origin, name=name))
 
 
 @contextlib.contextmanager
@@ -152,7 +220,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
     result = directory / RESULT
     if not result.is_file():
         return None
-    if not (directory / MODEL / ORIGIN).is_file():
+    if not (directory / MODEL / STARTED_FROM).is_file():
         raise DataError(
             f"the run {directory} was made without --save-models, so its weights were not kept: repeat "
             "`layerprobe finetune` with --save-models"

@@ -30,8 +30,8 @@ from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.outcomes import compared, outcomes
 from layerprobe.finetuning.outputs import RunItems, run_items
-from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunFolder, RunJob, RunSet, RunWorker, fine_tune_layers, runs_plan
+from layerprobe.finetuning.saved import directory_name
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, R, RunsOrigin, TuningResult, Weighting
 from layerprobe.jobs.crew import crew_of

@@ -21,9 +21,8 @@ from layerprobe.encoders.workers import SharedModel, workers_of
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.files.images import readable_as
-from layerprobe.finetuning.results import directory_name
 from layerprobe.finetuning.runs import RunJob, RunWorker, runs_plan
-from layerprobe.finetuning.saved import MODEL
+from layerprobe.finetuning.saved import MODEL, directory_name
 from layerprobe.finetuning.tuning import agreed, plan_tuning, run_set
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.jobs.crew import HERE, crew_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from layerprobe.context import current
 from layerprobe.encoders.loading import ModelLike, resolve_all, resolve_checkpoint
-from layerprobe.finetuning.results import RESULT
+from layerprobe.finetuning.saved import RESULT
 from layerprobe.finetuning.tuning import agreed, plan_tuning, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.results.estimate import Estimate, together

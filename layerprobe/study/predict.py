@@ -28,7 +28,7 @@ from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.tuned import TunedRule, rule_curves, tuned_rule
 from layerprobe.prediction.values import PLATEAU, DropPrediction
-from layerprobe.readings.cka import layer_curve
+from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.registry import CKA, INFONCE, READINGS, SELF_CKA
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve, Views

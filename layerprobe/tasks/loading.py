@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 from layerprobe.checks import check_keywords
 from layerprobe.errors import DataError, TaskError
 from layerprobe.files.atomic import from_home
-from layerprobe.files.spooled import spooled
+from layerprobe.files.inputs import spooled
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import counted
 from layerprobe.tasks.columns import Columns, named_column, text_columns

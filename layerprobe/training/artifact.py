@@ -34,14 +34,39 @@ S = TypeVar("S")
 
 
 class SavedSteps(Generic[S]):
-    """The saved steps in a folder that is locked by the caller.
+    """The saved steps of an unfinished run, in a folder that is locked meanwhile: by the caller, or by `locked`.
 
     `kind` is the type of what is saved beside tensors, `root` the folder above that no link may lead out of, `advice`
-    what to do where the disk fails, and `name` the end of the folder's path, by which a step that was moved is known.
+    what to do where the disk fails, `name` the end of the folder's path, by which a step that was moved is known, and
+    `fingerprint` the sha256 of all that the weights depend on.
     """
 
-    def __init__(self, path: Path, kind: type[S], *, root: Path, advice: str, name: str) -> None:
+    def __init__(self, path: Path, kind: type[S], *, root: Path, advice: str, name: str, fingerprint: str = "") -> None:
         self.path, self.kind, self.root, self.advice, self.name = path, kind, root, advice, name
+        self.fingerprint = fingerprint
+        self.resumed: tuple[S, dict[str, Tensor]] | None = None
+        """The step to go on from, where the run did not begin anew."""
+
+    @contextlib.contextmanager
+    def locked(self, busy: str) -> Iterator[None]:
+        """Keep other processes away, or raise StoreError; a folder without a saved step is removed in the end."""
+        make_directory(inside(self.root, self.path))
+        lock = FileLock(inside(self.path, self.path / "lock"))
+        with store_errors("lock", Path(lock.lock_file)):
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise StoreError(busy) from None
+        try:
+            if not self.path.is_dir():  # removed by the process that was done just now
+                raise StoreError(busy)
+            remove_leftovers(self.path)
+            yield
+        finally:
+            unfinished = bool(self.folders())
+            lock.release()
+            if not unfinished:
+                shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, step: int, state: S, tensors: Mapping[str, Tensor]) -> None:
         """Write a step, whole or not at all, then remove the one before; StoreError if the disk fails."""
@@ -101,65 +126,6 @@ class SavedStep:
     metrics: tuple[StepMetrics, ...]
 
 
-class RunDirectory:
-    """The directory of an unfinished run beside `out`, which it will become; one process at a time.
-
-    Its name is that of `out` with `suffix`; `doing` is what another process does there, for the message that says so.
-    """
-
-    def __init__(self, out: Path, *, suffix: str, doing: str, fingerprint: str) -> None:
-        self.out, self.doing, self.fingerprint = out, doing, fingerprint
-        self.path = out.with_name(out.name + suffix)
-        self.steps = SavedSteps(
-            self.path, SavedStep, root=out.parent, advice="choose another place for the model", name=self.path.name
-        )
-        self.last: tuple[SavedStep, dict[str, Tensor]] | None = None
-        """The step to go on from, once it is loaded."""
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes away, or raise StoreError; a directory without a saved step is removed in the end."""
-        make_directory(inside(self.out.parent, self.path))
-        lock = FileLock(inside(self.path, self.path / "lock"))
-        busy = f"another process {self.doing} for {self.out}: wait until it is done, or choose another folder"
-        with store_errors("lock", Path(lock.lock_file)):
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                raise StoreError(busy) from None
-        try:
-            if not self.path.is_dir():  # removed by the process that was done just now
-                raise StoreError(busy)
-            remove_leftovers(self.path)
-            yield
-        finally:
-            unfinished = bool(self.steps.folders())
-            lock.release()
-            if not unfinished:
-                shutil.rmtree(self.path, ignore_errors=True)
-
-    def save(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
-        """Write a step, whole or not at all, then remove the one before; StoreError if the disk fails."""
-        self.steps.save(saved.step, saved, tensors)
-
-    def load(self, *, overwrite: bool) -> None:
-        """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
-        last = self.steps.last()
-        if last is None or last[0].fingerprint == self.fingerprint:
-            self.last = last
-        elif overwrite:
-            self.clear()
-        else:
-            raise DataError(
-                f"{self.path} holds an unfinished run with another model, other texts or other settings: go on "
-                "with those, choose another folder, or begin anew with --overwrite"
-            )
-
-    def clear(self) -> None:
-        """Remove all saved steps."""
-        self.steps.clear()
-
-
 class Record(Protocol):
     """The numbers of a trained model."""
 
@@ -169,7 +135,7 @@ class Record(Protocol):
 
 
 R = TypeVar("R", bound=Record)
-Work = Callable[[RunDirectory], tuple[R, Callable[[Path], None]]]
+Work = Callable[[SavedSteps[SavedStep]], tuple[R, Callable[[Path], None]]]
 """Trains, from the last saved step if there is one: the numbers, and what writes the model to a folder."""
 
 
@@ -201,8 +167,11 @@ class ModelFolder(Generic[R]):
         `source`, the local model that is trained.
         """
         target, _ = self.check(out, overwrite=overwrite, source=source)
-        run_directory = RunDirectory(target, suffix=self.suffix, doing=self.doing, fingerprint=fingerprint)
-        with run_directory.locked():
+        path = target.with_name(target.name + self.suffix)
+        advice = "choose another place for the model"
+        steps = SavedSteps(path, SavedStep, root=target.parent, advice=advice, name=path.name, fingerprint=fingerprint)
+        busy = f"another process {self.doing} for {target}: wait until it is done, or choose another folder"
+        with steps.locked(busy):
             target, finished = self.check(out, overwrite=overwrite, source=source)
             if finished is not None and not overwrite:
                 if finished.fingerprint != fingerprint:
@@ -211,8 +180,8 @@ class ModelFolder(Generic[R]):
                         "--overwrite"
                     )
                 return finished
-            run_directory.load(overwrite=overwrite)
-            record, save_model = work(run_directory)
+            _go_on(steps, overwrite=overwrite)
+            record, save_model = work(steps)
             advice = f"choose another place for the {self.what}"
             with folder_errors(target, advice=advice), new_folder(target, replace=overwrite) as folder:
                 save_model(folder)
@@ -220,7 +189,7 @@ class ModelFolder(Generic[R]):
                 name = f"{target.name}/{self.record}" if is_fingerprint(target.name) else ""
                 (folder / self.record).write_bytes(sealed(record, name=name))
                 (folder / "README.md").write_bytes(self.card(record).encode("utf-8", "backslashreplace"))
-            run_directory.clear()
+            steps.clear()
         return record
 
     def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
@@ -258,6 +227,20 @@ class ModelFolder(Generic[R]):
         for problem in folder_problems(folder):
             raise DamagedStoreError(problem)
         return read_kept(self.kind, folder / self.record, root=folder.parent)
+
+
+def _go_on(steps: SavedSteps[SavedStep], *, overwrite: bool) -> None:
+    """Find the step to go on from; one of another run is removed with `overwrite`, or a DataError."""
+    last = steps.last()
+    if last is None or last[0].fingerprint == steps.fingerprint:
+        steps.resumed = last
+    elif overwrite:
+        steps.clear()
+    else:
+        raise DataError(
+            f"{steps.path} holds an unfinished run with another model, other texts or other settings: go on "
+            "with those, choose another folder, or begin anew with --overwrite"
+        )
 
 
 def model_card(tags: Sequence[str], *parts: str, base_model: str | None = None) -> str:

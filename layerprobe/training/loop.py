@@ -21,7 +21,7 @@ from layerprobe.context import report
 from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.rng import plain_torch, restore_rng, rng_states, seeded, without_autocast
-from layerprobe.training.artifact import RunDirectory, SavedStep
+from layerprobe.training.artifact import SavedStep, SavedSteps
 from layerprobe.training.corpus import Corpus, MaskedBatch, epoch_batches
 from layerprobe.training.objective import Objective, rates_of
 from layerprobe.training.values import StepMetrics
@@ -277,7 +277,7 @@ class Trainer:
 def train(
     run: Trainer,
     *,
-    run_directory: RunDirectory | None = None,
+    steps: SavedSteps[SavedStep] | None = None,
     checkpoint_every: int = 50,
     evaluate_every: int | None = None,
     task: str = "training",
@@ -297,10 +297,10 @@ def train(
         report(task + detail, run.step, total)
 
     with seeded(run.seed, run.device):
-        if run_directory is None or run_directory.last is None:
+        if steps is None or steps.resumed is None:
             run.evaluate(before=True)
         else:
-            run.restore(*run_directory.last)
+            run.restore(*steps.resumed)
             logger.info("going on from step %d of %d", run.step, total)
         last_saved = run.step
         report(task, run.step, total)
@@ -309,8 +309,8 @@ def train(
             report_step()
             if run.step % evaluate_every == 0 or run.step == total:
                 run.evaluate()
-            if run_directory is not None and run.step - last_saved >= checkpoint_every and run.step < total:
-                run_directory.save(run.saved(run_directory.fingerprint), run.tensors())
+            if steps is not None and run.step - last_saved >= checkpoint_every and run.step < total:
+                steps.save(run.step, run.saved(steps.fingerprint), run.tensors())
                 last_saved = run.step
     run.objective.train(False)
 

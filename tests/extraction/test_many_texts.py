@@ -18,8 +18,8 @@ from layerprobe.embedded.pair import embedded_model
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
-from layerprobe.files import spooled
-from layerprobe.files.spooled import SpooledTexts
+from layerprobe.files import inputs
+from layerprobe.files.inputs import SpooledTexts
 from layerprobe.results.estimate import Estimate
 from layerprobe.store import store as module
 from layerprobe.store.manifest import texts_digest
@@ -45,7 +45,7 @@ def options(tmp_path: Path) -> Options:
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every text is one too many for memory, and shards are small."""
-    monkeypatch.setattr(spooled, "IN_MEMORY", 0)
+    monkeypatch.setattr(inputs, "IN_MEMORY", 0)
     monkeypatch.setattr(module, "MIN_SHARD_ROWS", 16)
     monkeypatch.setattr(module, "MAX_SHARD_ROWS", 16)
 
@@ -91,7 +91,7 @@ def test_texts_of_one_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, model: 
 @pytest.mark.usefixtures("crowded")
 def test_an_empty_text_among_many_is_refused() -> None:
     with pytest.raises(DataError, match="expected texts with words in them, got an empty one as number"):
-        distinct_texts(spooled.spooled(["a", "", "b"]))
+        distinct_texts(inputs.spooled(["a", "", "b"]))
 
 
 @pytest.mark.usefixtures("crowded")
@@ -120,7 +120,7 @@ def test_what_memory_holds_for_a_text_is_a_few_bytes(
 def test_an_interrupted_extraction_goes_on_with_the_shards_that_are_missing(
     tmp_path: Path, model: Path, options: Options
 ) -> None:
-    texts = spooled.spooled([*words(70), "a b c d e f g h"])
+    texts = inputs.spooled([*words(70), "a b c d e f g h"])
     short = dataclasses.replace(options, max_length=6)
 
     def interrupt(_: str, done: float, total: float) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
-from layerprobe.files import spooled as module
-from layerprobe.files.spooled import SpooledTexts, spooled
+from layerprobe.files import inputs as module
+from layerprobe.files.inputs import SpooledTexts, spooled
 from layerprobe.store.manifest import first_rows, sample_ids
 
 TEXTS = st.lists(st.text(max_size=9), min_size=1, max_size=40).filter(any)

@@ -9,8 +9,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.files.atomic import make_directory
 from layerprobe.finetuning.losses import Loss, PreparedItems
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.results import save_failure, save_finished
 from layerprobe.finetuning.runs import RunFolder
+from layerprobe.finetuning.saved import save_failure, save_finished
 from layerprobe.finetuning.tmft import evaluate, fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import Evaluation

@@ -18,9 +18,8 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError
 from layerprobe.files.serialisation import to_json
 from layerprobe.finetuning.adapters import merge_adapters, prepare_model
-from layerprobe.finetuning.joint import fine_tune_jointly
 from layerprobe.finetuning.losses import CosineScore, prepared_sides
-from layerprobe.finetuning.tmft import FineTuner, fine_tune
+from layerprobe.finetuning.tmft import FineTuner, fine_tune, fine_tune_jointly
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import evaluated

@@ -18,11 +18,10 @@ from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.joint import fine_tune_jointly, layer_weights
 from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.runs import RunFolder
-from layerprobe.finetuning.tmft import FineTuner, embed
+from layerprobe.finetuning.tmft import FineTuner, embed, fine_tune_jointly, layer_weights
 from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.values import Task

@@ -15,9 +15,8 @@ from layerprobe.encoders.batching import collate, pool
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.errors import DataError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.joint import layer_weights
 from layerprobe.finetuning.losses import PreparedItems
-from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.tmft import FineTuner, layer_weights
 from layerprobe.finetuning.values import Protocol
 from layerprobe.kinds.retrieval.items import RetrievalItems
 from layerprobe.kinds.retrieval.loss import MultipleNegatives

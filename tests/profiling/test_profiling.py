@@ -29,8 +29,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling import measuring
 from layerprobe.profiling.measuring import count_flops, gauge_for, profile_layers, random_batch, resident_peak_works
 from layerprobe.profiling.page import profile_page
-from layerprobe.profiling.run import milliseconds, profile
-from layerprobe.profiling.scores import side_by_side
+from layerprobe.profiling.run import milliseconds, profile, side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from tests.images import save_vision
 from tests.models import HIDDEN, N_BLOCKS, given, save_tiny, tiny_tokenizer

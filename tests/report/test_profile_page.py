@@ -13,7 +13,7 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.profiling.page import profile_page
-from layerprobe.profiling.scores import check_studies, scores_of, side_by_side
+from layerprobe.profiling.run import check_studies, scores_of, side_by_side
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, Profiles
 from layerprobe.results.numbers import significant
 from layerprobe.results.page import render, write_page

@@ -25,7 +25,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol, TuningResult
 from layerprobe.kinds.retrieval.values import RetrievalScores
 from layerprobe.names import short_name
-from layerprobe.profiling.scores import side_by_side
+from layerprobe.profiling.run import side_by_side
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
 from layerprobe.report.scores import readings_page, scores_page

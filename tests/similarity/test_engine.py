@@ -21,13 +21,12 @@ from layerprobe import context
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine import grams
-from layerprobe.similarity.engine import tiles as engine_tiles
-from layerprobe.similarity.engine.features import feature_sums
+from layerprobe.similarity.engine import paths as engine_tiles
 from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, STRIP, inner_products, keep_above, linear_gram, tiles
 from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _full_precision, sums_of
+from layerprobe.similarity.engine.paths import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
-from layerprobe.similarity.engine.tiles import MOMENT_SAMPLES
 from layerprobe.similarity.grams import rbf_sigma_squared
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from tests.similarity import oracle

@@ -27,7 +27,7 @@ from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
-from layerprobe.readings.diagnostics import rank_curve
+from layerprobe.readings.frozen import rank_curve
 from layerprobe.readings.values import LayerCurve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
@@ -734,7 +734,7 @@ def test_ranks_have_errors_that_are_made_once(
     assert [each.values for each in result] == [pytest.approx(values)] * 3
     errors = [each.uncertainty for each in result]
     assert [each and (each.level, each.n_clusters) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
-    monkeypatch.setattr("layerprobe.readings.diagnostics.rank_influences", fail)
+    monkeypatch.setattr("layerprobe.readings.frozen.rank_influences", fail)
     assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == result
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         rank_curve(model, level=0.95, documents={model.texts[0]: "a"})

@@ -54,8 +54,8 @@ def profile(
     # only now: an error in the options needs no torch
     from layerprobe.context import part
     from layerprobe.finetuning.tuning import check_layers
+    from layerprobe.profiling.run import check_studies, side_by_side
     from layerprobe.profiling.run import profile as measure
-    from layerprobe.profiling.scores import check_studies, side_by_side
 
     checkpoints = o.resolved(model, [other] if other else [])
     chosen = [check_layers(checkpoint, layers) for checkpoint in checkpoints]

@@ -18,7 +18,7 @@ from layerprobe.finetuning.tuning import finetune, run_folder, scan
 from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.lab.dropbench.zoo import ItemErrors, RunName, ScanScores, TunedLayers, ZooEntry
 from layerprobe.metrics.names import Split
-from layerprobe.readings.cka import layer_curve
+from layerprobe.readings.frozen import layer_curve
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.source import read_curves
 from layerprobe.readings.values import LayerCurve, Views

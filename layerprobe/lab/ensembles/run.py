@@ -22,8 +22,7 @@ from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files.folders import read_kept
 from layerprobe.files.serialisation import digest as digest_of
 from layerprobe.finetuning.outputs import SCORED, ScoredSplit, read_outputs
-from layerprobe.finetuning.results import RESULT, read_origin
-from layerprobe.finetuning.saved import is_joint
+from layerprobe.finetuning.saved import RESULT, is_joint, read_origin
 from layerprobe.finetuning.values import FineTuningRun, JointRun, RunsOrigin
 from layerprobe.lab.ensembles.values import ChosenBy, Ensemble, EnsembleCost, Member
 from layerprobe.names import distinct_names, short_name

@@ -27,7 +27,15 @@ from layerprobe.lab.pretraining.values import LANGUAGE, Pretraining, Pretraining
 from layerprobe.results.estimate import Estimate
 from layerprobe.rng import without_autocast
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.artifact import ModelFolder, Record, RunDirectory, as_block, check_intervals, model_card
+from layerprobe.training.artifact import (
+    ModelFolder,
+    Record,
+    SavedStep,
+    SavedSteps,
+    as_block,
+    check_intervals,
+    model_card,
+)
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
 from layerprobe.training.loop import Trainer, seconds_a_step, train
 from layerprobe.training.objective import Objective
@@ -65,10 +73,10 @@ def train_into(
     `begin` gives no trainer.
     """
 
-    def work(run_directory: RunDirectory) -> tuple[R, Callable[[Path], None]]:
+    def work(steps: SavedSteps[SavedStep]) -> tuple[R, Callable[[Path], None]]:
         trainer, about, save = begin()
         if trainer is not None:
-            train(trainer, run_directory=run_directory, **how)
+            train(trainer, steps=steps, **how)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         made_by = {"versions": {"layerprobe": __version__, **versions()}, "created": created}
         fields: dict[str, Any] = {"protocol": protocol, "seed": seed, "fingerprint": fingerprint, **made_by, **about()}

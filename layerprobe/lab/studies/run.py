@@ -32,7 +32,7 @@ from layerprobe.errors import (
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.files.serialisation import digest
-from layerprobe.finetuning.results import load_finished
+from layerprobe.finetuning.saved import load_finished
 from layerprobe.finetuning.tuning import check_pooling, check_precision, run_folder
 from layerprobe.finetuning.values import JointRun
 from layerprobe.jobs.crew import Plan, Share, crew_of

@@ -12,11 +12,10 @@ from layerprobe.context import part
 from layerprobe.errors import DataError
 from layerprobe.rng import exact_products, without_autocast
 from layerprobe.similarity.checks import unmasked
-from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
+from layerprobe.similarity.engine.paths import Order, feature_sums, products_of, shuffled_inner, tile_sums
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
-from layerprobe.similarity.engine.tiles import Order, shuffled_inner, tile_sums
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 
 Path = Literal["auto", "gram", "features"]

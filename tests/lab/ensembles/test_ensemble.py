@@ -16,7 +16,7 @@ from sklearn.metrics import f1_score
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.outputs import RunOutputs, read_outputs
-from layerprobe.finetuning.results import ORIGIN
+from layerprobe.finetuning.saved import ORIGIN
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.ensembles.run import _chosen, ensemble

@@ -1,0 +1,159 @@
+"""Readings of frozen embeddings: diagnostics, CKA with another layer or model, and what they score; a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from layerprobe.context import current
+from layerprobe.files.serialisation import digest
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.values import LayerCurve
+from layerprobe.similarity.diagnostics import rank_influences
+from layerprobe.similarity.values import SimilarityCurve
+from layerprobe.tasks.kind import KINDS
+from layerprobe.versions import RANK_VERSION
+
+if TYPE_CHECKING:
+    from layerprobe.extraction.embeddings import Embeddings
+    from layerprobe.readings.source import Source
+    from layerprobe.scoring.values import LayerScores
+
+
+def _diagnosed(field: str) -> Callable[[Source], LayerCurve | None]:
+    """Return what reads a field of `LayerDiagnostics`: nothing where a layer lacks it."""
+
+    def compute(source: Source) -> LayerCurve | None:
+        values = tuple(getattr(layer, field) for layer in source.diagnostics)
+        return None if None in values else LayerCurve(values=values, first_layer=source.embeddings.first_layer)
+
+    return compute
+
+
+def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, str] | None = None) -> LayerCurve:
+    """Return the effective rank of every layer, with its errors; made once for stored embeddings.
+
+    Returns:
+        Without errors where there are fewer than five texts or documents.
+    """
+    from layerprobe.comparison.compare import cluster_numbers, diagnostics  # loads torch, which rules do without
+
+    values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers that have no rank
+    clusters = None if documents is None else cluster_numbers(embeddings.bare, documents)
+    key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
+    stored = embeddings.store.load_result("ranks", key, LayerCurve)
+    if stored is not None:
+        return stored
+    influences = [rank_influences(embeddings.measured(layer))[1] for layer in range(embeddings.n_layers)]
+    curve = LayerCurve.of(values, influences, level=level, clusters=clusters)
+    curve = replace(curve, first_layer=embeddings.first_layer)
+    embeddings.store.save_result("ranks", key, curve)
+    return curve
+
+
+MEAN_COSINE = Reading(
+    description="mean cosine of two texts: anisotropy",
+    direction=-1,
+    compute=_diagnosed("mean_cosine"),
+    maximum=1.0,
+    source="Ethayarajh 2019 (arXiv 1909.00512)",
+)
+EFFECTIVE_RANK = Reading(
+    description="effective rank of the centred embeddings",
+    direction=1,
+    compute=lambda source: rank_curve(source.embeddings, level=current().level, documents=source.documents),
+    source="Roy and Vetterli 2007 (EUSIPCO)",
+)
+INTRINSIC_DIMENSION = Reading(
+    description="intrinsic dimension, from the distances to the two nearest neighbours",
+    direction=None,
+    compute=_diagnosed("intrinsic_dimension"),
+    source="Facco et al. 2017 (Scientific Reports 7)",
+)
+TOP_DIMENSION_SHARE = Reading(
+    description="share of the variance in the feature that varies most",
+    direction=1,
+    compute=_diagnosed("top_dimension_share"),
+    maximum=1.0,
+)
+
+
+SOURCE = "Kornblith et al. 2019 (arXiv 1905.00414); Rep, Dukic and Snajder 2024 (arXiv 2402.13130)"
+
+
+def layer_curve(curve: SimilarityCurve) -> LayerCurve:
+    """Return a similarity curve as rules read it."""
+    errors = None if curve.uncertainty is None else curve.uncertainty.standard_errors
+    return LayerCurve(values=curve.values, standard_errors=errors, uncertainty=curve.uncertainty)
+
+
+def _with_layer_before(source: Source) -> LayerCurve:
+    """Return CKA of each layer with the one before; layer 0 has none before it and repeats the value of layer 1."""
+    from layerprobe.comparison.compare import compare  # loads torch, which rules do without
+
+    embedded = source.embeddings
+    comparison = compare(
+        embedded,
+        embedded,
+        alignment="previous-layer",
+        documents=source.documents,
+        device=source.checkpoint.options.device,
+    )
+    curve = layer_curve(comparison.curve)
+    errors, first = curve.standard_errors, 1 + embedded.first_layer
+    return LayerCurve(
+        values=_from(first, curve.values),
+        standard_errors=None if errors is None else _from(first, errors),
+        first_layer=embedded.first_layer and first,
+    )
+
+
+def _from(first: int, values: tuple[float, ...]) -> tuple[float, ...]:
+    return (values[first],) * first + values[first:]
+
+
+SELF = Reading(
+    description="CKA with the layer before",
+    direction=1,
+    compute=_with_layer_before,
+    maximum=1.0,
+    similarity=True,
+    first=1,
+    source=SOURCE,
+)
+WITH_REFERENCE = Reading(
+    description="CKA with a reference", direction=1, needs="reference", maximum=1.0, similarity=True, source=SOURCE
+)
+
+
+def _zero_shot(source: Source) -> LayerCurve:
+    from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do without
+
+    task, kind = source.labels, KINDS[source.labels.kind]
+    if (untrained := kind.load("untrained")) is not None:
+        return _curve(untrained(source.checkpoint, task, split="validation"))
+    fit = kind.fitted_on
+    fitted = None if fit is None else source.split(fit)
+    validation = source.split("validation")
+    return _curve(zero_shot(validation, task, split="validation", fitted=fitted))
+
+
+def _probe(source: Source) -> LayerCurve | None:
+    from layerprobe.scoring.zero_shot import probed  # loads torch, which rules do without
+
+    kind = KINDS[source.labels.kind]
+    if kind.zero_shot != "cosine" or kind.probe is None:
+        return None  # zero-shot scores are those of a probe, or there is none
+    validation, fitted = source.split("validation"), source.split("train")
+    return _curve(probed(validation, source.labels, split="validation", fitted=fitted))
+
+
+def _curve(scores: LayerScores) -> LayerCurve:
+    return LayerCurve(values=scores.scores, first_layer=scores.first_layer)
+
+
+ZERO_SHOT = Reading(
+    description="primary metric of the task x 100, without training", direction=1, needs="labels", compute=_zero_shot
+)
+PROBE = Reading(description="the same of ridge regression on frozen pairs", direction=1, needs="labels", compute=_probe)
