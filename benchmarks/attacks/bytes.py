@@ -45,6 +45,7 @@ from layerprobe.finetuning.saved import load_failure, load_finished, load_saved_
 from layerprobe.finetuning.tuning import finetune, saved_models, scan
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
 from layerprobe.lab.dropbench.zoo import read_zoo, write_zoo
+from layerprobe.lab.pretraining.adapt import FOLDER as ADAPTED
 from layerprobe.lab.pretraining.adapt import adapt_in_store
 from layerprobe.lab.pretraining.run import FOLDER, pretrain
 from layerprobe.lab.studies.run import _LabRun, run_lab
@@ -52,7 +53,7 @@ from layerprobe.store import store
 from layerprobe.store.verification import verify
 from layerprobe.study.files import read_study
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.artifact import RunDirectory, SavedStep
+from layerprobe.training.artifact import SavedStep
 from layerprobe.versions import versions
 from tests.export.studies import described, study_of
 from tests.lab.dropbench.zoos import known_zoo
@@ -321,16 +322,15 @@ def _trained(root: Path, checkpoint: Any) -> list[Kind]:
         return _without_times(record), _weights(folder / "model"), resolve_checkpoint(str(folder / "model")).identity
 
     def step(folder: Path) -> Any:
-        run = RunDirectory(folder / "model", suffix=".adapting", doing="adapts a model", fingerprint="f")
-        run.load(overwrite=False)
-        return None if run.last is None else [to_dict(run.last[0]), {k: v.tolist() for k, v in run.last[1].items()}]
+        last = ADAPTED.steps(folder / "model", fingerprint="f").last()
+        return None if last is None else [to_dict(last[0]), {k: v.tolist() for k, v in last[1].items()}]
 
     adapted(root / "adapted")
     pretrain(root / "pretrained" / "model", "language", protocol=SMALL.pretraining, device="cpu")
-    unfinished = RunDirectory(root / "step" / "model", suffix=".adapting", doing="adapts a model", fingerprint="f")
+    unfinished = ADAPTED.steps(root / "step" / "model", fingerprint="f")
     saved = SavedStep(fingerprint="f", step=3, n_tokens=5, seconds=1.5, training_seconds=1.0, totals={}, metrics=())
     unfinished.path.mkdir(parents=True)
-    unfinished.save(saved, {"weight": torch.arange(64.0)})
+    unfinished.save(3, saved, {"weight": torch.arange(64.0)})
     made = sorted(path for path in root.glob("adapted/adapted/*") if path.is_dir())
     names = [path.relative_to(root / "adapted").as_posix() for path in made]
     return [

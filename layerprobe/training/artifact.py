@@ -167,9 +167,7 @@ class ModelFolder(Generic[R]):
         `source`, the local model that is trained.
         """
         target, _ = self.check(out, overwrite=overwrite, source=source)
-        path = target.with_name(target.name + self.suffix)
-        advice = "choose another place for the model"
-        steps = SavedSteps(path, SavedStep, root=target.parent, advice=advice, name=path.name, fingerprint=fingerprint)
+        steps = self.steps(target, fingerprint=fingerprint)
         busy = f"another process {self.doing} for {target}: wait until it is done, or choose another folder"
         with steps.locked(busy):
             target, finished = self.check(out, overwrite=overwrite, source=source)
@@ -191,6 +189,11 @@ class ModelFolder(Generic[R]):
                 (folder / "README.md").write_bytes(self.card(record).encode("utf-8", "backslashreplace"))
             steps.clear()
         return record
+
+    def steps(self, target: Path, *, fingerprint: str) -> SavedSteps[SavedStep]:
+        """Return the saved steps of an unfinished run, in a directory beside the folder that it will become."""
+        path, advice = target.with_name(target.name + self.suffix), "choose another place for the model"
+        return SavedSteps(path, SavedStep, root=target.parent, advice=advice, name=path.name, fingerprint=fingerprint)
 
     def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
         """Return the real path of a folder that may be written, and the numbers of the model that is there.
