@@ -9,7 +9,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,15 +72,14 @@ def run_sweep(
     level = current().level
     root = Store(sweep.options.cache_dir).root
     machines = workers_of(sweep.options, root, count=workers, ray=ray, local="processes")
-    loaded = _LoadedSweep.of(sweep, retry_failed=retry_failed)
-    progress = _SweepProgress(loaded, level, tolerance)
-    with crew_of(RunWorker, loaded.sets, machines, most=len(progress.missing)) as crew:
-        progress.workers = crew.n_at_a_time
-        watch(progress.result())
-        for job, outcome in execute(loaded.plan, crew, done=progress.there, reports=False):
-            progress.add(job, outcome)
-            watch(progress.result())
-    return progress.result()
+    runs = _SweepRuns(sweep, level, retry_failed=retry_failed, tolerance=tolerance)
+    with crew_of(RunWorker, runs.sets, machines, most=len(runs.missing)) as crew:
+        runs.workers = crew.n_at_a_time
+        watch(runs.result())
+        for job, outcome in execute(runs.plan, crew, done=runs.there, reports=False):
+            runs.add(job, outcome)
+            watch(runs.result())
+    return runs.result()
 
 
 def plan_sweep(sweep: Sweep) -> Estimate:
@@ -92,16 +90,14 @@ def plan_sweep(sweep: Sweep) -> Estimate:
     Raises:
         LayerProbeError: As `run_sweep` does for what is wrong before any training.
     """
-    loaded = _LoadedSweep.of(sweep)
-    progress, whole = _SweepProgress(loaded, LEVEL), sum(loaded.costs.values())
-    states = {
-        job: "done" if job in progress.runs else "failed" if job in progress.failed else "left" for job in loaded.costs
-    }
-    names = sweep_names([SimpleNamespace(**loaded.names[job.of]) for job in loaded.costs])
+    runs = _SweepRuns(sweep, LEVEL)
+    whole = sum(runs.costs.values())
+    states = {job: "done" if job in runs.runs else "failed" if job in runs.failed else "left" for job in runs.costs}
+    names = sweep_names([SimpleNamespace(**runs.names[job.of]) for job in runs.costs])
     counts = ", ".join(
         f"{sum(value == state for value in states.values())} {state}" for state in ("done", "failed", "left")
     )
-    left = sum(cost for job, cost in loaded.costs.items() if states[job] == "left") / whole
+    left = sum(cost for job, cost in runs.costs.items() if states[job] == "left") / whole
     return Estimate(
         title="Runs",
         jobs=tuple(
@@ -113,56 +109,47 @@ def plan_sweep(sweep: Sweep) -> Estimate:
                 "cost": cost / whole,
                 "state": states[job],
             }
-            for (model, task), (job, cost) in zip(names, loaded.costs.items(), strict=True)
+            for (model, task), (job, cost) in zip(names, runs.costs.items(), strict=True)
         ),
         details=(f"\n{len(states)} runs, the longest first: {counts} ({percent(left)} of the cost)",),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LoadedSweep:
-    """A sweep with its models resolved and its tasks loaded."""
+class _SweepRuns:
+    """The runs of a sweep, with resolved models and loaded tasks, and their outcomes so far."""
 
-    tasks: tuple[Task, ...]
-    """One a set."""
-    names: tuple[dict[str, Any], ...]
-    """Model and task of each set, as fields of a curve."""
-    sets: tuple[RunSet, ...]
-    """Of every model and task, in the order of models, then tasks."""
-    costs: Mapping[RunJob, float]
-    """The longest first; of equals, those of one model together, which is loaded once."""
-
-    @classmethod
-    def of(cls, sweep: Sweep, *, retry_failed: bool = False) -> _LoadedSweep:
+    def __init__(self, sweep: Sweep, level: float, *, retry_failed: bool = False, tolerance: float = TOLERANCE) -> None:
+        self.level, self.tolerance = level, tolerance
+        self.tasks: list[Task] = []  # a set each
+        self.names: list[dict[str, Any]] = []  # model and task of each set, as fields of a curve
+        self.sets: list[RunSet] = []  # of every model and task, in the order of models, then tasks
         tasks = tuple(load_settings(task) for task in sweep.tasks)
         _log_notes(sweep, tasks)
         resolved = (resolve_checkpoint(model.model, like=sweep.options) for model in sweep.models)
         protocol, checkpoints = _alike(sweep, tuple(resolved))
-        sets: list[RunSet] = []
-        names, costs = [], {}
+        costs: dict[RunJob, float] = {}
         for model, checkpoint in zip(sweep.models, checkpoints, strict=True):
             layers = model.layers or sweep.layers or range(count_blocks(checkpoint.config) + 1)
             check_layers(checkpoint, layers)
             shared = SharedModel(checkpoint)
             for number, (task, settings) in enumerate(zip(tasks, sweep.tasks, strict=True), 1):
                 for layer, seed in itertools.product(layers, sweep.seeds):
-                    costs[RunJob(layer, seed, len(sets))] = _cost(checkpoint, task, layer) * protocol.epochs
-                names.append(
-                    {"model": checkpoint.label, "task": settings.source, "kind": task.kind, "task_number": number}
-                )
-                sets.append(run_set(shared, task, protocol, retry_failed=retry_failed))
-        _check_different(sets, names)
+                    costs[RunJob(layer, seed, len(self.sets))] = _cost(checkpoint, task, layer) * protocol.epochs
+                about = {"model": checkpoint.label, "task": settings.source, "kind": task.kind, "task_number": number}
+                self.names.append(about)
+                self.tasks.append(task)
+                self.sets.append(run_set(shared, task, protocol, retry_failed=retry_failed))
+        _check_different(self.sets, self.names)
+        # the longest first; of equals, those of one model together, which is loaded once
         longest_first = sorted(costs, key=lambda job: (-costs[job], job.of, job.seed))
-        return cls(
-            tasks=tasks * len(checkpoints),
-            names=tuple(names),
-            sets=tuple(sets),
-            costs={job: costs[job] for job in longest_first},
-        )
-
-    @property
-    def plan(self) -> Plan[RunJob, _Outcome]:
-        return Plan(jobs=self.costs, done=self._there, label=self._label)
+        self.costs = {job: costs[job] for job in longest_first}
+        self.plan: Plan[RunJob, _Outcome] = Plan(jobs=self.costs, done=self._there, label=self._label)
+        self.there = self.plan.read()
+        self.runs = {job: run for job, run in self.there.items() if isinstance(run, FineTuningRun)}
+        self.failed = {job: failed for job, failed in self.there.items() if isinstance(failed, FailedRun)}
+        self.curves: dict[int, SweepCurve] = {}  # by set, where no run came since
+        self.workers: int | None = None  # None: as many as the runs of this sweep took, of the time since it began
+        self.began, self.seconds = time.monotonic(), 0.0
 
     def _there(self, job: RunJob) -> _Outcome | None:
         runs = self.sets[job.of]
@@ -172,6 +159,72 @@ class _LoadedSweep:
     def _label(self, job: RunJob) -> str:
         names = self.names[job.of]
         return f"fine-tunes {names['model']} on {names['task']} at layer {job.layer} with seed {job.seed}"
+
+    @property
+    def missing(self) -> list[RunJob]:
+        return [job for job in self.costs if job not in self.runs and job not in self.failed]
+
+    def add(self, job: RunJob, outcome: _Outcome | LayerProbeError) -> None:
+        """Record the outcome of a job."""
+        if isinstance(outcome, LostWorkerError):
+            # its process may have been lost behind the writing of the result, or another sweep has made it
+            outcome = self.sets[job.of].folder.load(job.layer, job.seed) or outcome
+        self.curves.pop(job.of, None)
+        if isinstance(outcome, FineTuningRun):
+            self.runs[job] = outcome
+            self.seconds += outcome.seconds
+            return
+        failed = outcome if isinstance(outcome, FailedRun) else self._failure(job, outcome)
+        self.failed[job] = failed
+        names = self.names[job.of]
+        where = f"{names['model']} on {names['task']}, layer {job.layer}, seed {job.seed}"
+        logger.warning("%s failed: %s", where, failed.message)
+
+    def _failure(self, job: RunJob, error: Exception) -> FailedRun:
+        """Return why a run failed, from its mark on disk where there is one."""
+        if is_marked(error):
+            marked = self.sets[job.of].folder.load_failure(job.layer, job.seed)
+            if marked is not None:
+                return marked
+        step = error.step if isinstance(error, TrainingError) else None
+        return FailedRun(layer=job.layer, seed=job.seed, message=str(error), step=step, versions=versions())
+
+    def result(self) -> SweepResult:
+        """Return the result so far."""
+        return SweepResult(
+            curves=tuple(map(self._curve, range(len(self.sets)))),
+            level=self.level,
+            n_runs=len(self.costs),
+            seconds_left=self._seconds_left(),
+        )
+
+    def _curve(self, number: int) -> SweepCurve:
+        if number not in self.curves:
+            runs = [run for job, run in self.runs.items() if job.of == number]
+            failed = [failed for job, failed in self.failed.items() if job.of == number]
+            folder, task = self.sets[number].folder, self.tasks[number]
+            items = run_items(task, [(run, folder.run_path(run.layer, run.seed)) for run in runs])
+            by_layer = outcomes(runs, items, level=self.level)
+            floor = KINDS[task.kind].floors(task.test).get(task.primary)
+            self.curves[number] = SweepCurve(
+                **self.names[number],
+                primary=task.primary,
+                outcomes=by_layer,
+                failed=tuple(sorted(failed, key=lambda failed: (failed.layer, failed.seed))),
+                floor=floor,
+                compared=compared(runs, by_layer, items, level=self.level, tolerance=self.tolerance, floor=floor),
+            )
+        return self.curves[number]
+
+    def _seconds_left(self) -> float | None:
+        costs = self.costs
+        left = sum(costs[job] for job in self.missing)
+        if not left:
+            return 0.0
+        if not self.runs:
+            return None
+        pace = sum(run.seconds for run in self.runs.values()) / sum(costs[job] for job in self.runs)
+        return left * pace / (self.workers or max(1.0, self.seconds / (time.monotonic() - self.began)))
 
 
 def _check_different(sets: Sequence[RunSet], names: Sequence[Mapping[str, Any]]) -> None:
@@ -213,82 +266,3 @@ def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
     """Return what an epoch costs, in a unit of its own: a block costs about as much as the rest of a step."""
     width = getattr(checkpoint.config, "hidden_size", None) or 1
     return (layer + 1.0) * width**2 * sum(len(text) + 1 for side in task.train.sides for text in side)
-
-
-class _SweepProgress:
-    """The runs of a sweep so far."""
-
-    def __init__(self, loaded: _LoadedSweep, level: float, tolerance: float = TOLERANCE) -> None:
-        self.loaded, self.level, self.tolerance = loaded, level, tolerance
-        self.there = loaded.plan.read()
-        self.runs = {job: run for job, run in self.there.items() if isinstance(run, FineTuningRun)}
-        self.failed = {job: failed for job, failed in self.there.items() if isinstance(failed, FailedRun)}
-        self.curves: dict[int, SweepCurve] = {}  # by set, where no run came since
-        self.workers: int | None = None  # None: as many as the runs of this sweep took, of the time since it began
-        self.began, self.seconds = time.monotonic(), 0.0
-
-    @property
-    def missing(self) -> list[RunJob]:
-        return [job for job in self.loaded.costs if job not in self.runs and job not in self.failed]
-
-    def add(self, job: RunJob, outcome: _Outcome | LayerProbeError) -> None:
-        """Take what came of a job."""
-        if isinstance(outcome, LostWorkerError):
-            # its process may have been lost behind the writing of the result, or another sweep has made it
-            outcome = self.loaded.sets[job.of].folder.load(job.layer, job.seed) or outcome
-        self.curves.pop(job.of, None)
-        if isinstance(outcome, FineTuningRun):
-            self.runs[job] = outcome
-            self.seconds += outcome.seconds
-            return
-        failed = outcome if isinstance(outcome, FailedRun) else self._failure(job, outcome)
-        self.failed[job] = failed
-        names = self.loaded.names[job.of]
-        where = f"{names['model']} on {names['task']}, layer {job.layer}, seed {job.seed}"
-        logger.warning("%s failed: %s", where, failed.message)
-
-    def _failure(self, job: RunJob, error: Exception) -> FailedRun:
-        """Return why there is no run: what its mark says where it has one; only what follows from its numbers has."""
-        if is_marked(error):
-            marked = self.loaded.sets[job.of].folder.load_failure(job.layer, job.seed)
-            if marked is not None:
-                return marked
-        step = error.step if isinstance(error, TrainingError) else None
-        return FailedRun(layer=job.layer, seed=job.seed, message=str(error), step=step, versions=versions())
-
-    def result(self) -> SweepResult:
-        """Return the result so far."""
-        return SweepResult(
-            curves=tuple(map(self._curve, range(len(self.loaded.sets)))),
-            level=self.level,
-            n_runs=len(self.loaded.costs),
-            seconds_left=self._seconds_left(),
-        )
-
-    def _curve(self, number: int) -> SweepCurve:
-        if number not in self.curves:
-            runs = [run for job, run in self.runs.items() if job.of == number]
-            failed = [failed for job, failed in self.failed.items() if job.of == number]
-            folder, task = self.loaded.sets[number].folder, self.loaded.tasks[number]
-            items = run_items(task, [(run, folder.run_path(run.layer, run.seed)) for run in runs])
-            by_layer = outcomes(runs, items, level=self.level)
-            floor = KINDS[task.kind].floors(task.test).get(task.primary)
-            self.curves[number] = SweepCurve(
-                **self.loaded.names[number],
-                primary=task.primary,
-                outcomes=by_layer,
-                failed=tuple(sorted(failed, key=lambda failed: (failed.layer, failed.seed))),
-                floor=floor,
-                compared=compared(runs, by_layer, items, level=self.level, tolerance=self.tolerance, floor=floor),
-            )
-        return self.curves[number]
-
-    def _seconds_left(self) -> float | None:
-        costs = self.loaded.costs
-        left = sum(costs[job] for job in self.missing)
-        if not left:
-            return 0.0
-        if not self.runs:
-            return None
-        pace = sum(run.seconds for run in self.runs.values()) / sum(costs[job] for job in self.runs)
-        return left * pace / (self.workers or max(1.0, self.seconds / (time.monotonic() - self.began)))

@@ -1,4 +1,4 @@
-"""What a sweep is made of, what it left, and its TOML file: runs over layers, seeds, tasks and models."""
+"""Sweeps over layers, seeds, tasks and models: their settings, results and TOML files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ class SweepModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCurve:
-    """The runs of one model on one task, put together."""
+    """The scores of one model on one task, by layer."""
 
     model: str
     """As it was given, with the seed where its weights are random."""
@@ -73,7 +73,7 @@ class SweepCurve:
         return None if self.compared is None or number is None else self.compared.behind[number]
 
     def flag(self, layer: int) -> str | None:
-        """Return what is to be said of a layer in a table."""
+        """Return the flag of a layer in a table, such as best by validation."""
         number = self._number(layer)
         if self.compared is None or number is None:
             return "best by validation" if layer == self.best_layer else None
@@ -91,7 +91,7 @@ class SweepCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SweepResult(Shown):
-    """What a sweep left, or has so far."""
+    """The results of a sweep, finished or not."""
 
     curves: tuple[SweepCurve, ...]
     """A model and task each, in the order of models, then tasks."""

@@ -195,16 +195,16 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     held = lock_of(where, layer, seed)
     held.acquire()
     begun = time.time()
-    label = sweeping._LoadedSweep._label
+    label = sweeping._SweepRuns._label
 
-    def finish(loaded: Any, job: Any) -> str:
+    def finish(runs: Any, job: Any) -> str:
         """The other one ends when it is waited for."""
         assert len(results_in(cache)) == N_RUNS - 1
         kept[0].rename(kept[0].with_name("result.json"))
         held.release()
-        return label(loaded, job)
+        return label(runs, job)
 
-    monkeypatch.setattr(sweeping._LoadedSweep, "_label", finish)
+    monkeypatch.setattr(sweeping._SweepRuns, "_label", finish)
     with caplog.at_level(logging.INFO):
         assert run_sweep(plan_of(inputs, cache)) == undisturbed
     assert held.is_locked is False
