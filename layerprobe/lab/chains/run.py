@@ -44,7 +44,6 @@ from layerprobe.lab.chains.values import (
     ChainTrail,
 )
 from layerprobe.lab.pretraining.adapt import adapt_in_store, stored_adaptation
-from layerprobe.lab.pretraining.values import Adaptation
 from layerprobe.names import counted, short_name
 from layerprobe.results.estimate import Estimate
 from layerprobe.similarity.measures.cka import CKA
@@ -60,6 +59,11 @@ ChainData = tuple[Sequence[Task], Sequence[TextFile]]
 """The tasks of a chain, one a fine-tuning, and its texts, one an adaptation, as they are loaded."""
 Tuned = tuple[Sequence[FineTuningRun], RunItems]
 """The runs of one fine-tuning step from one start, and what each item adds to their scores."""
+Branch = tuple[ChainTrail, Tuned, Sequence[Checkpoint], dict[LayerSeed, Checkpoint]]
+"""A chain from one start: its scores, the runs of the last step, the checkpoints after each adaptation, and those after
+the last step where its weights were kept."""
+Parts = Iterator[contextlib.AbstractContextManager[object]]
+"""Of each fine-tuning, in turn, its share of the progress."""
 
 
 def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainResult:
@@ -81,25 +85,25 @@ def run_chain(chain: Chain, *, data: ChainData | None = None, options: Options =
     """
     level = current().level
     loaded = _LoadedChain.of(chain, data, options)
-    before = _embed_start(loaded, level) if chain.cka else None
+    before = _embed_start(loaded) if chain.cka else None
     parts = _parts(loaded)
-    done = _run_steps(loaded, loaded.start, parts)
+    trail, last, adapted, trained = _run_steps(loaded, loaded.start, parts, level)
     direct: Tuned = (), NO_ITEMS
     if chain.compares:
         alone = dict.fromkeys(loaded.pairs, loaded.start)
         direct, _ = _fine_tuned(loaded, alone, len(loaded.tasks) - 1, parts, keeps=False)
-    controls = [_run_steps(loaded, control, parts) for control in loaded.controls]
+    controls = tuple(_run_steps(loaded, control, parts, level)[0] for control in loaded.controls)
     warnings = [task.warnings for task in loaded.tasks]
-    warnings += [adaptation.warnings for branch in (done, *controls) for adaptation in branch.adaptations]
+    warnings += [adaptation.warnings for branch in (trail, *controls) for adaptation in branch.adaptations]
     return ChainResult(
         chain=chain,
         level=level,
         n_blocks=loaded.n_blocks,
-        trail=done.trail(level),
+        trail=trail,
         direct=outcomes(*direct, level=level),
-        effects=_effects(done.tuned[-1], direct, level),
-        controls=tuple(control.trail(level) for control in controls),
-        similarities=None if before is None else _similarities(loaded, *before, done, level),
+        effects=_effects(last, direct, level),
+        controls=controls,
+        similarities=None if before is None else _similarities(loaded, *before, adapted, trained),
         computed_on=computed_on(loaded.options),
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -198,7 +202,7 @@ class _LoadedChain:
         return resolve_checkpoint(str(folder), like=self.options)
 
 
-def _parts(loaded: _LoadedChain) -> Iterator[contextlib.AbstractContextManager[object]]:
+def _parts(loaded: _LoadedChain) -> Parts:
     """Yield of each fine-tuning, in turn, its share of the progress: a block costs about as much as the rest of a step.
 
     The steps of the chain come first, then the last one alone, and then those of the controls.
@@ -211,32 +215,7 @@ def _parts(loaded: _LoadedChain) -> Iterator[contextlib.AbstractContextManager[o
         yield part(start=start, share=cost, whole=sum(costs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ChainRuns:
-    """The runs of a chain from one start."""
-
-    start: Checkpoint
-    adaptations: tuple[Adaptation, ...]
-    adapted: tuple[Checkpoint, ...]
-    """After each adaptation."""
-    tuned: tuple[Tuned, ...]
-    """One a fine-tuning."""
-    trained: dict[LayerSeed, Checkpoint]
-    """After the last fine-tuning, where its weights were kept."""
-
-    def trail(self, level: float) -> ChainTrail:
-        return ChainTrail(
-            model=self.start.label,
-            revision=self.start.revision,
-            random_init=self.start.random_init,
-            adaptations=self.adaptations,
-            outcomes=tuple(outcomes(*tuned, level=level) for tuned in self.tuned),
-        )
-
-
-def _run_steps(
-    loaded: _LoadedChain, start: Checkpoint, parts: Iterator[contextlib.AbstractContextManager[object]]
-) -> _ChainRuns:
+def _run_steps(loaded: _LoadedChain, start: Checkpoint, parts: Parts, level: float) -> Branch:
     """Run all steps from one start."""
     adaptations, adapted = [], [start]
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
@@ -248,18 +227,18 @@ def _run_steps(
     for number in range(len(loaded.tasks)):
         done, at = _fine_tuned(loaded, at, number, parts)
         tuned.append(done)
-    return _ChainRuns(
-        start=start, adaptations=tuple(adaptations), adapted=tuple(adapted[1:]), tuned=tuple(tuned), trained=at
+    trail = ChainTrail(
+        model=start.label,
+        revision=start.revision,
+        random_init=start.random_init,
+        adaptations=tuple(adaptations),
+        outcomes=tuple(outcomes(*step, level=level) for step in tuned),
     )
+    return trail, tuned[-1], adapted[1:], at
 
 
 def _fine_tuned(
-    loaded: _LoadedChain,
-    at: dict[LayerSeed, Checkpoint],
-    number: int,
-    parts: Iterator[contextlib.AbstractContextManager[object]],
-    *,
-    keeps: bool = True,
+    loaded: _LoadedChain, at: dict[LayerSeed, Checkpoint], number: int, parts: Parts, *, keeps: bool = True
 ) -> tuple[Tuned, dict[LayerSeed, Checkpoint]]:
     """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
     step, task = loaded.chain.finetunings[number], loaded.tasks[number]
@@ -349,7 +328,7 @@ def _finished(
 # ---- CKA before and after --------------------------------------------------------------------------------
 
 
-def _embed_start(loaded: _LoadedChain, level: float) -> tuple[tuple[Embeddings, ...], ChainCurve | None]:
+def _embed_start(loaded: _LoadedChain) -> tuple[tuple[Embeddings, ...], ChainCurve | None]:
     """Return the start and the reference on the texts of the last task's test split, and start against reference.
 
     What is wrong with them or the texts is reported before any training.
@@ -364,17 +343,20 @@ def _embed_start(loaded: _LoadedChain, level: float) -> tuple[tuple[Embeddings, 
 
 
 def _similarities(
-    loaded: _LoadedChain, before: Sequence[Embeddings], to_reference: ChainCurve | None, done: _ChainRuns, level: float
+    loaded: _LoadedChain,
+    before: Sequence[Embeddings],
+    to_reference: ChainCurve | None,
+    adapted: Sequence[Checkpoint],
+    trained: dict[LayerSeed, Checkpoint],
 ) -> ChainSimilarities:
     chain, texts = loaded.chain, loaded.tasks[-1].test.texts
-    trained: list[tuple[str, int | None, int, Checkpoint]] = [
-        (step.label, None, step.seed, checkpoint)
-        for step, checkpoint in zip(chain.adaptations, done.adapted, strict=True)
+    trainings: list[tuple[str, int | None, int, Checkpoint]] = [
+        (step.label, None, step.seed, checkpoint) for step, checkpoint in zip(chain.adaptations, adapted, strict=True)
     ]
     label, seed = chain.finetunings[-1].label, chain.seeds[0]
-    trained += [(label, layer, seed, done.trained[layer, seed]) for layer in sorted(loaded.layers)]
+    trainings += [(label, layer, seed, trained[layer, seed]) for layer in sorted(loaded.layers)]
     similarities = []
-    for after, layer, seed_of, checkpoint in trained:
+    for after, layer, seed_of, checkpoint in trainings:
         embeddings = extract(checkpoint, texts)
         # of the whole map: a truncated model has fewer layers than what it is compared with
         comparisons = compare_all(embeddings, before, device=loaded.options.device).comparisons

@@ -49,7 +49,7 @@ class AdaptStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneStep:
-    """Truncated fine-tuning; the first one truncates, each further one goes on at that layer with that seed."""
+    """Fine-tuning at each layer: the first truncates the model, later ones continue at the same layer and seed."""
 
     task: TaskSettings
     protocol: Protocol = field(default_factory=Protocol)
@@ -155,7 +155,7 @@ def _repeats(numbers: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainTrail:
-    """A chain from one start."""
+    """The results of a chain from one starting model."""
 
     model: str
     """The start's name, with the seed where weights are random."""
@@ -213,7 +213,7 @@ class ChainCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSimilarity:
-    """The layers of the start after a training, compared with what they were."""
+    """How far one training moved each layer, by CKA with the layers before it."""
 
     after: str
     """The training, in a few words."""
@@ -229,7 +229,7 @@ class ChainSimilarity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSimilarities:
-    """CKA before and after."""
+    """CKA of a chain's models with its start and with its reference."""
 
     measure: Measure
     n_texts: int
