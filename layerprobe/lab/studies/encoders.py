@@ -9,7 +9,6 @@ import logging
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import GenericAlias
 from typing import Any
 
 from layerprobe.context import labelled
@@ -24,7 +23,7 @@ from layerprobe.lab.dropbench.entry import zoo_entry
 from layerprobe.lab.dropbench.zoo import OTHER_SEED, Zoo, ZooEntry, write_zoo, zoo_made_by
 from layerprobe.lab.reproduction.paper import FLOPS_A_SECOND
 from layerprobe.lab.studies.run import ZOO, loaded_task
-from layerprobe.lab.studies.values import LabTask, taken_lab_task
+from layerprobe.lab.studies.values import LabTask, taken_lab_task, taken_training
 from layerprobe.names import counted, short_name
 from layerprobe.readings.registry import RIVALS
 from layerprobe.results.estimate import Estimate
@@ -98,13 +97,8 @@ def load_contest(path: str | Path) -> Contest:
         )
         for table in keys.tables("models")
     )
-    values = {
-        "name": keys.take("name", str, default=Path(path).stem),
-        "models": models,
-        "task": taken_lab_task(keys.table("task")),
-        "budgets": keys.take("budget", dict[str, Protocol]),
-        "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
-    }
+    training = taken_training(keys, name=Path(path).stem)
+    values = {"models": models, "task": taken_lab_task(keys.table("task")), **training}
     return keys.whole(Contest, values, readers={"finetuning_seeds": SEEDS})
 
 

@@ -22,13 +22,7 @@ from layerprobe.encoders.first_use import computed_on
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.model import DEFAULT_OPTIONS, Model, Options
 from layerprobe.encoders.workers import taken_over, workers_of
-from layerprobe.errors import (
-    DamagedStoreError,
-    DataError,
-    LayerProbeError,
-    LostWorkerError,
-    TrainingError,
-)
+from layerprobe.errors import DamagedStoreError, DataError, LayerProbeError, LostWorkerError, TrainingError
 from layerprobe.files.atomic import inside, make_directory, store_errors
 from layerprobe.files.folders import read_kept, write_kept
 from layerprobe.files.serialisation import digest
@@ -397,7 +391,7 @@ None for other processes."""
 
 
 def _worker(setting: Setting, share: Share) -> Callable[[str], bool | None]:
-    """Return what makes one entry after another, see `_LabRun.make_unless_busy`."""
+    """Return a function that makes the entry of a name, see `_LabRun.make_unless_busy`."""
     study, out, options, computes, here = setting
     options = taken_over(options, computes, share)
     return (here or _LabRun.of(study, out, options)).make_unless_busy

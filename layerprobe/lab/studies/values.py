@@ -333,7 +333,7 @@ class LabResult(Shown):
         )
 
     def effects_table(self, effects: Sequence[ObjectiveEffect], title: str) -> Table:
-        """Return some of the effects, a row each."""
+        """Return a table of effects, a row each."""
         column, form = columns_of(effects), "+.3f" if any(effect.measure == "CKA" for effect in effects) else "+.2f"
         return Table(
             columns=(
@@ -414,9 +414,6 @@ def load_lab(path: str | Path) -> LabStudy:
     Paths in it are relative to the file.
     """
     keys = read_toml(path, "the study", absolute=True)
-    if isinstance(budgets := keys.data.get("budget"), dict):
-        rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}
-        keys.data = {**keys.data, "budget": rated}
     tasks = keys.table("task", default={"source": LANGUAGE})
     named = not tasks.data.keys() & {"source", "examples"} and all(isinstance(it, dict) for it in tasks.data.values())
     sizes = keys.table("sizes")
@@ -427,9 +424,7 @@ def load_lab(path: str | Path) -> LabStudy:
         "sizes": {
             name: sizes.take(name, EncoderSize if type(size) is dict else _SIZE) for name, size in sizes.data.items()
         },
-        "budgets": keys.take("budget", dict[str, Protocol]),
-        "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
-        "name": keys.take("name", str, default=Path(path).stem),
+        **taken_training(keys, name=Path(path).stem),
         "pretraining": keys.table("pretraining", default={}).whole(PretrainingProtocol, _OF_EACH_MODEL),
     }
     corpus = texts(
@@ -437,6 +432,18 @@ def load_lab(path: str | Path) -> LabStudy:
         f'"{LANGUAGE}", a file or a list of files',
     )
     return keys.whole(LabStudy, values, readers={"corpus": corpus, "seeds": SEEDS, "finetuning_seeds": SEEDS})
+
+
+def taken_training(keys: Keys, *, name: str) -> dict[str, Any]:
+    """Return the budgets and scans of a file and what it is called; with adapters, a budget has a rate of their own."""
+    if isinstance(budgets := keys.data.get("budget"), dict):
+        rated = {name: with_rate(budget) if isinstance(budget, dict) else budget for name, budget in budgets.items()}
+        keys.data = {**keys.data, "budget": rated}
+    return {
+        "budgets": keys.take("budget", dict[str, Protocol]),
+        "scans": keys.take("scans", GenericAlias(dict, (Weighting, SEEDS)), default={}),
+        "name": keys.take("name", str, default=name),
+    }
 
 
 _SIZE = Reader(SIZES.__getitem__, f"one of {', '.join(SIZES)} or a table")

@@ -22,6 +22,7 @@ from transformers import (
 
 from layerprobe.encoders.model import Options
 from layerprobe.errors import DataError, ModelError
+from layerprobe.finetuning.values import Protocol
 from layerprobe.lab import dropbench
 from layerprobe.lab.dropbench.zoo import read_zoo
 from layerprobe.lab.studies.encoders import load_contest, plan_contest, run_contest
@@ -72,6 +73,12 @@ def test_the_contest_is_six_encoders_with_the_sizes_of_their_checkpoints() -> No
         config = CONFIGS[model.id]
         assert model.blocks == config.num_hidden_layers
         assert model.parameters == pytest.approx(millions(config), rel=0.003)
+
+
+def test_adapters_have_a_rate_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "contest.toml"
+    file.write_text(f"{SHIPPED.read_text()}\n[budget.low]\nlora = 8\n")
+    assert load_contest(file).budgets["low"] == Protocol(lora=8, learning_rate=2e-4)
 
 
 def test_the_hours_are_those_of_all_runs() -> None:
