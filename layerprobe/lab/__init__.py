@@ -1,4 +1,4 @@
-"""Research: what was found out for the tool, and by what. Uses everything; only the command line uses it."""
+"""Research behind the tool. Imports everything; only the command line imports it."""
 
 from layerprobe.results.shown import PAGES
 

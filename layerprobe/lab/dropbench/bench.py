@@ -95,7 +95,7 @@ def bench_predictors(
 
 
 def with_all_references(entries: Sequence[ZooEntry]) -> tuple[ZooEntry, ...]:
-    """Return the entries, those that have CKA with every reference of the zoo with the mean, `CKA, all references`.
+    """Add the mean over all references, `CKA, all references`, to entries that have CKA with each of them.
 
     The others do not get it, or it would mean one thing here and another there.
     """
@@ -129,7 +129,7 @@ def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
 
 
 def worth_printing(names: Iterable[str]) -> list[str]:
-    """Return those of the rules that are worth a look among strategies: controls, signs of their own kind, and rivals.
+    """Return the rules to print beside strategies by default: controls, one of each kind, and published rivals.
 
     Of rules on CKA with several references that with the MLM model of another seed, or with the first.
     """
@@ -143,14 +143,14 @@ def worth_printing(names: Iterable[str]) -> list[str]:
 
 
 def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
-    """Return the strategies that are no rules, and the rules that are worth a look among them."""
+    """Return the strategies that train, and the rules to print beside them."""
     rules = [rule.rule for rule in budget.rules]
     hidden = set() if everything else set(rules) - set(worth_printing(rules))
     return [strategy for strategy in budget.strategies if strategy.strategy not in hidden]
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
-    """Return the entries that were fine-tuned under a budget: what rules are fitted to and scored on."""
+    """Return the models fine-tuned under a budget, with their drops and regrets, to fit and score rules on."""
     tuned = [(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
     return [
         KnownDrop(name=entry.name, family=entry.family, model=entry, truth=truth(layers), regrets=regrets(layers))
@@ -226,7 +226,7 @@ def _clusters(entries: Sequence[ZooEntry]) -> tuple[list[str], str]:
 
 
 def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
-    """Return a rule as a strategy that trains nothing; of a model that it cannot read it makes no choice."""
+    """Return a rule as a strategy that trains nothing and skips models whose readings it lacks."""
     layers = {outcome.model: () if outcome.missing else outcome.recommended for outcome in outcomes}
     sources = dict.fromkeys(reading_of(name).source for name in rule.curves if name in READINGS or cka_with("") in name)
     return rule_strategy(
@@ -244,7 +244,7 @@ def outcomes_of(rule: Rule, models: Sequence[KnownDrop]) -> list[RuleOutcome]:
 
 
 def _outcome(calls: Sequence[Call], case: KnownDrop, *, missing: bool) -> RuleOutcome:
-    """Take the mean over calls that are equally likely."""
+    """Return a rule's outcome for one model, the mean over equally likely calls."""
     true_onset = case.truth.onset
     behind = case.model.n_blocks + 1
     onsets = [behind if call.onset is None else call.onset for call in calls]
@@ -262,7 +262,7 @@ def _outcome(calls: Sequence[Call], case: KnownDrop, *, missing: bool) -> RuleOu
 
 
 def _confirming_cost(call: Call, model: HasCurves) -> float:
-    """Return the share of the sweep that fine-tuning the two layers of `confirm` takes, with all seeds.
+    """Return the cost of confirming a call, which fine-tunes two layers, as a share of the full sweep.
 
     Who confirms has labels, so that the rival of the last layer is the best zero-shot layer where it is known.
     """

@@ -1,4 +1,4 @@
-"""Strategies of other packages: what they may see of a model, and what each look costs. Knows no test scores.
+"""Strategies of other packages: what they may read of a model, and what each reading costs. Knows no test scores.
 
 An entry is a function that takes a `Trial` and returns a layer, or an `Answer`. What it looks at is charged as it
 looks, so an entry cannot misstate its cost, and models come without names, so it cannot know one of them.
@@ -91,7 +91,7 @@ class Trial:
         return curves[name].values
 
     def tune(self, layer: int, *, seed: int = 0, epochs: int | None = None) -> float:
-        """Return the validation score of fine-tuning the model truncated at a layer; asked again, it costs nothing.
+        """Return the validation score of fine-tuning the model truncated at a layer; the same call again is free.
 
         A run costs (layer + 1) blocks a step. With fewer epochs it is the beginning of the same schedule, scored at its
         end, and costs that share; to go on later costs the rest.
@@ -125,7 +125,7 @@ class Trial:
         return tuple(float(score) for score in scans[number].validation if score is not None)
 
     def choice(self, answer: Any) -> Choice:
-        """Return what an answer comes to, with all that it cost.
+        """Convert an entry's answer to a choice, with the cost of everything it looked at.
 
         Raises:
             DataError: If it names no layer of the model.
@@ -161,7 +161,7 @@ Entry = Callable[[Trial], int | Answer]
 
 
 def load_entry(name: str) -> Strategy:
-    """Return the strategy of another package by `package:strategy`, which can be imported here."""
+    """Import a strategy of another package, named `package:strategy`."""
     module, colon, attribute = name.partition(":")
     if not (colon and module and attribute):
         raise DataError(f"expected an entry as package:strategy, got {name!r}")
@@ -175,7 +175,7 @@ def load_entry(name: str) -> Strategy:
 
 
 def entry_strategy(name: str, entry: Entry) -> Strategy:
-    """Return an entry as a strategy: it is tried once from each recorded seed on, all equally likely."""
+    """Wrap an entry as a strategy: it runs once for each recorded seed as its first one, all equally likely."""
 
     def choose(model: Recorded) -> list[Choice]:
         choices = []

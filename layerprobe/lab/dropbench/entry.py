@@ -101,7 +101,7 @@ def zoo_entry(
 
 
 def rounded_curves(curves: Mapping[str, LayerCurve]) -> dict[str, LayerCurve]:
-    """Return curves with no more than the errors of single layers, and no more digits than rules can tell apart."""
+    """Round curves to `DIGITS` significant digits, and keep only the standard errors of single layers."""
 
     def rounded(values: Iterable[float]) -> tuple[float, ...]:
         return tuple(float(f"{value:.{DIGITS}g}") for value in values)

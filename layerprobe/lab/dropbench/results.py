@@ -1,4 +1,4 @@
-"""What ways to find the best layer score on DropBench, and the tables of it."""
+"""Scores of strategies, rules and curves on DropBench, and their tables."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class JointScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetScores:
-    """All rules under one budget of fine-tuning, scored on the same models."""
+    """The scores of rules, strategies and curves under one budget of fine-tuning, on the same models."""
 
     budget: str
     clusters: str

@@ -51,10 +51,7 @@ RANDOM = "random"
 OTHERS = "other pretrained encoders"
 REAL = "sentence encoders of the Hub (all-MiniLM-L6-v2 and all-mpnet-base-v2)"
 REAL_ENCODERS = {
-    "all-MiniLM-L6-v2": (
-        (3.99, 2.76, 2.73, 3.02, 3.07, 3.06, 5.34),
-        (56.4, 58.9, 58.6, 67.9, 69.0, 75.6, 84.9),
-    ),
+    "all-MiniLM-L6-v2": ((3.99, 2.76, 2.73, 3.02, 3.07, 3.06, 5.34), (56.4, 58.9, 58.6, 67.9, 69.0, 75.6, 84.9)),
     "all-mpnet-base-v2": (
         (5.29, 4.44, 4.21, 4.13, 4.06, 3.91, 3.69, 3.63, 3.84, 3.89, 4.18, 4.40, 5.26),
         (66.7, 67.0, 67.3, 69.7, 70.4, 72.0, 74.6, 75.2, 79.3, 80.7, 82.5, 84.5, 86.2),
@@ -111,7 +108,7 @@ def _counts(outcomes: Sequence[RuleOutcome]) -> dict[str, Any]:
 
 
 def tuned_rules() -> list[Rule]:
-    """Return the rules as `predict` has them, and what one does without looking, with nothing left to choose.
+    """Return the rules as `predict` uses them, and controls that read nothing, with no parameters left to fit.
 
     So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
     """
@@ -126,7 +123,7 @@ def tuned_rules() -> list[Rule]:
 
 
 def unfitted_rules(entries: Sequence[ZooEntry]) -> list[Rule]:
-    """Return the rules without parameters on readings that models have and the zoos of the tuning lack."""
+    """Return parameter-free rules on readings that these models have and the tuning zoos lack."""
     tuned_on = {name for entry in read_zoo().entries for name in entry.curves}
     new = {name: reading for name, reading in readings_in(entries).items() if name not in tuned_on}
     return [rule for rule in rules_for(new) if rule.curves and not rule.parameters]
@@ -186,14 +183,14 @@ def _models(budget: str) -> list[KnownDrop]:
 
 @functools.cache
 def _others(budget: str) -> list[KnownDrop]:
-    """Return the encoders that nothing was fitted to or chosen by."""
+    """Return the encoders that no rule was fitted to or chosen on."""
     models = known_drops(read_searched(unseen=True).entries, budget)
     return [replace(encoder, model=_as_read(encoder.model)) for encoder in models]
 
 
 @functools.cache
 def _real() -> list[KnownDrop]:
-    """Return encoders of the Hub, of which no more than this is recorded."""
+    """Return encoders of the Hub of which only InfoNCE and test scores are recorded."""
     return [
         KnownDrop(
             name=name,

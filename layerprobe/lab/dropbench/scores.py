@@ -51,7 +51,7 @@ ROUNDING = 1e-9
 
 
 def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
-    """Return (draws, models): how often each model is drawn when clusters are; nothing where there is one of them."""
+    """Return (draws, models): how often resampling clusters draws each model; no draws for a single cluster."""
     names = list(dict.fromkeys(clusters))
     n, size = len(names), draws if len(names) > 1 else 0
     drawn = np.random.default_rng(seed).multinomial(n, [1 / n] * n, size=size)
@@ -59,7 +59,7 @@ def redrawn(clusters: Sequence[str], *, draws: int, seed: int) -> Array:
 
 
 def expanded(level: float, clusters: int) -> float:
-    """Return the level whose percentiles over redrawn clusters hold a mean about as often as `level` says.
+    """Return the percentile level at which a bootstrap over few clusters covers a mean as often as `level` says.
 
     A bootstrap of n clusters is narrower than Student's t by its quantile and by sqrt(1 - 1 / n): of six that are
     normal, percentiles for 95 % hold their mean in 86 %, those for this level in 93 %; of skewed ones in 80 and 87 %.
@@ -79,7 +79,7 @@ def ratio(above: Array, below: Array) -> Array:
 
 
 def weighted_quantiles(values: Array, counts: Array, share: float = 0.5) -> Array:
-    """Return a quantile, by default the median, of values as often as each row of (draws, values) counts says.
+    """Return a quantile, by default the median, of values weighted by each row of (draws, values) counts.
 
     Between two values that divide the whole just so it is their mean; NaN where no value counts.
     """
@@ -93,7 +93,7 @@ def weighted_quantiles(values: Array, counts: Array, share: float = 0.5) -> Arra
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Redraws:
-    """Models that count once, and then as often as they are redrawn."""
+    """Bootstrap weights of models, and the statistics computed with them."""
 
     counts: Array
     """(draws, models): how often each model counts; once in the first row."""
@@ -150,7 +150,7 @@ def _certain(score: Statistic | None) -> Statistic:
 def contest(
     models: Sequence[Recorded], strategies: Sequence[Strategy], counts: Array, *, level: float
 ) -> tuple[StrategyScores, ...]:
-    """Score each strategy on the models that have what it needs; one that no model has is left out.
+    """Score each strategy on the models that have the data it needs; without any such model it is left out.
 
     Args:
         models: With their records.
@@ -177,7 +177,7 @@ def contest(
 
 
 def lettered(rows: Sequence[StrategyScores], clusters: Sequence[str], *, level: float) -> dict[str, str]:
-    """Return letters by strategy: two rows share one if their mean regrets do not differ, one statement of all pairs.
+    """Return letters by strategy: two that share one do not differ significantly in mean regret, all pairs at once.
 
     Rows differ where |m_r - m_s| > c e_rs, with e_rs the error of the paired difference of their means over clusters
     and c of Student's t with a degree of freedom less than there are clusters, by Bonferroni for all pairs. Six
@@ -359,13 +359,9 @@ def detectors(
 
 
 def alikeness(
-    models: Sequence[Recorded],
-    curves: Mapping[str, tuple[Needs, float | None, Curve]],
-    counts: Array,
-    *,
-    level: float,
+    models: Sequence[Recorded], curves: Mapping[str, tuple[Needs, float | None, Curve]], counts: Array, *, level: float
 ) -> tuple[CurveScores, ...]:
-    """Score how alike each curve is to the mean test scores of TMFT: Spearman's correlation within a model.
+    """Correlate each curve with the mean test scores of TMFT over the layers of a model (Spearman).
 
     The seed of the one-seed sweep is left out of the scores that it is compared with.
     """

@@ -1,4 +1,4 @@
-"""Ways to choose a layer, played on recorded runs: what each looks at, what it takes and what that costs. Numbers only.
+"""Strategies that choose a layer, replayed on recorded runs: what each looks at, and what that costs. Numbers only.
 
 A strategy sees validation scores of runs that it pays for, and readings for nothing; never test scores. Costs are
 shares of the paper's sweep, every layer with five seeds; a step at layer l costs l + 1 blocks.
@@ -197,7 +197,7 @@ def training_strategies() -> list[Strategy]:
 
 
 def rule_strategy(name: str, layers: Mapping[str, Sequence[int]], *, source: str, needs: Needs) -> Strategy:
-    """Return the strategy of one who follows a rule, by the layers that it recommends of each model."""
+    """Return the strategy that follows a rule, given the layers it recommends for each model."""
 
     def choose(model: Recorded) -> list[Choice]:
         return [Choice(layer=layer, cost=0.0) for layer in layers[model.entry.name]]
@@ -268,7 +268,7 @@ def once(order: str, budget: float) -> Strategy:
 
 
 def _affordable(layers: Iterable[int], block_steps: float) -> list[int]:
-    """Return, ascending, the layers that a budget pays for in their order; the first one in any case.
+    """Return the layers that a budget pays for, taken in order, ascending; at least the first.
 
     Examples:
         >>> _affordable([5, 8, 1, 0], 9.0)
@@ -287,7 +287,7 @@ def _by_infonce(model: Recorded) -> list[list[int]]:
 
 
 def _evenly(model: Recorded) -> list[list[int]]:
-    """Return the middle first, then what lies furthest from all before it, the earlier one of equals."""
+    """Return all layers, the middle first, each next one furthest from those before it."""
     order = [model.n_layers // 2]
     while len(order) < model.n_layers:
         left = [layer for layer in range(model.n_layers) if layer not in order]
@@ -466,7 +466,7 @@ def _block_steps(layers: Iterable[int]) -> int:
 
 
 def _subsets(n: int, size: int) -> list[tuple[int, ...]]:
-    """Return every `size` numbers that follow each other on a circle of n; all of them once where size is n.
+    """Return every run of `size` consecutive numbers on a circle of n; only one where size is n.
 
     Examples:
         >>> _subsets(3, 2)

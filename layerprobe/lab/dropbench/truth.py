@@ -146,7 +146,7 @@ def seed_variance(tuned: TunedLayers) -> float | None:
 
 
 def cost_share(layers: Collection[int], n_blocks: int) -> float:
-    """Return what fine-tuning some layers costs of what fine-tuning all costs, with as many seeds.
+    """Return the cost of fine-tuning some layers as a share of fine-tuning all, with the same seeds.
 
     A step at layer l costs l + 1 blocks: a block costs about as much as the rest of a step.
 

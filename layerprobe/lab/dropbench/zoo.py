@@ -272,12 +272,12 @@ def read_searched(*, unseen: bool = False) -> Zoo:
 
 
 def pretrained_as(entry: ZooEntry) -> tuple[str, int, int, str]:
-    """Return what tells the encoders apart that come with layerprobe, whatever they were fine-tuned on."""
+    """Return the key that identifies a shipped encoder, whatever it was fine-tuned on."""
     return entry.family, entry.n_blocks, entry.seed, entry.corpus
 
 
 def put_together(zoos: Sequence[Zoo]) -> Zoo:
-    """Return one zoo with the models of some; raise DataError if there is none, or two models have one name."""
+    """Merge zoos into one; raise DataError if there is none, or two models have the same name."""
     if len(zoos) == 1:
         return zoos[0]
     if not zoos:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from layerprobe.context import current
 from layerprobe.encoders.loading import resolve_checkpoint
@@ -133,7 +134,7 @@ def ensemble(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Averaged:
-    """What averages of the outputs of members score on a task, with any weights."""
+    """Scores of weighted averages of the members' outputs on a task."""
 
     task: Task
     groups: Sequence[Sequence[_Run]]
@@ -153,18 +154,14 @@ class _Averaged:
     def gain(
         self, weights: Array, tested: Sequence[Evaluation], single: Sequence[_Run], *, level: float
     ) -> CrossedInterval | None:
-        """Return what the average scores more on test than a single member, over items and replicates."""
+        """Return the gain of the average over a single member on test, with its errors over items and replicates."""
         kind, gold, links = self.task.kind, self._gold("test"), links_of(self.task.test)
         influences, primary = None, self.task.primary
         if errors_known(len(gold), links):
             influences = np.stack(
                 [
                     item_influences(
-                        kind,
-                        self._averaged(weights, row, "test"),
-                        gold,
-                        metric=primary,
-                        threshold=whole.threshold,
+                        kind, self._averaged(weights, row, "test"), gold, metric=primary, threshold=whole.threshold
                     )
                     - item_influences(kind, one.outputs["test"], gold, metric=primary, threshold=one.run.threshold)
                     for row, (whole, one) in enumerate(zip(tested, single, strict=True))
@@ -262,14 +259,7 @@ def _as_averaged(run: _Run, how: str) -> _Run:
     """Return the run with what is averaged, see `Kind.averages`."""
     if how == "values":
         return run
-    return replace(run, outputs={split: _probabilities(outputs) for split, outputs in run.outputs.items()})
-
-
-def _probabilities(logits: Array) -> Array:
-    """Return softmax over the last axis."""
-    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    probabilities: Array = shares / shares.sum(axis=-1, keepdims=True)
-    return probabilities
+    return replace(run, outputs={split: softmax(outputs, axis=-1) for split, outputs in run.outputs.items()})
 
 
 def _check_kind(kind: str) -> str:
@@ -413,7 +403,7 @@ def _shares(groups: Sequence[Sequence[_Run]]) -> list[int | None]:
 
 
 def _deepest(members: Iterable[Member]) -> list[Member]:
-    """Return the models that are run: of members that share their blocks the deepest."""
+    """Return the models to run: of members that share their blocks only the deepest."""
     models: dict[tuple[int | None, int], Member] = {}
     for number, member in enumerate(members):
         if member.weight:
@@ -431,7 +421,7 @@ def _cost(members: Iterable[Member]) -> EnsembleCost:
 
 
 def _profiled(result: Ensemble, groups: Sequence[Sequence[_Run]], options: Options) -> Ensemble:
-    """Return the ensemble with what it and the single one take, measured as `layerprobe.profiling` does."""
+    """Measure FLOPs and time of the ensemble and of the best single model."""
     origins = {member.label: group[0].origin for member, group in zip(result.members, groups, strict=True)}
     models, single = _deepest(result.members), _deepest([replace(result.single, weight=1.0)])
     settings = replace(ALONE, lengths=(LENGTH,))

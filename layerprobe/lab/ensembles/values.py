@@ -1,4 +1,4 @@
-"""What a weighted average of the outputs of runs scores, gains and costs."""
+"""Weighted averages of the outputs of runs: their scores, gain and cost."""
 
 from dataclasses import dataclass
 from statistics import fmean

@@ -1,4 +1,4 @@
-"""The recipe of the embedded pair: pretrains two encoders as those that ship with layerprobe were.
+"""Pretrains two encoders by the recipe of the embedded pair, which ships with layerprobe.
 
 The shipped weights were made by the loop of commit d3c5f83, before `layerprobe pretrain` was there, with the recipe
 below. It differed in details: `mlm` had the class of BERT, token type embeddings and the norm of the embeddings were

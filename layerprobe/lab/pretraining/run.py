@@ -208,7 +208,7 @@ def plan_pretraining(
 
 
 def _described(run: FreshModels, options: Options) -> dict[str, Any]:
-    """Return the fields that a plan and a finished run share."""
+    """Return the fields that an estimate and a record share."""
     return {
         "vocab_size": len(run.tokenizer),
         "encoder_parameters": count(run.encoder),
@@ -244,7 +244,7 @@ def _prepared(
 
 
 def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
-    """Return the texts of a corpus; of the language as many as the protocol reads."""
+    """Return the texts of a corpus; of the embedded language as many as training reads."""
     if isinstance(corpus, TextFile):
         return corpus
     if not isinstance(corpus, str):
@@ -260,7 +260,7 @@ def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
 
 
 def _computing(device: str, dtype: str) -> Options:
-    """Return where and how exactly to train: bfloat16 by itself on CUDA alone."""
+    """Return the device and precision of training; by default bfloat16 on CUDA and float32 elsewhere."""
     if dtype not in ("auto", "float32", "bfloat16"):
         raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
     on_cuda = resolve_device(device).type == "cuda"
@@ -277,7 +277,7 @@ def prepare(
     device: torch.device,
     autocast: torch.dtype | None,
 ) -> FreshModels:
-    """Return a run that has not begun.
+    """Tokenize texts and build the models, batches and optimiser to train on them.
 
     Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
     same batches in the same order with the same positions masked.

@@ -288,7 +288,7 @@ def _fine_tuned(
 def reproduced_score(
     paper: PaperScores, run: str, outcome: LayerOutcome | None, split: Literal["validation", "test"], metric: str
 ) -> ReproducedScore:
-    """Set our runs at a layer next to the paper's figure; an outcome of None stands for one that was not run."""
+    """Compare our runs at a layer with the paper's figure; an outcome of None means that it was not run."""
     figure = getattr(paper, split).get(metric)
     ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric], current().level, metric=metric)
     difference = None if ours is None or figure is None else ours.mean - figure
@@ -309,7 +309,7 @@ def reproduced_score(
 
 
 def nearness(scores: Sequence[ReproducedScore]) -> str:
-    """Return how near scores are to the paper's, as a sentence."""
+    """Say how close our scores are to the paper's."""
     compared = [(score.difference, score) for score in scores if score.difference is not None]
     if not compared:
         return "The paper gives no figure to compare with."

@@ -5,12 +5,14 @@ python -m tests.lab.pretraining.jobs OBJECTIVE|MODEL OUT PAUSE
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -27,6 +29,7 @@ from layerprobe.lab.pretraining.values import (
     Pretraining,
     PretrainingProtocol,
 )
+from layerprobe.training.loop import Trainer
 from tests.models import given
 
 STEPS, CHECKPOINT_EVERY = 12, 3
@@ -96,6 +99,34 @@ def job(objective: Any, out: Path, *, texts: Any = TEXTS, seed: int = 0, **chang
         checkpoint_every=checkpoint_every,
         overwrite=overwrite,
     )
+
+
+def numbers(found: Adaptation | Pretraining) -> Any:
+    """Without what differs from run to run."""
+    speed = {"tokens_per_second": 0.0} if isinstance(found, Pretraining) else {}
+    return dataclasses.replace(found, seconds=0.0, created="", **speed)  # type: ignore[arg-type]
+
+
+def assert_same_weights(first: Path, second: Path) -> None:
+    files = [path.relative_to(first) for path in first.rglob("*.safetensors")]
+    assert files
+    for file in files:
+        ours, theirs = load_file(first / file), load_file(second / file)
+        assert ours.keys() == theirs.keys()
+        for name, tensor in ours.items():
+            assert torch.equal(tensor, theirs[name]), f"{file}: {name}"
+
+
+def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the run when it begins the step after."""
+    advance = Trainer.advance
+
+    def interrupted(self: Trainer) -> None:
+        if self.step == step:
+            raise KeyboardInterrupt
+        advance(self)
+
+    monkeypatch.setattr(Trainer, "advance", interrupted)
 
 
 if __name__ == "__main__":

@@ -28,8 +28,17 @@ from layerprobe.lab.pretraining.values import Pretraining, PretrainingProtocol
 from layerprobe.tasks.loading import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import MaskedBatch
-from layerprobe.training.loop import Trainer
-from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, SIZE, STEPS, TEXTS, job, protocol_of
+from tests.lab.pretraining.jobs import (
+    CHECKPOINT_EVERY,
+    SIZE,
+    STEPS,
+    TEXTS,
+    assert_same_weights,
+    job,
+    numbers,
+    protocol_of,
+    stop_after,
+)
 from tests.models import given
 
 TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
@@ -42,33 +51,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """An encoder by every objective, without an interruption."""
     folder = tmp_path_factory.mktemp("pretrained")
     return {name: (job(name, folder / name), folder / name) for name in OBJECTIVES}
-
-
-def numbers(found: Pretraining) -> Pretraining:
-    """Without what differs from run to run."""
-    return dataclasses.replace(found, seconds=0.0, tokens_per_second=0.0, created="")
-
-
-def assert_same_weights(first: Path, second: Path) -> None:
-    files = [path.relative_to(first) for path in first.rglob("*.safetensors")]
-    assert files
-    for file in files:
-        ours, theirs = load_file(first / file), load_file(second / file)
-        assert ours.keys() == theirs.keys()
-        for name, tensor in ours.items():
-            assert torch.equal(tensor, theirs[name]), f"{file}: {name}"
-
-
-def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupt the run when it begins the step after."""
-    advance = Trainer.advance
-
-    def interrupted(self: Trainer) -> None:
-        if self.step == step:
-            raise KeyboardInterrupt
-        advance(self)
-
-    monkeypatch.setattr(Trainer, "advance", interrupted)
 
 
 # ---- what is written ----------------------------------------------------------------------------------
@@ -310,9 +292,7 @@ def test_it_can_be_interrupted_anywhere(
     assert_same_weights(tmp_path / "out", made[name][1])
 
 
-@pytest.mark.parametrize(
-    "changes", [{"size": dataclasses.replace(SIZE, n_blocks=3)}, {"generator_size": 1.0}, {"seed": 1}]
-)
+@pytest.mark.parametrize("changes", [{"size": dataclasses.replace(SIZE, n_blocks=3)}, {"generator_size": 1.0}])
 def test_an_unfinished_run_is_not_mixed_with_another(
     changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

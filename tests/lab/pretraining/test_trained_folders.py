@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 import torch
 from filelock import FileLock
-from safetensors.torch import load_file
 
 from layerprobe.context import settings
 from layerprobe.errors import DataError, StoreError, TrainingError
-from layerprobe.lab.pretraining.values import Adaptation, Pretraining
 from layerprobe.training.corpus import MaskedBatch
 from layerprobe.training.loop import Trainer
 from layerprobe.versions import __version__, versions
-from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, STEPS, adapted, job
+from tests.lab.pretraining.jobs import CHECKPOINT_EVERY, STEPS, adapted, assert_same_weights, job, numbers, stop_after
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,33 +53,10 @@ def training(
     return Training("rtd", job, *about, job("rtd", out), out)
 
 
-def numbers(found: Adaptation | Pretraining) -> Any:
-    """Without what differs from run to run."""
-    speed = {"tokens_per_second": 0.0} if isinstance(found, Pretraining) else {}
-    return dataclasses.replace(found, seconds=0.0, created="", **speed)  # type: ignore[arg-type]
-
-
-def assert_same_weights(first: Path, second: Path) -> None:
-    files = [path.relative_to(first) for path in first.rglob("*.safetensors")]
-    assert files
-    for file in files:
-        ours, theirs = load_file(first / file), load_file(second / file)
-        assert ours.keys() == theirs.keys()
-        for name, tensor in ours.items():
-            assert torch.equal(tensor, theirs[name]), f"{file}: {name}"
-
-
 def stopped(training: Training, out: Path, step: int) -> Path:
     """Interrupt a run when it begins the step after; return the directory that is left of it."""
-    advance = Trainer.advance
-
-    def interrupted(self: Trainer) -> None:
-        if self.step == step:
-            raise KeyboardInterrupt
-        advance(self)
-
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Trainer, "advance", interrupted)
+        stop_after(step, patched)
         with pytest.raises(KeyboardInterrupt):
             training(out)
     assert not out.exists()
