@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from layerprobe.encoders.model import Pooling
 from layerprobe.errors import DataError
-from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, texts, to_toml
+from layerprobe.files.toml import LAYERS, SEEDS, Keys, field_values, read_toml, texts, to_toml
 from layerprobe.finetuning.values import LayerOutcome, Protocol, best_by_validation, with_rate
 from layerprobe.lab.pretraining.values import Adaptation, AdaptationProtocol
 from layerprobe.metrics.names import metric_title
@@ -452,23 +452,11 @@ def load_chain(path: str | Path) -> Chain:
 
     Further keys are those of `Chain`: name, random_init, baseline, cka. With `lora`, learning_rate is 2e-4 by default.
     """
-    return _chain(read_toml(path, "the chain", absolute=True), name=Path(path).stem)
+    return chain_of(read_toml(path, "the chain", absolute=True), name=Path(path).stem)
 
 
-def chain_from_toml(content: str, *, name: str = "chain", folder: Path | None = None) -> Chain:
-    r"""Return the chain that a TOML text describes, called `name` where the text does not say; see `chain_to_toml`.
-
-    What is left out is the default. Relative paths are from the folder; without one they stay as they are.
-
-    Examples:
-        >>> chain = chain_from_toml('model = "bert"\nseeds = 2\n[[step]]\nfinetune = "stsb"\nepochs = 3')
-        >>> chain.seeds, chain.finetunings[0].protocol.epochs
-        ((0, 1), 3)
-    """
-    return _chain(parse_toml(content, where="the chain", folder=folder), name=name)
-
-
-def _chain(keys: Keys, *, name: str) -> Chain:
+def chain_of(keys: Keys, *, name: str) -> Chain:
+    """Return the chain that a table describes, called `name` where it does not say."""
     model = model_reader(keys)
     values = {"name": keys.take("name", str, default=name), "steps": tuple(map(_step, keys.tables("step")))}
     readers = {"model": model, "reference": model, "layers": LAYERS, "seeds": SEEDS}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, to_json
+from layerprobe.files.toml import parse_toml
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab.chains.values import (
     AdaptStep,
@@ -20,13 +21,18 @@ from layerprobe.lab.chains.values import (
     ChainEffect,
     ChainResult,
     FinetuneStep,
-    chain_from_toml,
+    chain_of,
     chain_to_toml,
     load_chain,
 )
 from layerprobe.lab.pretraining.values import AdaptationProtocol
 from layerprobe.stats.crossed import crossed
 from layerprobe.tasks.values import TaskSettings
+
+
+def chain_from_toml(content: str, folder: Path | None = None) -> Chain:
+    return chain_of(parse_toml(content, where="the chain", folder=folder), name="chain")
+
 
 STS = FinetuneStep(task=TaskSettings(source="stsb"))
 ADAPT = AdaptStep(texts=("captions.txt",))
