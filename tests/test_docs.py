@@ -107,6 +107,13 @@ def test_the_page_on_scale_is_what_its_script_writes(monkeypatch: pytest.MonkeyP
     assert doctest.testmod(scale).failed == 0
 
 
+def test_the_figures_are_what_their_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    figures = importlib.import_module("figures")
+    for name, figure in figures.figures().items():
+        assert (figures.IMAGES / name).read_text(encoding="utf-8") == figure, "run: python docs/figures.py"
+
+
 def test_every_row_of_the_table_of_performance_has_its_script() -> None:
     lines = (ROOT / "docs" / "results" / "performance.md").read_text().splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("|---"))
