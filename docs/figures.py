@@ -161,7 +161,11 @@ def figures() -> dict[str, str]:
     pairs = drawing(
         "Test Spearman × 100, cut off at each layer; five pairs on captions and their mean",
         [
-            *(Curve(scores=scores, colour=colour, thin=True) for family, colour in families for scores in captions(family)),
+            *(
+                Curve(scores=scores, colour=colour, thin=True)
+                for family, colour in families
+                for scores in captions(family)
+            ),
             *(Curve(scores=mean(captions(family)), colour=colour, name=family) for family, colour in families),
         ],
     )
