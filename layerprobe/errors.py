@@ -68,3 +68,17 @@ class TrainingError(LayerProbeError):
 
 class InsufficientMemoryError(TrainingError):
     """Training does not fit the memory that is free now; later, or elsewhere, it may."""
+
+
+UNRELIABLE = "Do not rely on these numbers."
+"""How a warning ends without which a verdict would mislead: pages never fold it."""
+
+
+def unreliable(warning: str) -> str:
+    """Return a warning as one without which a verdict would mislead."""
+    return f"{warning}. {UNRELIABLE}"
+
+
+def is_unreliable(warning: str) -> bool:
+    """Return whether a verdict would mislead without a warning, also one that was read from a file."""
+    return warning.endswith(UNRELIABLE)

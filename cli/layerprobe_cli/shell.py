@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from layerprobe.errors import LayerProbeError
-from layerprobe.results.terminal import fitted, wrapped
+from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
 from layerprobe_cli.output import (
     echo,
@@ -34,6 +34,7 @@ from layerprobe_cli.places import html_file
 from layerprobe_cli.start import Ended, interruptible
 
 if TYPE_CHECKING:
+    from layerprobe.results.blocks import Blocks
     from layerprobe.results.estimate import Estimate
     from layerprobe.results.table import Table
 
@@ -162,7 +163,7 @@ class Call:
             else:
                 width = width_of(sys.stdout)
                 for part in _parts(done, written):
-                    echo(wrapped(part, width) if isinstance(part, str) else fitted(part, width))
+                    echo(spelled(part, width) if isinstance(part, str) else fitted(part, width))
         if done.failed:
             echo(f"failed: {done.failed}", err=True)
         if code := CHECK_FAILED if done.failed else done.code:
@@ -224,12 +225,25 @@ def command(*words: str) -> str:
 
 
 def _parts(done: Done, page: Path | None) -> Iterator[Table | str]:
-    yield from done.result.parts if done.parts is None else done.parts
+    answer, *parts = done.result.parts if done.parts is None else done.parts
+    yield from _with_blocks(answer, getattr(done.result, "blocks", None))
+    yield from parts
     if done.next:
         yield "\n  ".join(("\nNext:", *done.next))
     yield from (f"{what}: {place}" for what, place in done.files.items())
     if page is not None:
         yield f"\nReport: {page}"
+
+
+def _with_blocks(answer: Table | str, blocks: Blocks | None) -> Iterator[Table | str]:
+    """Yield the first thing that is printed, with a strip of the blocks below an answer, or above a table."""
+    if blocks is None:
+        yield answer
+    elif isinstance(answer, str):
+        yield answer.rstrip("\n")
+        yield blocks.text(sys.stdout.encoding) + "\n" * answer.endswith("\n")
+    else:
+        yield from (f"{blocks.text(sys.stdout.encoding)}\n", answer)
 
 
 def _as_given(parameter: Any, value: Any) -> Iterator[str]:

@@ -11,6 +11,7 @@ from layerprobe.encoders.model import ModelSpec, Pooling
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title
+from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, interval_title, layer_columns
@@ -607,6 +608,13 @@ class Confirmation(Shown):
     error: CrossedInterval | None = None
     """The effect with its errors over items and seeds, at the level of its look; None where there was none, and in
     files that are older than outputs by item."""
+
+    @property
+    def blocks(self) -> Blocks:
+        """Those below the layer that scores higher; between two that are not told apart, undecided."""
+        earlier, last = self.compared_layers
+        kept = last if self.verdict == "refuted" else earlier
+        return Blocks.upto(last, kept, (earlier, last) if self.verdict == "undecided" else ())
 
     @property
     def summary(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from layerprobe.names import listed
-from layerprobe.prediction.values import DropPrediction, Evidence, Record, RecordPart
+from layerprobe.prediction.values import LOOK_FIRST, DropPrediction, Evidence, Record, RecordPart
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import DIGITS
 from layerprobe.results.numbers import capitalised
@@ -39,7 +39,7 @@ def _look_first(model: str, grounds: str, flagged: range) -> str:
     """Return where to look first, why, and that a flag is no more than that."""
     are, they = ("is", "it scores") if len(flagged) == 1 else ("are", "they score")
     return (
-        f"Where to look first: layer {flagged[0] - 1} of {model}. {grounds}{capitalised(layer_span(flagged))} {are} "
+        f"{LOOK_FIRST}: layer {flagged[0] - 1} of {model}. {grounds}{capitalised(layer_span(flagged))} {are} "
         f"flagged; whether {they} lower after fine-tuning, only fine-tuning can say."
     )
 

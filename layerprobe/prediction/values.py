@@ -15,6 +15,8 @@ from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"
 """The rule that flags the final layers which lie below the plateau before them."""
+LOOK_FIRST = "Where to look first"
+"""How the sentence of a drop begins, which the heading of its page repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +268,16 @@ class DropPrediction(Shown):
     def table(self) -> Table:
         """A row a layer: what the rule read, and what follows."""
         return self.table_with(n_layers=self.n_layers)
+
+    @property
+    def heading(self) -> str:
+        """Where to look first."""
+        return f"{'Look first at' if self.drops else 'Keep'} layer {self.recommended_layer} of {self.n_layers - 1}"
+
+    @property
+    def lead(self) -> str:
+        """Why."""
+        return self.sentence.partition(". ")[2] if self.sentence.startswith(LOOK_FIRST) else self.sentence
 
     @property
     def summary(self) -> str:

@@ -1,9 +1,9 @@
 """The costs of serving truncated models."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter, itemgetter
 
 from layerprobe.checks import as_declared, check_fields
 from layerprobe.encoders.model import ModelDescription, Pooling, check_layers
@@ -12,9 +12,10 @@ from layerprobe.errors import DataError
 from layerprobe.files.images import Modality
 from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.names import metric_title, points
 from layerprobe.names import counted, distinct_names, short_name
 from layerprobe.results import numbers
+from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief
 from layerprobe.results.table import Column, Table, columns_of, layer_columns, stacked
 
@@ -229,7 +230,13 @@ class Profile(Shown):
         rows = [(layer, layer.cost(*shape)) for shape in self.shapes for layer in self.layers]
         outcomes = [scores.get(layer.layer) for layer, _ in rows]
         cost, outcome = columns_of(cost for _, cost in rows), columns_of(outcomes)
-        title = next((f"TMFT {metric_title(outcome.primary)}" for outcome in outcomes if outcome), "TMFT")
+        primary = next((outcome.primary for outcome in outcomes if outcome), "")
+        title = f"TMFT {metric_title(primary)}" if primary else "TMFT"
+        scored = points(primary, "test") if primary else None
+        (_, small), (_, large) = self.shapes[0], max(self.shapes, key=itemgetter(1))
+        batch = f"one {self.unit}" if small == 1 else f"a batch of {small}"
+        latency = Quantity(f"milliseconds for {batch}", best="lower", scale=1e3)
+        throughput = Quantity(f"{self.unit}s per second, batches of {large}", best="higher")
         threads = counted(self.threads, "thread")
         about = f"{self.model.name}: {self.model.dtype}, {self.device} ({self.hardware}), {threads}."
         measured = any(cost.peak_memory is not None for _, cost in rows)
@@ -240,15 +247,33 @@ class Profile(Shown):
                 cost("length", title="tokens"),
                 cost("batch_size", title="batch"),
                 cost("flops", title=f"GFLOPs per {self.unit}", form=lambda count: numbers.significant(count / 1e9)),
-                cost("seconds", title="ms per batch", form=_milliseconds),
-                cost("seconds", attrgetter("quantiles"), title="5-95 %", form=_milliseconds, interval=True),
-                cost("texts_per_second", title=f"{self.unit}s/s", form=numbers.significant),
+                cost("seconds", title="ms per batch", form=_milliseconds, quantity=latency),
+                cost(
+                    "seconds",
+                    attrgetter("quantiles"),
+                    title="5-95 %",
+                    form=_milliseconds,
+                    interval=True,
+                    quantity=latency,
+                    over="of repeats",
+                ),
+                cost("texts_per_second", title=f"{self.unit}s/s", form=numbers.significant, quantity=throughput),
                 cost("tokens_per_second", title="tokens/s", form=numbers.significant),
                 cost("repeats", shown=False),
                 cost("peak_memory", title="memory", form=megabytes, unit="MB"),
                 cost("training_memory", title="fine-tuning", form=megabytes, unit="MB"),
                 outcome("metric", attrgetter("primary"), shown=False, dtype="string"),
-                outcome("tmft_mean", attrgetter("mean"), title=title, form=".2f"),
+                outcome("tmft_mean", attrgetter("mean"), title=title, form=".2f", quantity=scored),
+                outcome(
+                    "tmft_interval",
+                    attrgetter("interval"),
+                    title="interval",
+                    form=".2f",
+                    interval=True,
+                    over="of the mean",
+                    shown=False,
+                    quantity=scored,
+                ),
             ),
             title="Every layer and shape",
             notes=(about,) if measured else (about, f"Memory: {self.memory}."),
@@ -303,7 +328,24 @@ class Profiles(Shown):
         names = [profile.model.name for profile in self.profiles]
         label = dict(zip(names, distinct_names(names), strict=True)).__getitem__
         pairs = zip(self.profiles, self.by_layer, strict=True)
-        return stacked([profile.scored(scores, label) for profile, scores in pairs], by=("model",))
+        table = stacked([profile.scored(scores, label) for profile, scores in pairs], by=("model",))
+        return replace(table, charts=tuple(self._charts))
+
+    @property
+    def _charts(self) -> Iterator[Chart]:
+        """Yield latency and throughput by layer, and where there are scores, these against time and size."""
+        (length, small), large = self.shape, max(size for _, size in self.profiles[0].shapes)
+        by, time = "model length" if len(self.profiles) > 1 else "length", Line("seconds", interval="seconds")
+        of_small = Chart(lines=(time,), name="latency", by=by, where=(("batch_size", small),))
+        yield of_small
+        if self.metric is not None:
+            score, only = Line("tmft_mean", interval="tmft_interval"), (("batch_size", small), ("length", length))
+            cost = Chart(lines=(score,), kind="cost", by="model", label="layer", where=only)
+            yield replace(cost, name="score-latency", heading="Score versus time", x="seconds", x_interval="seconds")
+            yield replace(cost, name="score-size", heading="Score versus size", x="parameters")
+        speed = Line("texts_per_second")
+        heading = "Throughput by layer"
+        yield replace(of_small, lines=(speed,), name="throughput", heading=heading, where=(("batch_size", large),))
 
     @property
     def summary(self) -> str:

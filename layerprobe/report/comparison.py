@@ -1,20 +1,26 @@
 """A comparison as a page: one model against others, by one measure or several. Knows its words and sections."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
 from layerprobe.names import distinct_names, listed, plural
-from layerprobe.report import words
-from layerprobe.report.facts import diagnostics, model_facts, verdict
-from layerprobe.report.maps import OTHER_NORMALIZATION, both_normalizations, curve_figure, lowest_value, map_figure
+from layerprobe.report.facts import diagnostics, model_facts
+from layerprobe.report.maps import (
+    OTHER_NORMALIZATION,
+    both_normalizations,
+    curve_figure,
+    features,
+    lowest_value,
+    map_figure,
+    map_finding,
+)
 from layerprobe.results import numbers
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, facts_table, folded, section, table_of
+from layerprobe.results.shown import clauses
 from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
 from layerprobe.similarity.values import Difference, SimilarityMap
@@ -63,7 +69,7 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
     compared = compared_models(results)
     leads = tuple(_leads(compared))
     curves = [
-        curve_figure(result, f"curve-{number}", _ends_and_steps(compared, result))
+        curve_figure(result, f"curve-{number}", last_and_fall(result))
         for number, result in enumerate(compared.measured)
     ]
     page = page_of(
@@ -78,12 +84,13 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
             warning for result in compared.measured for one in result.comparisons for warning in one.warnings
         ),
         account=tuple(_agreement(compared)),
-        sections=(diagnostics(_diagnosed(compared)),),
+        sections=(diagnosed(compared),),
         provenance=provenance(compared),
-        data_label="Whole comparison",
-        stem="layerprobe-comparison",
     ).of(results[0] if len(results) == 1 else results)
-    more, map_part = section("curves", "By other measures", *curves[1:], kind="pair"), maps(compared)
+    more, map_part = (
+        section("curves", "By other measures", *curves[1:], kind="pair" if len(curves) > 2 else None),
+        maps(compared),
+    )
     if not show_map:
         table, *rest = page.sections
         return replace(page, sections=(more, table, map_part, *rest))
@@ -95,24 +102,23 @@ def comparison_page(*results: Comparison | Comparisons, show_map: bool = False) 
 
 def _heading(lead: str) -> str:
     """Return the finding by the first measure as a heading; model names keep their capitals."""
-    heading = verdict(re.sub(r" \([^()]*\)", "", lead.partition(", ")[2] or lead))
+    heading, _ = clauses(lead.partition(", ")[2] or lead)
     return numbers.capitalised(heading) if heading.startswith("layer ") else heading
 
 
 def map_page(heatmap: SimilarityMap) -> Page:
     """Return the page of a single similarity map, whose models are unknown."""
-    finding = words.cka_map_finding(heatmap)
+    finding = map_finding(heatmap)
     return page_of(
         heatmap,
-        heading=verdict(finding),
+        heading=clauses(finding)[0].partition(", the least")[0],
         kind="similarity map",
-        about=words.measure(heatmap),
+        about=_measure(heatmap),
         lead=(finding,),
         first=map_figure("map", heatmap, ("the model", "the reference")),
         provenance=(
             definitions({"Texts": str(heatmap.n_samples), "Similarity": "; ".join(heatmap.measure.conventions)}),
         ),
-        stem="layerprobe-map",
     )
 
 
@@ -144,7 +150,7 @@ def _leads(compared: Compared) -> Iterator[str]:
 
 def _alone(comparison: Comparison) -> str:
     """Return which block changes the embeddings most."""
-    least = words.least_like_before(comparison)
+    least = _least_like_before(comparison)
     return f"layer {least} is least like the one before ({_value(comparison, least)}): block {least} changes most."
 
 
@@ -172,17 +178,29 @@ def _several(compared: Compared, result: Comparisons) -> str:
     return f"{compared.model} is closest {where}."
 
 
-def _ends_and_steps(compared: Compared, result: Comparisons) -> str:
+def last_and_fall(result: Comparisons) -> str:
     """Return how similar the last layers are, and where the first curve falls most from one layer to the next."""
-    last, names = len(result.comparisons[0].curve.values) - 1, compared.references
+    last = len(result.comparisons[0].curve.values) - 1
+    names = compared_models([result]).references
     ends = (f"{name} {_value(one, last)}" for name, one in zip(names, result.comparisons, strict=True))
     value = _value(result.comparisons[0], last) if len(names) == 1 else ", ".join(ends)
-    sentence = f"{words.measure(result.comparisons[0].map)} at the last layer, {last}: {value}."
+    sentence = f"{_measure(result.comparisons[0].map)} at the last layer, {last}: {value}."
     falls = {layer: step for layer, step in result.comparisons[0].changes.items() if step.upper < 0}
     if not falls:
         return sentence
     layer = min(falls, key=lambda layer: falls[layer].value)
     return f"{sentence} The largest fall is from layer {layer - 1} to layer {layer}: {_difference(falls[layer])}."
+
+
+def _measure(heatmap: SimilarityMap) -> str:
+    """Return the name of the measure as the start of a sentence, such as `Debiased linear CKA`."""
+    return numbers.capitalised(heatmap.measure.title)
+
+
+def _least_like_before(comparison: Comparison) -> int:
+    """Return the layer that is least like the one before, of a model alone."""
+    values = comparison.curve.values
+    return min(range(comparison.first_layer + 1, len(values)), key=values.__getitem__)
 
 
 def _agreement(compared: Compared) -> Iterator[str]:
@@ -246,11 +264,15 @@ def _map(compared: Compared, number: int, title: str, one: Comparison, lowest: f
     return map_figure(f"map-{number}", one.map, names, curve=one.curve, lowest=lowest, title=title)
 
 
-def _diagnosed(compared: Compared) -> Iterator[tuple[str, tuple[Any, ...], int]]:
-    """Yield the layer diagnostics of the model and its references, with the first included layer of each."""
-    yield compared.model, compared.first.model_diagnostics, compared.first.first_layer
-    for name, one in () if compared.alone else zip(compared.references, compared.measured[0].comparisons, strict=True):
-        yield name, one.reference_diagnostics, one.map.first_layers[1]
+def diagnosed(compared: Compared) -> Section:
+    """Return the diagnostics of the layers of the model and its references."""
+    first, others = compared.first, () if compared.alone else compared.measured[0].comparisons
+    models = [(compared.model, first.model_diagnostics, first.first_layer)]
+    models += [
+        (name, other.reference_diagnostics, other.map.first_layers[1])
+        for name, other in zip(compared.references, others, strict=False)
+    ]
+    return diagnostics(models)
 
 
 def provenance(compared: Compared) -> tuple[Part, ...]:
@@ -259,7 +281,7 @@ def provenance(compared: Compared) -> tuple[Part, ...]:
     comparisons = () if compared.alone else compared.measured[0].comparisons
     measures = {
         f"Similarity, {result.comparisons[0].map.measure.short_name}" if several else "Similarity": (
-            words.conventions(result.comparisons[0])
+            _conventions(result.comparisons[0])
         )
         for result in compared.measured
     }
@@ -280,3 +302,22 @@ def compared_facts(first: Comparison, comparisons: Sequence[Comparison]) -> Part
     if any(model.source for model in models):
         facts = [values | {"From": model.source or model.name} for values, model in zip(facts, models, strict=True)]
     return facts_table("Models", names, facts)
+
+
+def _conventions(comparison: Comparison) -> str:
+    """Return every convention that the similarities depend on."""
+    heatmap, items = comparison.map, plural(comparison.unit)
+    median = [f"the median over {heatmap.sigma_samples} {items}"] if heatmap.sigma_samples else []
+    parts = [*heatmap.measure.conventions, *median, features(heatmap).lower()]
+    parts += [f"{heatmap.n_samples} {items}", _intervals(heatmap)]
+    if heatmap.null is not None:
+        parts.append(f"{heatmap.null.permutations} permutations for what chance reaches")
+    return "; ".join([*parts, f"{comparison.curve.alignment} alignment"])
+
+
+def _intervals(heatmap: SimilarityMap) -> str:
+    errors = heatmap.uncertainty
+    if errors is None:
+        return "no intervals"
+    units = "" if errors.n_clusters is None else f", {errors.n_clusters} documents"
+    return f"{numbers.confidence(errors.level)} intervals from the {errors.method}{units}"

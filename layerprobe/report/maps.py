@@ -6,7 +6,6 @@ from typing import Any
 import plotly.graph_objects as go
 
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.report import words
 from layerprobe.results import numbers
 from layerprobe.results.draw import drawn
 from layerprobe.results.shown import from_cell
@@ -24,6 +23,11 @@ ALIGNMENTS = {
     "best-match": "Each layer is compared with the reference's layer that it resembles most.",
     "previous-layer": "Each layer is compared with the one before; layer 0, which has none, with itself.",
 }
+
+
+def features(heatmap: SimilarityMap) -> str:
+    """Return the normalization of a map's features, as a title."""
+    return "Raw features" if heatmap.measure.normalize == "raw" else "Z-scored features"
 
 
 def curve_figure(comparisons: Comparisons, name: str, finding: str) -> Figure:
@@ -48,8 +52,39 @@ def map_figure(
     plot = similarity_map(heatmap, names, compared=curve, lowest=lowest, title=title)
     rows, columns = heatmap.shape
     alone = curve is not None and curve.alignment == "previous-layer"
-    finding, style = words.cka_map_finding(heatmap, alone=alone), f"--columns:{columns};--rows:{rows}"
+    finding, style = map_finding(heatmap, alone=alone), f"--columns:{columns};--rows:{rows}"
     return Figure(name, plot, finding, "", kind="plot map", style=style)
+
+
+def map_finding(heatmap: SimilarityMap, *, alone: bool = False) -> str:
+    """Return what a map shows; alone: of a model with itself."""
+    rows, (first, column) = heatmap.values, heatmap.first_layers
+    cells = [
+        (value, i, j)
+        for i, row in enumerate(rows)
+        for j, value in enumerate(row)
+        if i >= first and j >= column and (not alone or j < i)
+    ]
+    (low, low_i, low_j), (high, high_i, high_j) = min(cells), max(cells)
+    if alone:
+        return (
+            f"Of different layers, {high_j} and {high_i} are the most similar ({numbers.number(high, 3)}), {low_j} and"
+            f" {low_i} the least ({numbers.number(low, 3)}).{_chance(heatmap)}"
+        )
+    closest, j = max((value, j) for value, i, j in cells if i == len(rows) - 1)
+    return (
+        f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
+        f" ({numbers.number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({numbers.number(low, 3)})."
+        f" The model's last layer is closest to layer {j} of the reference ({numbers.number(closest, 3)})."
+        f"{_chance(heatmap)}"
+    )
+
+
+def _chance(heatmap: SimilarityMap) -> str:
+    if heatmap.null is None:
+        return ""
+    share, bound = numbers.percent(1 - heatmap.null.level), numbers.number(heatmap.null.maximum_threshold, 3)
+    return f" With the samples of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 
 def both_normalizations(comparison: Comparison, names: tuple[str, str]) -> list[Figure]:
@@ -63,7 +98,7 @@ def both_normalizations(comparison: Comparison, names: tuple[str, str]) -> list[
             names,
             curve=comparison.curve,
             lowest=lowest,
-            title=words.features(heatmap) if len(maps) > 1 else "",
+            title=features(heatmap) if len(maps) > 1 else "",
         )
         for number, heatmap in enumerate(maps)
     ]

@@ -1,22 +1,20 @@
 """A study as a page: the finding, its certainty and its evidence. Knows the order of its sections."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.finetuning.values import Protocol, outcome_charts, outcomes_table
-from layerprobe.metrics.names import metric_title
-from layerprobe.names import listed, plural
+from layerprobe.metrics.names import metric_title, split_title
+from layerprobe.names import listed
 from layerprobe.prediction.sentence import record_sentence, trusted
-from layerprobe.report import words
-from layerprobe.report.comparison import compared_facts
-from layerprobe.report.facts import diagnostics, size_facts
-from layerprobe.report.maps import OTHER_NORMALIZATION, both_normalizations, curve_figure
+from layerprobe.report.comparison import Compared, compared_models, diagnosed, last_and_fall, maps, provenance
+from layerprobe.report.facts import size_facts
+from layerprobe.report.maps import curve_figure
 from layerprobe.report.prediction import by_plateau, references_table, ways_to_choose
-from layerprobe.report.tuning import BADGES, account, badge, cost_section, finding_blocks, finding_facts, search_figure
+from layerprobe.report.tuning import BADGES, account, badge, finding_facts
 from layerprobe.results import numbers
-from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Line
 from layerprobe.results.draw import drawn, line, ring
 from layerprobe.results.markup import Markup, element, join
@@ -25,38 +23,46 @@ from layerprobe.results.parts import commands, definitions, folded, missing, sec
 from layerprobe.results.style import CHOSEN, FAINT
 from layerprobe.results.table import Table, stacked
 from layerprobe.results.values import Figure, Page, Part, Section
-from layerprobe.scoring.values import scores_chart
+from layerprobe.scoring.values import LayerScores, scores_chart
 from layerprobe.study.commands import next_commands, run_command, serve_commands
 from layerprobe.study.sentence import expectation_sentence, headline, summary
 from layerprobe.study.tables import runs_table
 from layerprobe.study.values import Study
+from layerprobe.tasks.kind import KINDS
 
 
 def study_page(study: Study) -> Page:
     """Return the page of a study: which layer to keep, the figure that shows it, and what that rests on."""
-    comparisons, finding, model = (study.comparison, *study.further_comparisons), study.finding, study.comparison.model
+    compared, finding = _compared(study), study.finding
     sections = tuple(_sections(study))
     first = next(part for name in _decisive(study) for part in _figures(sections) if part.name == name)
     below = tuple(
         replace(section, parts=tuple(part for part in section.parts if part is not first)) for section in sections
     )
-    layer = study.kept_layer
     return page_of(
         study,
         heading=headline(study),
         kind="study",
-        about=f"{words.title(study)} on {study.provenance.task}",
+        about=f"{compared.about} on {study.provenance.task}",
         lead=(summary(study),),
         facts=_facts_line(study),
-        blocks=Blocks.upto(model.n_blocks, layer) if finding is None else finding_blocks(finding),
         first=first,
-        warnings=sum((comparison.warnings for comparison in comparisons), study.provenance.warnings),
+        warnings=sum((one.warnings for one in compared.measured[0].comparisons), study.provenance.warnings),
         account=_predicted(study) if finding is None else (*account(finding), *_expected(study)),
         sections=below,
-        provenance=(compared_facts(study.comparison, () if study.comparison.alone else comparisons), _facts(study)),
-        data_label="Whole study",
-        stem=words.file_stem(study),
+        provenance=(*provenance(compared), _facts(study)),
+        stem=f"layerprobe-{re.sub(r'[^A-Za-z0-9.]+', '-', compared.about).strip('-.')[:100]}",
     )
+
+
+def _compared(study: Study) -> Compared:
+    return compared_models([Comparisons(comparisons=(study.comparison, *study.further_comparisons))])
+
+
+def _names(study: Study) -> tuple[str, str]:
+    """Return the model and its first reference as curves are called."""
+    compared = _compared(study)
+    return compared.model, compared.references[0]
 
 
 def _facts_line(study: Study) -> tuple[str, ...]:
@@ -89,13 +95,14 @@ def _sections(study: Study) -> Iterator[Section]:
     finding = study.finding
     if finding is not None:
         runs = folded("All runs, in order", table_of(runs_table(finding)))
-        yield section("search", "Runs of the search", search_figure(finding, study.outcomes), runs)
-        yield from cost_section(finding)
+        search, cost = (drawn(finding.table, chart) for chart in finding.table.charts)
+        yield section("search", "Runs of the search", search, runs)
+        yield section("cost", "Expected score versus size", None if finding.answer.spoilt else cost)
     yield from _tuned(study)
     yield from _similar(study)
     yield _zero_shot(study)
     yield _baselines(study)
-    yield diagnostics(_diagnosed(study))
+    yield diagnosed(_compared(study))
     yield _next_steps(study)
 
 
@@ -121,7 +128,7 @@ def _tuned(study: Study) -> Iterator[Section]:
 
 def outcomes_of(study: Study) -> Table:
     """Return what fine-tuning showed of the layers of the model, and of the reference where it was fine-tuned."""
-    pairs = zip(words.labels(study), (study.outcomes, study.reference_outcomes), strict=True)
+    pairs = zip(_names(study), (study.outcomes, study.reference_outcomes), strict=True)
     fine_tuned = [(name, outcomes) for name, outcomes in pairs if outcomes]
     table = stacked([outcomes_table(outcomes).named(model=name) for name, outcomes in fine_tuned], by=("model",))
     marks = [
@@ -135,7 +142,7 @@ def _zero_shot(study: Study) -> Section:
     """Return the scores before fine-tuning, or how to get them."""
     heading, pairs = (
         "Before fine-tuning",
-        zip(words.labels(study), (study.zero_shot, study.reference_zero_shot), strict=True),
+        zip(_names(study), (study.zero_shot, study.reference_zero_shot), strict=True),
     )
     scored = [(name, scores) for name, scores in pairs if scores is not None]
     if not scored:
@@ -146,9 +153,26 @@ def _zero_shot(study: Study) -> Section:
     return section(
         "zero-shot",
         heading,
-        words.score_method(first, study.provenance.task_kind),
+        _score_method(first, study.provenance.task_kind),
         drawn(replace(table, marks=()), chart),
         folded("Every metric", table_of(replace(table, marks=()))),
+    )
+
+
+def _score_method(scores: LayerScores, kind: str) -> str:
+    """Return how untrained embeddings were scored on a kind of task, as a sentence."""
+    title, rules = numbers.capitalised(metric_title(scores.primary)), KINDS[kind]
+    if scores.method == "probe":
+        frozen = "token states" if rules.zero_shot == "own" else "embeddings"
+        probe = rules.load("probe")
+        fitted = f"{'a linear probe' if probe is None else probe.title} on the frozen {frozen}"
+        return f"{title} on {split_title(scores.split)} of {fitted}, fitted on the train split."
+    if rules.zero_shot == "own":
+        return f"{title} by the {scores.method} of frozen embeddings on {split_title(scores.split)}."
+    if rules.threshold is None:
+        return f"{title} correlation of cosine and gold score on {split_title(scores.split)}."
+    return (
+        f"{title} of the cosine on {split_title(scores.split)}, at the threshold that is best on the validation split."
     )
 
 
@@ -163,15 +187,13 @@ def _similar(study: Study) -> Iterator[Section]:
     heading = f"Similarity to the {'layer before' if comparison.alone else 'reference'}, layer by layer"
     values = folded("Every value, with interval and tests", table_of(comparison.table)) if comparison.steps else None
     yield section("cka-curve", heading, _curve(study), values, *_further(study))
-    maps = both_normalizations(comparison, words.labels(study))
-    note = OTHER_NORMALIZATION if len(maps) > 1 else None
-    yield section("cka-map", "All pairs of layers", note, *maps, kind="pair" if len(maps) > 1 else "beside")
+    yield maps(compared_models([comparison]))
 
 
 def _curve(study: Study) -> Figure:
     """Return the curve with the layer that was predicted and the one to keep, and what the plateau rule decided by."""
     comparisons = Comparisons(comparisons=(study.comparison, *study.further_comparisons))
-    figure, prediction = curve_figure(comparisons, "cka-curve", words.cka_curve_finding(study)), study.prediction
+    figure, prediction = curve_figure(comparisons, "cka-curve", last_and_fall(comparisons)), study.prediction
     values, last = study.comparison.curve.values, len(study.comparison.curve.values) - 1
     named = {"recommended" if study.finding is None else "predicted": (prediction.recommended_layer, FAINT)}
     if study.finding is not None:
@@ -197,7 +219,7 @@ def _further(study: Study) -> Iterator[Part]:
     if first.rule != by:
         first = by_plateau(first)
         note = f"By the {by}, as the rule of this report reads the model alone."
-    names = list(words.reference_labels(study))
+    names = list(_compared(study).references)
     names[0] += " (this report)" if first is study.prediction else ""
     table = references_table(names, (first, *study.further_predictions))
     yield element("div", element("h3", table.title), element("p", note), table_of(table))
@@ -216,12 +238,11 @@ def _expected(study: Study) -> tuple[str, ...]:
 def _predicted(study: Study) -> tuple[str, ...]:
     """Return whether fine-tuning confirms the prediction, and how far to trust the rule."""
     prediction, tested = study.prediction, study.confirmation
-    redrawn = () if prediction.same is None else (words.redrawn(prediction),)
     if tested is None:
         untested = "No layer has been fine-tuned: this is what is expected before any training."
-        return (badge(None, untested), words.flagged(prediction), *redrawn, *trusted(prediction)[1:])
+        return (badge(None, untested), *trusted(prediction)[1:])
     layers = f"Fine-tuned at layers {listed([outcome.layer for outcome in study.outcomes], 'and')}."
-    return (badge(tested.verdict, layers), prediction.sentence, *redrawn, *trusted(prediction)[1:])
+    return (badge(tested.verdict, layers), prediction.sentence, *trusted(prediction)[1:])
 
 
 def _baselines(study: Study) -> Section:
@@ -234,15 +255,6 @@ def _baselines(study: Study) -> Section:
     intro = "What simpler rules recommend, and what fine-tuning showed if that layer was run."
     intro += " The best zero-shot layer is by validation scores."
     return section("baselines", "Compared with simpler rules", intro, table_of(ways_to_choose(ways, study.table)))
-
-
-def _diagnosed(study: Study) -> list[tuple[str, tuple[Any, ...], int]]:
-    first, comparisons = study.comparison, (study.comparison, *study.further_comparisons)
-    references = () if first.alone else zip(words.reference_labels(study), comparisons, strict=True)
-    return [
-        (words.names(study)[0], first.model_diagnostics, first.first_layer),
-        *((name, comparison.reference_diagnostics, comparison.map.first_layers[1]) for name, comparison in references),
-    ]
 
 
 def _next_steps(study: Study) -> Section:
@@ -285,17 +297,16 @@ def _served(study: Study) -> Markup | None:
 
 
 def _facts(study: Study) -> Markup:
-    source, items = study.provenance, numbers.capitalised(plural(study.comparison.unit))
+    source = study.provenance
     return definitions(
         {
             "Task": f"{source.task} ({source.task_kind}, sha256 {source.task_digest})",
             "Data": "; ".join(source.notes) or None,
-            items: f"{source.n_texts} distinct (sha256 {source.texts_digest})",
-            "Embeddings": f"{study.comparison.pooling} pooling",
-            "Similarity": words.conventions(study.comparison),
             "Rule": _rule(study),
             "Fine-tuning": _protocol(study.protocol, study) if study.protocol else None,
-            "Settings": ", ".join(f"{name} {value}" for name, value in source.settings.items()) or None,
+            "Settings": ", ".join(f"{name} {value}" for name, value in source.settings.items())
+            if source.settings != study.comparison.settings
+            else None,
             "Seeds": ", ".join(map(str, source.seeds)) or None,
             "Device": source.device,
             "Versions": ", ".join(

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 from layerprobe.comparison.values import Comparisons
 from layerprobe.prediction.sentence import highest_and_last, trusted
-from layerprobe.prediction.values import PLATEAU, DropPrediction
-from layerprobe.report import words
-from layerprobe.report.comparison import compared_models, maps, provenance
-from layerprobe.report.facts import diagnostics, size_facts
+from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
+from layerprobe.report.comparison import compared_models, diagnosed, maps, provenance
+from layerprobe.report.facts import size_facts
 from layerprobe.report.maps import curve_figure
 from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
@@ -34,7 +33,7 @@ def prediction_page(prediction: Prediction) -> Page:
     figure = curve_figure(compared.measured[0], "curve", f"{numbers.capitalised(finding)}.")
     page = drop_page(drop, prediction.table)
     against = f"Similarity to the {'layer before' if compared.alone else 'reference'}, layer by layer"
-    model, pairs = compared.first.model, zip(compared.references, compared.measured[0].comparisons, strict=True)
+    model = compared.first.model
     first = page.first if drop.read else figure
     flags = () if drop.read or page.first is None else (section("flags", "The same for other texts", page.first),)
     return replace(
@@ -49,12 +48,7 @@ def prediction_page(prediction: Prediction) -> Page:
             section("curve", against, figure if drop.read else None),
             section("references", references.title, table_of(references) if len(prediction.drops) > 1 else None),
             maps(compared),
-            diagnostics(
-                [
-                    (compared.model, compared.first.model_diagnostics, compared.first.first_layer),
-                    *((n, e.reference_diagnostics, e.map.first_layers[1]) for n, e in pairs if not compared.alone),
-                ]
-            ),
+            diagnosed(compared),
         ),
         provenance=(*provenance(compared), *page.provenance),
     ).of(prediction)
@@ -67,15 +61,11 @@ def drop_page(drop: DropPrediction, table: Table | None = None) -> Page:
     return page_of(
         drop,
         table=drawn_table,
-        heading=f"{'Look first at' if drop.drops else 'Keep'} layer {drop.recommended_layer} of {last}",
         kind="prediction, before any training",
-        lead=(drop.sentence,),
         blocks=Blocks.upto(last, drop.recommended_layer),
-        account=(*trusted(drop)[1:], words.flagged(drop)),
+        account=trusted(drop)[1:],
         sections=(_baselines(drop, drawn_table),),
         provenance=(definitions({"Rule": f"{drop.rule}{how}"}),),
-        data_label="Prediction",
-        stem="layerprobe-prediction",
     )
 
 
@@ -103,7 +93,7 @@ def references_table(names: Sequence[str], predictions: Sequence[DropPrediction]
             Column("rule", [drop.rule for drop in predictions]),
             Column("drop_layers", [numbers.layer_range(drop.drop_layers) or "none" for drop in predictions]),
             Column("recommended", [drop.recommended_layer for drop in predictions]),
-            Column("decline", [item and words.decline(item) for item in evidence], title="decline at the last layer"),
+            Column("decline", [item and _decline(item) for item in evidence], title="decline at the last layer"),
             Column("any_drop", [odds and odds.any_drop for odds in redrawn], "flagged in bootstrap samples", chance),
         ),
         title="What each reference alone would predict",
@@ -117,3 +107,9 @@ def by_plateau(prediction: DropPrediction) -> DropPrediction:
     drop = tuple(range(layer + 1, last + 1))
     onset = drop[0] if drop else None
     return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=layer, probability=None)
+
+
+def _decline(evidence: Evidence) -> str:
+    """Return by how much the curve declines, with its interval where it has one."""
+    value, ends = numbers.number(evidence.decline, 3), evidence.decline_interval
+    return value if ends is None else f"{value} {numbers.interval(ends, 3)}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -14,9 +15,8 @@ from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import READINGS, curves_table
 from layerprobe.readings.values import LayerCurve
-from layerprobe.report.facts import about, models, size_facts, verdict
+from layerprobe.report.facts import about, layer_facts, models, size_facts
 from layerprobe.results import numbers
-from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line
 from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
@@ -38,27 +38,25 @@ METHODS = {
 
 def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, task: str = "") -> Page:
     """Return the page of every layer's scores before fine-tuning, with their provenance."""
-    best, last, compared = scores.best_layer, len(scores.scores) - 1, scores.compared
+    best, compared = scores.best_layer, scores.compared
     candidates = () if compared is None else [scores.first_layer + i for i in compared.candidates]
-    score = numbers.number(scores.scores[best])
+    score = f"{scores.table.column(scores.primary).head} {numbers.number(scores.scores[best])}"
     score += "" if compared is None else f" {numbers.interval(compared.intervals[compared.best])}"
+    about_best = layer_facts(
+        best,
+        model,
+        candidates=candidates,
+        n_blocks=len(scores.scores) - 1,
+        score=score,
+        claimed=not scores.on_floor,
+    )
     return page_of(
         scores,
         table=scores.table if model is None else scores.table.with_columns(model.parameters_column, after="layer"),
-        heading=verdict(scores.sentence),
         kind="scores before fine-tuning",
         about=about(model.name if model else "", task),
-        lead=(scores.sentence,),
-        facts=(
-            f"{scores.table.column(scores.primary).head} {score}",
-            *(size_facts(model.parameters, best) if model else ()),
-        ),
-        blocks=None if scores.on_floor else Blocks.upto(last, best, candidates),
-        warnings=scores.warnings,
         account=(METHODS[scores.method],),
-        provenance=models(model),
-        data_label="Scores",
-        stem="layerprobe-scores",
+        **about_best,
     )
 
 
@@ -77,15 +75,11 @@ def layer_means_page(result: LayerMeans) -> Page:
     finding = f"On the validation split {result.best.name} score highest."
     return page_of(
         result,
-        heading=verdict(result.sentence),
         kind="means of layers without fine-tuning",
         about=about(result.model.name, result.task),
-        lead=(result.sentence,),
         first=Figure("pairs", styled(figure), finding, "Single layers are on the diagonal."),
         account=(METHODS[result.method],),
         provenance=models(result.model),
-        data_label="Means of layers",
-        stem="layerprobe-layer-means",
     )
 
 
@@ -104,43 +98,30 @@ def summaries_page(result: SummaryScores) -> Page:
     documents = {"Documents": f"{result.documents:,}", "Sentences chosen of each": str(result.keep)}
     return page_of(
         result,
-        heading=verdict(result.sentence),
         kind="extractive summaries without fine-tuning",
         about=about(result.model.name, result.task),
-        lead=(result.sentence,),
         sections=(section("baselines", "First sentences and oracle", table_of(result.baselines)),),
         account=("The oracle chooses with the summary known.",),
         provenance=(*models(result.model), definitions(documents)),
-        data_label="Summaries",
-        stem="layerprobe-summaries",
     )
 
 
 def across_page(result: AcrossTasks) -> Page:
     """Return the page of what every layer scores on several tasks."""
+    best = layer_facts(result.best_layer, result.model, candidates=result.candidates, claimed=not result.on_floor)
+    tasks = definitions({task.task: f"sha256 {task.task_digest}" for task in result.tasks})
     return page_of(
         result,
-        heading=verdict(result.sentence),
         kind=f"{counted(len(result.tasks), 'task')} without fine-tuning",
         about=about(result.model.name),
-        lead=(result.sentence,),
-        facts=() if result.on_floor else size_facts(result.model.parameters, result.best_layer),
-        blocks=None if result.on_floor else Blocks.upto(result.model.n_blocks, result.best_layer, result.candidates),
-        warnings=result.warnings,
         account=("The mean over tasks gives each task the same weight.",),
-        provenance=(
-            *models(result.model),
-            definitions({task.task: f"sha256 {task.task_digest}" for task in result.tasks}),
-        ),
-        stem="layerprobe-across",
+        **best | {"provenance": (*best["provenance"], tasks)},
     )
 
 
 def retrieval_page(*scores: RetrievalScores) -> Page:
     """Return the page of retrieval scores by layer and model."""
     first, labels = scores[0], distinct_names([score.model.name for score in scores])
-    named = [f"{label}: {score.sentence}" for label, score in zip(labels, scores, strict=True)]
-    lead = tuple(named) if len(scores) > 1 else (first.sentence,)
     facts = {
         "Task": f"{first.task} (sha256 {first.task_digest})",
         "Queries": f"{len(first.query_ids):,}",
@@ -148,18 +129,21 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
         "Ranked by": "cosine" if first.ranking == "cosine" else "inner product",
         "Settings": ", ".join(f"{name} {value}" for name, value in first.settings.items()) or None,
     }
+    described: dict[str, Any] = {
+        "kind": "retrieval",
+        "about": " and ".join([about(name) for name in labels]),
+        "provenance": (*models(*(score.model for score in scores)), definitions(facts)),
+    }
+    if len(scores) == 1:
+        return page_of(first, **layer_facts(first.best_layer, first.model) | described)
     return page_of(
         first,
         table=stacked([score.table for score in scores], by=("model",)),
-        heading=verdict(lead[0] if len(scores) == 1 else f"{counted(len(scores), 'model')} on {first.task}"),
-        kind="retrieval",
-        about=" and ".join([about(name) for name in labels]),
-        lead=lead,
-        facts=size_facts(first.model.parameters, first.best_layer) if len(scores) == 1 else (),
-        warnings=tuple(warning for score in scores for warning in score.warnings),
-        provenance=(*models(*(score.model for score in scores)), definitions(facts)),
-        stem="layerprobe-retrieval",
-    ).of(first if len(scores) == 1 else scores)
+        heading=f"{counted(len(scores), 'model')} on {first.task}",
+        lead=[f"{label}: {score.sentence}" for label, score in zip(labels, scores, strict=True)],
+        warnings=[warning for score in scores for warning in score.warnings],
+        **described,
+    ).of(scores)
 
 
 # ---- several models -------------------------------------------------------------------------------------
@@ -169,14 +153,12 @@ def models_page(result: ScoresOfModels) -> Page:
     """Return the page of every layer of several models on one task."""
     level, items = numbers.confidence(result.level), plural(result.unit)
     letters = f" Layers that share a letter do not differ significantly, all pairs at once at {level}."
+    best = result.best_of_each[0]
     return page_of(
         result,
-        heading=verdict(result.sentence),
         kind="models by layers without fine-tuning",
         about=result.task,
-        lead=(result.sentence,),
-        facts=size_facts(*_best(result)),
-        warnings=result.warnings,
+        facts=size_facts(result.models[best.model].parameters, best.layer),
         account=(
             METHODS[result.method],
             "At most behind: points that the best is ahead at most, all layers at once at "
@@ -186,13 +168,7 @@ def models_page(result: ScoresOfModels) -> Page:
             *models(*result.models),
             definitions({"Task": f"{result.task} ({result.kind}, sha256 {result.task_digest})"}),
         ),
-        stem="layerprobe-models",
     )
-
-
-def _best(result: ScoresOfModels) -> tuple[tuple[int, ...], int]:
-    best = result.best_of_each[0]
-    return result.models[best.model].parameters, best.layer
 
 
 def found_models_page(models: FoundModels) -> Page:
@@ -201,15 +177,12 @@ def found_models_page(models: FoundModels) -> Page:
     made = stacked([table.named(model=name) for name, table in runs], by=("part",))
     return page_of(
         models,
-        heading=verdict(models.kept),
         kind="the layer to keep of several models",
         about=models.task,
-        lead=(models.sentence,),
         facts=size_facts(models.best.parameters, models.best.best_layer),
         warnings=models.failures,
         account=grounds_of_models(models)[:-1],
         sections=(section("runs", "Runs", folded("All runs, in order by model", table_of(made))),),
-        stem="layerprobe-finding-of-models",
     )
 
 
@@ -242,12 +215,11 @@ def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
     page = page_of(
         next(iter(curves.values())),
         table=table,
-        heading=verdict(_promised(curves, readings)),
+        heading=_promised(curves, readings).rstrip("."),
         kind="readings",
         about=about(model),
-        lead=(_promised(curves, readings),),
+        lead=(),
         account=("Nothing here is fine-tuned: only fine-tuning confirms what a number suggests.",) if readings else (),
-        stem="layerprobe-readings",
     ).of(dict(curves))
     by_layer = section("readings", "By layer", *figures, kind="pair" if len(figures) > 1 else None)
     return replace(page, sections=(by_layer, *page.sections))

@@ -14,9 +14,7 @@ from layerprobe.finetuning.values import (
 )
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import listed, times_as_fast
-from layerprobe.report import words
-from layerprobe.report.facts import about, size_facts, verdict
-from layerprobe.report.search import of_finding
+from layerprobe.report.facts import about, size_facts
 from layerprobe.results import numbers
 from layerprobe.results.blocks import Blocks
 from layerprobe.results.draw import drawn
@@ -24,8 +22,7 @@ from layerprobe.results.markup import Markup, element
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import folded, section, table_of
 from layerprobe.results.shown import Shown, make_page
-from layerprobe.results.values import Figure, Page, Section
-from layerprobe.search.sentence import kept_phrase
+from layerprobe.results.values import Page, Section
 from layerprobe.stats.values import Floor
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
 from layerprobe.study.tables import runs_table
@@ -45,18 +42,12 @@ def badge(verdict: str | None, sentence: str) -> Markup:
 
 def finding_page(finding: Finding, *further: Shown, model: str = "", task: str = "") -> Page:
     """Return the page of a finding, with the model and task where known, and sections of further results."""
-    headline = finding.headline if finding.on_floor else kept_phrase(finding.answer)
-    lead = finding.kept if finding.on_floor else f"{numbers.capitalised(finding.promise)}. {finding.certainty}"
     runs = folded("All runs, in order", table_of(runs_table(finding)))
     return page_of(
         finding,
-        heading=headline,
         kind="the layer to keep",
         about=about(model, task),
-        lead=(lead,),
         facts=finding_facts(finding),
-        blocks=finding_blocks(finding),
-        first=search_figure(finding, finding.outcomes),
         warnings=finding.failures,
         account=account(finding),
         sections=(
@@ -64,15 +55,7 @@ def finding_page(finding: Finding, *further: Shown, model: str = "", task: str =
             section("runs", "Runs", runs),
             *(section for result in further for section in make_page(result).sections),
         ),
-        data_label="Finding",
-        stem="layerprobe-finding",
     )
-
-
-def search_figure(finding: Finding, outcomes: Sequence[LayerOutcome]) -> Figure:
-    """Return the figure of a search."""
-    plot = of_finding(finding, outcomes)
-    return Figure("search", plot, words.search_finding(finding), words.search_reading(finding))
 
 
 def finding_facts(finding: Finding) -> tuple[str, ...]:
@@ -89,13 +72,6 @@ def finding_facts(finding: Finding) -> tuple[str, ...]:
     return (ends, *proven, *size_facts(finding.parameters, best), *fast)
 
 
-def finding_blocks(finding: Finding) -> Blocks | None:
-    """Return which blocks are kept and which are undecided; None where nothing is claimed."""
-    if finding.answer.spoilt or finding.on_floor:
-        return None
-    return Blocks.upto(len(finding.parameters) - 1, finding.best_layer, finding.answer.candidates)
-
-
 def account(finding: Finding) -> tuple[str, ...]:
     """Return the test against the last layer, the drop, the doubts and the cost."""
     proof = finding.against_last
@@ -104,49 +80,36 @@ def account(finding: Finding) -> tuple[str, ...]:
     return tuple(filter(None, (proved, found_drop_sentence(finding), finding.doubt, finding.spent)))
 
 
-def cost_section(finding: Finding) -> tuple[Section, ...]:
-    """Return expected scores against size; nothing where they are spoilt."""
-    if finding.answer.spoilt:
-        return ()
-    _, cost = finding.table.charts
-    return (section("cost", cost.heading, drawn(finding.table, cost)),)
-
-
 # ---- layers ---------------------------------------------------------------------------------------------
 
 
 def confirmation_page(confirmation: Confirmation) -> Page:
     """Return the page of a confirmed, refuted or undecided prediction."""
     first, second = confirmation.compared_layers
-    best = best_by_validation(confirmation.outcomes)
     return page_of(
         confirmation,
         heading=f"Layer {first} compared with layer {second}: {confirmation.verdict}",
         kind="confirmation",
         lead=(confirmation.sentence,),
-        facts=(_score(best), f"{numbers.millions(best.parameters)} parameters"),
-        stem="layerprobe-confirmation",
+        facts=_score_and_size(confirmation.outcomes),
     )
 
 
 def result_page(result: TuningResult[Any]) -> Page:
     """Return the page of fine-tuned layers."""
-    best = best_by_validation(result.outcomes)
     return page_of(
         result,
-        heading=verdict(result.sentence),
         kind="one run for all layers" if result.what == "scan" else "fine-tuned layers",
         about=about(result.model, result.task),
-        lead=(result.sentence,),
-        facts=(_score(best), f"{numbers.millions(best.parameters)} parameters"),
-        warnings=result.warnings,
-        stem=f"layerprobe-{result.what.lower()}",
+        facts=_score_and_size(result.outcomes),
     )
 
 
-def _score(outcome: LayerOutcome) -> str:
-    title, ends = metric_title(outcome.primary), outcome.interval
-    return f"test {title} {numbers.number(outcome.mean)}{f' {numbers.interval(ends)}' if ends else ''}"
+def _score_and_size(outcomes: Sequence[LayerOutcome]) -> tuple[str, ...]:
+    best = best_by_validation(outcomes)
+    ends = f" {numbers.interval(best.interval)}" if best.interval else ""
+    score = f"test {metric_title(best.primary)} {numbers.number(best.mean)}{ends}"
+    return (score, f"{numbers.millions(best.parameters)} parameters")
 
 
 def outcomes_section(outcomes: Sequence[LayerOutcome], floor: Floor | None = None) -> Section:
@@ -168,7 +131,6 @@ def run_page(run: FineTuningRun) -> Page:
         kind="one run",
         lead=(f"Epoch {run.best_epoch} has the best validation {title}, {validation}; it scores {test} on test.",),
         facts=(f"{numbers.millions(run.parameters)} parameters",),
-        stem="layerprobe-run",
     )
 
 
@@ -186,5 +148,4 @@ def joint_page(run: JointRun) -> Page:
         facts=size_facts(run.parameters, best),
         blocks=Blocks.upto(run.n_layers - 1, best),
         warnings=tuple(f"layer {failure.layer} is left out: {failure.message}" for failure in run.failures),
-        stem="layerprobe-scan",
     )

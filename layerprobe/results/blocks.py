@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from layerprobe.results.markup import Markup, element
 
-_SIGNS = {"kept": "■", "undecided": "▨", "cut": "□"}
+_SIGNS = {"kept": "■#", "undecided": "▨?", "cut": "□."}
+"""A sign of Unicode and one of ASCII."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +31,26 @@ class Blocks:
         """Return kept, undecided or cut."""
         return "undecided" if block in self.undecided else "kept" if block in self.kept else "cut"
 
-    @property
-    def text(self) -> str:
-        """The strip as a line.
+    def text(self, encoding: str = "utf-8") -> str:
+        """Return the strip as a line, in ASCII where an encoding lacks the signs.
 
         Examples:
-            >>> Blocks.upto(8, 4, (3, 5)).text
-            '■■■▨▨□□□ 4 of 8 blocks kept'
+            >>> blocks = Blocks.upto(8, 4, (3, 5))
+            >>> blocks.text(), blocks.text("ascii")
+            ('■■■▨▨□□□ 4 of 8 blocks kept; 2 undecided', '###??... 4 of 8 blocks kept; 2 undecided')
         """
-        return f"{''.join(_SIGNS[self.state(block)] for block in range(1, self.n + 1))} {self.said}"
+        try:
+            plain = not "".join(_SIGNS.values()).encode(encoding)
+        except (UnicodeError, LookupError):
+            plain = True
+        return f"{''.join(_SIGNS[self.state(block)][plain] for block in range(1, self.n + 1))} {self.caption}"
 
     @property
-    def said(self) -> str:
-        """How many blocks are kept."""
-        return f"{len(self.kept)} of {self.n} blocks kept"
+    def caption(self) -> str:
+        """How many blocks are kept, and how many of them, or of those that go, are undecided."""
+        return f"{len(self.kept)} of {self.n} blocks kept" + (
+            f"; {len(self.undecided)} undecided" if self.undecided else ""
+        )
 
     def svg(self) -> Markup:
         """Return the strip as a picture with its legend."""
@@ -60,9 +67,8 @@ class Blocks:
             )
             for place in range(self.n)
         )
-        caption = self.said + (f"; {len(self.undecided)} undecided" if self.undecided else "")
         width = str(step * self.n)
         picture = element(
-            "svg", *drawn, viewBox=f"0 0 {width} 18", width=width, height="18", role="img", aria_label=caption
+            "svg", *drawn, viewBox=f"0 0 {width} 18", width=width, height="18", role="img", aria_label=self.caption
         )
-        return element("p", picture, " ", element("span", f"{caption}."), class_="strip")
+        return element("p", picture, " ", element("span", f"{self.caption}."), class_="strip")

@@ -21,6 +21,8 @@ class Quantity:
     """The split that they are measured on: validation, test, or all; empty where there is none."""
     best: Literal["higher", "lower", ""] = ""
     """Which numbers are better."""
+    scale: float = 1.0
+    """What they are multiplied by on an axis, such as 1000 for seconds in milliseconds."""
 
     @property
     def title(self) -> str:
@@ -68,8 +70,10 @@ class Chart:
     kind: Literal["line", "bars", "cost"] = "line"
     """line: over x, joined; bars: from 0; cost: labelled points of quality against a cost on a logarithmic axis."""
     x: str = "layer"
+    where: tuple[tuple[str, object], ...] = ()
+    """Columns, and the value that rows must have there to be drawn."""
     by: str = ""
-    """The column that tells the curves of a line apart, such as model."""
+    """The column, or columns with a space between, that tell the curves of a line apart, such as model."""
     label: str = ""
     """The column that points of a cost are labelled by; by default the first one."""
     x_interval: str = ""
@@ -84,6 +88,10 @@ class Chart:
     """What a ring means."""
     drops: str = "drop layers"
     """What diamonds mean."""
+    enough: str = "the smallest that will do"
+    """What a square means."""
+    hover: tuple[str, ...] = ()
+    """Further columns that are shown where one points at."""
     finding: str = ""
     """What it shows; by default where each curve is best, and its value in the last row."""
     height: str = ""
@@ -109,8 +117,12 @@ class Chart:
     def reading(self, table: Table) -> str:
         """Return a note on how to read the chart, from its columns."""
         parts = [*self._intervals(table)]
-        if any(len(scores) > 1 for line in self.lines if line.seeds for scores in _tuples(table.column(line.seeds))):
-            parts.append("Small marks are seeds.")
+        seeds = (table.column(line.seeds) for line in self.lines if line.seeds)
+        parts += [
+            f"Small marks: {column.over or 'seeds'}."
+            for column in seeds
+            if any(len(scores) > 1 for scores in _tuples(column))
+        ]
         if self.floor and any(table.column(self.floor).values):
             parts.append(f"Dashed line: {floor_by(table.column(self.floor))}.")
         if self.limit is not None:
@@ -118,13 +130,15 @@ class Chart:
         ring, diamonds = ("Green", "Orange") if self.kind == "bars" else ("Ring", "Diamonds")
         if "chosen" in table.marks:
             parts.append(f"{ring}: {self.chosen}.")
+        if "enough" in table.marks and self.kind == "line":
+            parts.append(f"Square: {self.enough}.")
         if "candidate" in table.marks and self.kind == "line":
             parts.append("Green: may be the best.")
         if "drop" in table.marks and self.kind != "cost":
             parts.append(f"{diamonds}: {self.drops}.")
         if self.kind == "cost":
             parts.append("Faint: another is cheaper and better by more than both intervals.")
-        return " ".join(parts)
+        return " ".join(dict.fromkeys(parts))
 
     def _intervals(self, table: Table) -> list[str]:
         upright = [table.column(line.interval, interval=True) for line in self.lines if line.interval]

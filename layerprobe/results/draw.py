@@ -14,6 +14,7 @@ from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity, floor_by
 from layerprobe.results.style import (
     BAND,
+    CANDIDATE,
     CHOSEN,
     COLOURS,
     DASHES,
@@ -26,6 +27,7 @@ from layerprobe.results.style import (
     SHADE,
     TRANSPARENT,
     layer_axis,
+    shade,
     shade_drop,
     styled,
     text,
@@ -66,7 +68,7 @@ LOOKS = (
 """By curve, in turn."""
 
 
-MARKS = {"chosen": CHOSEN, "candidate": CHOSEN, "drop": DROP}
+MARKS = {"chosen": CHOSEN, "enough": CHOSEN, "candidate": CHOSEN, "drop": DROP}
 """Colours of the rows that a table marks."""
 
 
@@ -81,6 +83,8 @@ class _Curve(NamedTuple):
 
 def drawn(table: Table, chart: Chart) -> Figure:
     """Return a chart of a table with its caption; the axis has the title that its columns declare."""
+    for name, value in chart.where:
+        table = table.where(name, value)
     quantity, curves = chart.quantity(table), _curves(table, chart)
     figure = go.Figure(list({"cost": _costs, "bars": _bars_of, "line": _lines}[chart.kind](table, chart, curves)))
     figure.add_traces([*_across(table, chart, curves), *(_floor(table, chart, curves) if chart.floor else [])])
@@ -89,7 +93,11 @@ def drawn(table: Table, chart: Chart) -> Figure:
         figure.add_hline(y=chart.limit, line={"dash": "dot", "color": FAINT})
     figure.update_yaxes(title=text(quantity.title))
     if _is_layers(table, chart) and not chart.by:
-        drops = [row for row, mark in zip(table.column("layer").values, table.marks, strict=False) if mark == "drop"]
+        by_mark = [(mark, layer) for layer, mark in zip(table.column("layer").values, table.marks, strict=False)]
+        best = [layer for mark, layer in by_mark if mark in ("chosen", "enough", "candidate")]
+        if len(best) > 1:
+            shade(figure, best, CANDIDATE)  # type: ignore[arg-type]
+        drops = [layer for mark, layer in by_mark if mark == "drop"]
         shade_drop(figure, drops, what=chart.drops.removesuffix(" layers"))  # type: ignore[arg-type]
     finding = chart.finding or _course(table, chart, curves)
     return Figure(chart.name, styled(figure), finding, chart.reading(table), kind=f"plot {chart.height}".strip())
@@ -119,7 +127,11 @@ def _looks() -> Iterator[Look]:
 
 
 def _labels(table: Table, by: str) -> tuple[str, ...]:
-    return table.column(by).cells if by else ("",) * len(table)
+    """Return what tells rows apart; a number with what it is of."""
+    columns = [table.column(name) for name in by.split()]
+    units = [f" {column.head}" if _is_numeric(column) else "" for column in columns]
+    rows = zip(*(column.cells for column in columns), strict=True) if columns else [()] * len(table)
+    return tuple(", ".join(f"{cell}{unit}" for cell, unit in zip(row, units, strict=True)) for row in rows)
 
 
 # ---- pieces, also of figures that are drawn by hand ---------------------------------------------------------
@@ -192,9 +204,14 @@ def beside(count: int, room: float = ROOM) -> list[float]:
     return [0.4 * room + width * index / max(count - 1, 1) for index in range(count)]
 
 
-def ring(x: float, y: float, name: str, colour: str = CHOSEN, **options: Any) -> go.Scatter:
-    """Return a ring around a point, which the legend names."""
-    marker = {"size": 17, "color": TRANSPARENT, "line": {"color": colour, "width": 2.5}}
+def ring(x: float, y: float, name: str, colour: str = CHOSEN, *, square: bool = False, **options: Any) -> go.Scatter:
+    """Return a ring, or a square, around a point, which the legend names."""
+    marker = {
+        "symbol": "square" if square else "circle",
+        "size": 17,
+        "color": TRANSPARENT,
+        "line": {"color": colour, "width": 2.5},
+    }
     return go.Scatter(x=[x], y=[y], name=text(name), mode="markers", marker=marker, hoverinfo="skip", **options)
 
 
@@ -242,8 +259,9 @@ def _lines(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
         )
         yield trace if joined else trace.update(mode="markers")
         for row, place, value in zip(rows, at, values, strict=True):
-            if table.marks and table.marks[row] == "chosen" and drawn_line is chart.lines[0]:
-                yield ring(place, value, chart.chosen, showlegend=False)
+            mark = table.marks[row] if table.marks and drawn_line is chart.lines[0] else None
+            if mark in ("chosen", "enough"):
+                yield ring(place, value, chart.chosen, showlegend=False, square=mark == "enough")
 
 
 def _seeds(
@@ -334,7 +352,7 @@ def _costs(table: Table, chart: Chart, curves: Sequence[_Curve]) -> Iterator[go.
             showlegend=len(curves) > 1,
             mode="markers+text",
             text=[text(labels[point.row]) if sides[point] else "" for point in group],
-            textposition=[sides[point] or "top center" for point in group],
+            textposition=[sides[point] or "top right" for point in group],
             textfont={"color": INK, "size": 11},
             cliponaxis=False,
             marker=look.marker | {"opacity": [0.35 if point in beaten else 1.0 for point in group]},
@@ -360,7 +378,8 @@ def _beats(one: Bounds, other: Bounds, lower: bool) -> bool:
     return one[1] < other[0] if lower else one[0] > other[1]
 
 
-SIDES = {"top center": (0.0, 1.0), "bottom center": (0.0, -1.0), "middle right": (1.0, 0.0), "middle left": (-1.0, 0.0)}
+SIDES = {"top right": (1.0, 1.0), "bottom right": (1.0, -1.0), "top left": (-1.0, 1.0), "bottom left": (-1.0, -1.0)}
+"""Beside the bars of intervals, which go up and across."""
 WIDTH, HEIGHT = 0.035, 0.055
 """Of a label, as shares of a figure."""
 
@@ -370,7 +389,7 @@ def placed_labels(points: Sequence[tuple[float, float]]) -> list[str | None]:
 
     Examples:
         >>> placed_labels([(1.0, 1.0), (1.0, 1.0), (10.0, 2.0)])
-        ['top center', 'bottom center', 'top center']
+        ['top right', 'bottom right', 'top right']
     """
     xs, ys = [math.log(max(x, 1e-12)) for x, _ in points], [y for _, y in points]
     wide, high = (max(places) - min(places) or 1.0 for places in (xs or [0.0], ys or [0.0]))
@@ -408,7 +427,9 @@ def _axes(figure: go.Figure, table: Table, chart: Chart, curves: Sequence[_Curve
     title = column.quantity.title if column.quantity else numbers.capitalised(column.head)
     figure.update_xaxes(title=text(title))
     if chart.kind == "cost":
-        figure.update_xaxes(type="log", dtick="D2", tickformat="~s")
+        costs = [value for value in _numbers(table, chart.x, [row for curve in curves for row in curve.rows]) if value]
+        narrow = not costs or max(costs) < 8 * min(costs)  # else labels of every digit would touch
+        figure.update_xaxes(type="log", dtick="D1" if narrow else "D2", tickformat="~s")
     elif not _is_numeric(column):
         names = list(dict.fromkeys(column.cells))
         figure.update_xaxes(tickvals=list(range(len(names))), ticktext=list(map(text, names)))
@@ -432,8 +453,12 @@ def _place(table: Table, chart: Chart, row: int) -> float:
 
 
 def _numbers(table: Table, name: str, rows: Sequence[int]) -> list[float]:
-    values = table.column(name).values
-    return [values[row] for row in rows]  # type: ignore[misc]
+    column = table.column(name)
+    return [_scale(column) * column.values[row] for row in rows]  # type: ignore[operator]
+
+
+def _scale(column: Column) -> float:
+    return column.quantity.scale if column.quantity else 1.0
 
 
 def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float]) -> list[Bounds]:
@@ -442,8 +467,13 @@ def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float])
         return []
     column = table.column(name, interval=True)
     bounds: list[Bounds | None] = [column.values[row] for row in rows]  # type: ignore[misc]
-    any_bound = any(bound is not None for bound in bounds)
-    return [bound or (value, value) for bound, value in zip(bounds, values, strict=True)] if any_bound else []
+    if all(bound is None for bound in bounds):
+        return []
+    scale = _scale(column)
+    return [
+        (scale * bound[0], scale * bound[1]) if bound else (value, value)
+        for bound, value in zip(bounds, values, strict=True)
+    ]
 
 
 def _with(values: Sequence[float], ends: Sequence[Bounds]) -> list[tuple[float, float, float]]:
@@ -452,10 +482,10 @@ def _with(values: Sequence[float], ends: Sequence[Bounds]) -> list[tuple[float, 
 
 def _texts(table: Table, chart: Chart, drawn_line: Line, rows: Sequence[int], name: str) -> list[str]:
     """Return the hover text of each row: the cells of the drawn columns."""
-    names = dict.fromkeys(
-        filter(None, (chart.label, chart.x, chart.x_interval, drawn_line.column, drawn_line.interval, drawn_line.seeds))
-    )
+    names = dict.fromkeys(filter(None, (chart.label, chart.x, drawn_line.column, drawn_line.seeds, *chart.hover)))
     columns = [table.column(name) for name in names]
+    intervals = dict.fromkeys(filter(None, (drawn_line.interval, chart.x_interval)))
+    columns += [table.column(name, interval=True) for name in intervals]
     return [
         "<br>".join(
             [text(name)] * bool(name)
@@ -486,7 +516,12 @@ def _piece(table: Table, chart: Chart, curve: _Curve, quantity: Quantity) -> str
     x, column, rows = table.column(chart.x), table.column(curve.line.column), curve.rows
 
     def at(row: int) -> str:
-        return f"{column.cells[row]} at {x.title or x.name} {x.cells[row]}"
+        return f"{column.cells[row]} at {place(row)}"
+
+    def place(row: int) -> str:
+        name = x.title or x.name.replace("_", " ")
+        # as layer 3, but 8 blocks kept
+        return f"{x.cells[row]} {name}" if name.endswith(("kept", "left")) else f"{name} {x.cells[row]}"
 
     chosen = next((row for row in rows if table.marks and table.marks[row] == "chosen"), None)
     if chosen is not None:
@@ -499,6 +534,6 @@ def _piece(table: Table, chart: Chart, curve: _Curve, quantity: Quantity) -> str
             (min, "lowest") if quantity.best == "lower" else (max, "highest"),
         )
         top = rows[values.index(best(values))]
-        first = f"{what} at {x.title or x.name} {x.cells[top]}, {column.cells[top]},"
+        first = f"{what} at {place(top)}, {column.cells[top]},"
     both = first.rstrip(",") if top == rows[-1] else f"{first} and {at(rows[-1])}"
     return numbers.typeset_text(both)

@@ -16,7 +16,7 @@ from typing import Any
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from layerprobe.checks import check_choice
-from layerprobe.errors import LayerProbeError
+from layerprobe.errors import LayerProbeError, is_unreliable
 from layerprobe.files.atomic import replace_file
 from layerprobe.files.serialisation import to_json
 from layerprobe.names import short_name
@@ -38,13 +38,6 @@ _PATH = re.compile(
     rf"<pre.*?</pre>|(?<![\w~.:/<-])/(?:{_PART}/)+{_PART}|(?<!\w)[A-Za-z]:[/\\]+(?:{_PART}[/\\]+)+{_PART}", re.DOTALL
 )
 _TEXT = re.compile(r"<(pre|code)\b.*?</\1>|<[^>]*>|[^<]+", re.DOTALL)
-
-
-_FATAL = re.compile(
-    r"cannot read|wrong way|reverse them|two splits|in train and|also in train|are random numbers|Not done yet",
-    re.IGNORECASE,
-)
-"""Of warnings without which a verdict would mislead."""
 
 
 def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
@@ -84,20 +77,34 @@ def completed(page: Page, *, command: str, warnings: Sequence[str] = (), command
     )
 
 
-def page_of(result: Shown, *, table: Table | None = None, sections: Sequence[Section] = (), **about: Any) -> Page:
-    """Return the page that the table of a result declares: its first chart, the table, its other charts.
+def page_of(
+    result: Shown, *, kind: str, table: Table | None = None, sections: Sequence[Section] = (), **about: Any
+) -> Page:
+    """Return the page that a result declares: its verdict, the first chart of its table, the table, its other charts.
 
     Args:
-        result: What it is of.
+        result: What it is of, with the heading, the lead and the warnings that are not given.
+        kind: What kind of result it is, in words; files that are saved from the page are named after it.
         table: Its numbers, where these are not its own table.
         sections: What comes below.
         about: Further fields of a `Page`.
     """
     page_table = result.table if table is None else table
+    if "lead" not in about:
+        about["lead"] = (result.lead,) if result.lead else ()
+    about = {
+        "heading": result.heading,
+        "warnings": getattr(result, "warnings", ()),
+        "stem": f"layerprobe-{re.sub('[^a-z]+', '-', kind.partition(',')[0].lower())}",
+        "facts": (),
+        "blocks": result.blocks,
+    } | about
+    about["facts"] = tuple(filter(None, about["facts"]))
     figures = [drawn(page_table, chart) for chart in page_table.charts]
     further = zip(figures[1:], page_table.charts[1:], strict=True)
     about.setdefault("first", figures[0] if figures else None)
     return Page(
+        kind=kind,
         sections=(
             section("layers", page_table.title, table_of(page_table), kind="dense"),
             *(section(figure.name, chart.heading, figure) for figure, chart in further),
@@ -186,7 +193,7 @@ def _asset(name: str) -> str:
 def _header(page: Page) -> Markup:
     several = len(page.lead) > 1
     lead = element("ul", *(element("li", sentence) for sentence in page.lead), class_="prediction") if several else None
-    fatal = listed("ul", dict.fromkeys((*page.fatal, *filter(_FATAL.search, page.warnings))))
+    fatal = listed("ul", dict.fromkeys((*page.fatal, *filter(is_unreliable, page.warnings))))
     overline = " · ".join(filter(None, ("layerprobe", page.kind, page.about)))
     return element(
         "header",
@@ -202,7 +209,7 @@ def _header(page: Page) -> Markup:
 
 def _folds(page: Page, main: str) -> Iterator[Section]:
     """Yield what a reader can open: warnings, how it was decided, where numbers come from, the words that are used."""
-    warnings = [warning for warning in dict.fromkeys(page.warnings) if not _FATAL.search(warning)]
+    warnings = [warning for warning in dict.fromkeys(page.warnings) if not is_unreliable(warning)]
     yield section("warnings", f"Warnings ({len(warnings)})", listed("ul", warnings))
     yield section("account", "How it was decided", *page.account)
     yield section("provenance", "Where the numbers come from", *page.provenance)
@@ -244,7 +251,7 @@ def _downloads(page: Page) -> Section:
     buttons = (
         element("button", label, type="button", data_source=source, data_filename=f"{page.stem}.{end}", data_kind=kind)
         for source, label, end, kind in (
-            ("study", f"{page.data_label} (JSON)", "json", "application/json"),
+            ("study", "Whole result (JSON)", "json", "application/json"),
             ("table", f"{page.table.title} (CSV)", "csv", "text/csv"),
         )
     )

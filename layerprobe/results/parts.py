@@ -7,6 +7,9 @@ from layerprobe.results.numbers import typeset
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Part, Section
 
+LONGEST = 16
+"""Characters of the first column that a phone keeps on a line, at most."""
+
 
 def section(name: str, heading: str, *parts: Part | str, kind: str | None = None) -> Section:
     """Return a section with a heading; text becomes a paragraph."""
@@ -36,15 +39,18 @@ def table_of(table: Table) -> Markup | None:
     if not len(table):
         return None
     columns, marks = table.shown, table.marks or (None,) * len(table)
-    header = element(
-        "tr", *(element("th", column.head, scope="col", title=column.meaning or None) for column in columns)
+    heads = (
+        element("th", column.head, scope="col", title=column.meaning or None) if column.head.strip() else element("td")
+        for column in columns
     )
+    header = element("tr", *heads)
     body = (
         element("tr", element("th", name, scope="row"), *(element("td", typeset(cell)) for cell in cells), class_=mark)
         for (name, *cells), mark in zip(table.lines, marks, strict=True)
     )
-    whole = element("table", element("thead", header), element("tbody", *body))
-    scroll = element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+    longest = min(max(len(name) for name in columns[0].cells), LONGEST)
+    whole = element("table", element("thead", header), element("tbody", *body), style=f"--first:{longest}ch")
+    scroll = element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=table.title)
     return join(scroll, *(element("p", note) for note in table.notes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import html
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import FunctionType
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from layerprobe.results.blocks import Blocks
+
 T = TypeVar("T")
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
@@ -29,6 +32,7 @@ PAGES: Registry[FunctionType] = Registry(
 """What makes the page of a result, by the name of its class."""
 LISTED = 16
 """Numbers in a line at most."""
+_CLAUSE = re.compile(r"(?<=[^\s]{2})(?:: |; |\. |\.$)")
 ROWS = 40
 """Of a table in a notebook; the middle of a longer one is left out."""
 
@@ -57,6 +61,21 @@ class Shown(abc.ABC):
     def parts(self) -> Sequence[Table | str]:
         """What a terminal shows of it, one below the other: the answer and its table."""
         return getattr(self, "sentence", self.summary), "", self.table
+
+    @property
+    def heading(self) -> str:
+        """Its verdict in a few words, which is the title of its page: by default the first clause of its sentence."""
+        return clauses(getattr(self, "sentence", "") or self.summary)[0]
+
+    @property
+    def lead(self) -> str:
+        """What its sentence says beyond the heading."""
+        return clauses(getattr(self, "sentence", "") or self.summary)[1]
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """Which blocks of the model it says to keep; None where it says nothing of that."""
+        return None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary}>"
@@ -109,6 +128,21 @@ class Shown(abc.ABC):
         made = make_page(self)
         written: Path = imported("layerprobe.results.page").write_page(made, path, plotly=plotly)
         return written
+
+
+def clauses(sentence: str) -> tuple[str, str]:
+    """Return the first clause of a sentence, as a heading without brackets, and what that does not say.
+
+    Examples:
+        >>> clauses("Layer 5 scores best: Spearman 63.92 (95% 60.72 to 66.82). No other.")
+        ('Layer 5 scores best', 'Spearman 63.92 (95% 60.72 to 66.82). No other.')
+        >>> clauses("It adds 2.1 (95% 1.0 to 3.2) points.")
+        ('It adds 2.1 points', 'It adds 2.1 (95% 1.0 to 3.2) points.')
+    """
+    first, *rest = _CLAUSE.split(sentence, maxsplit=1)
+    heading = re.sub(r" \([^()]*\)", "", first)
+    further = sentence if heading != first else "".join(rest)
+    return heading, further[:1].upper() + further[1:]
 
 
 def from_layer(first: int, values: Sequence[T]) -> list[T | None]:

@@ -89,13 +89,18 @@ def square_axis(axis: Any, title: str, n_layers: int) -> None:
     axis.update(title=title, dtick=_tick_step(n_layers), tick0=0, showgrid=False, range=[-0.5, n_layers - 0.5])
 
 
+def shade(figure: go.Figure, layers: Sequence[int], colour: str) -> None:
+    """Shade layers, those side by side as one."""
+    for first in (layer for layer in layers if layer - 1 not in layers):
+        last = next(layer for layer in layers if layer >= first and layer + 1 not in layers)
+        figure.add_vrect(x0=first - 0.5, x1=last + 0.5, fillcolor=colour, line_width=0, layer="below")
+
+
 def shade_drop(figure: go.Figure, drop: Sequence[int], *, what: str = "drop") -> None:
     """Shade the drop layers of the curve that is drawn, and say where they begin."""
     if not drop:
         return
-    for first in (layer for layer in drop if layer - 1 not in drop):
-        last = next(layer for layer in drop if layer >= first and layer + 1 not in drop)
-        figure.add_vrect(x0=first - 0.5, x1=last + 0.5, fillcolor=SHADE, line_width=0, layer="below")
+    shade(figure, drop, SHADE)
     figure.add_annotation(
         text=f"{what} {'from' if len(drop) > 1 else 'at'} layer {drop[0]}",
         x=drop[-1] + 0.5,

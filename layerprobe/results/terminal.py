@@ -1,5 +1,6 @@
 """Text and tables as wide as a terminal: no word is broken, and what has no room stands below."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +9,7 @@ from layerprobe.results.table import Table
 
 NARROWEST = 20
 """Characters that a line has at least."""
+_PERCENT = re.compile(r"(?<=\d)%(?![\w{(])")
 
 
 def wrapped(text: str, width: int | None) -> str:
@@ -24,6 +26,17 @@ def wrapped(text: str, width: int | None) -> str:
     if width is None:
         return text
     return "\n".join(_wrapped(line, width) for line in text.split("\n"))
+
+
+def spelled(text: str, width: int | None) -> str:
+    r"""Return a wrapped text with percentages as tables spell them; commands, which are indented, as they are.
+
+    Examples:
+        >>> spelled("95% sure\n  layerprobe find --budget 15%", None)
+        '95 % sure\n  layerprobe find --budget 15%'
+    """
+    lines = (line if line.startswith("  ") else _PERCENT.sub("\u00a0%", line) for line in text.split("\n"))
+    return wrapped("\n".join(lines), width).replace("\u00a0", " ")
 
 
 def _wrapped(line: str, width: int) -> str:

@@ -74,7 +74,6 @@ class Page:
     """Words that mean something of their own on this page; see `layerprobe.results.glossary`."""
     result: Any
     """What it is of, which the page offers as JSON."""
-    data_label: str = "Everything"
     numbers: Table | None = None
     """By default the table of the result."""
     stem: str

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Literal
 
 from layerprobe.encoders.model import ModelDescription
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, unreliable
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title
 from layerprobe.names import distinct_names, plural, short_name
@@ -84,7 +84,7 @@ class LayerScores(Shown):
             return self.cautions
         what = f"every layer has a {metric_title(self.primary)} x 100 below {REVERSED:g}"
         advice = "the labels may be distances, not similarities; reverse them (highest score minus each)"
-        return (*self.cautions, f"{what}: {advice}")
+        return (*self.cautions, unreliable(f"{what}: {advice}"))
 
     @property
     def table(self) -> Table:

@@ -1,9 +1,10 @@
 """A smaller model as a page: which blocks go, what each costs, and what the smaller model loses. Knows its results."""
 
+from typing import Any
+
 from layerprobe.names import plural, told_apart
-from layerprobe.report.facts import about, verdict
+from layerprobe.report.facts import about
 from layerprobe.results import numbers
-from layerprobe.results.blocks import Blocks
 from layerprobe.results.draw import drawn
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import section, table_of
@@ -33,11 +34,9 @@ def shrunk_page(result: Shrunk) -> Page:
         about=about(whole.name, result.task or result.texts),
         lead=(result.sentence,),
         facts=tuple(facts),
-        blocks=Blocks(n=whole.n_blocks, kept=small.blocks),
         sections=tuple(map(_with_charts, tables)),
         warnings=result.warnings,
         account=(result.account,),
-        stem="layerprobe-smaller",
     )
 
 
@@ -48,11 +47,10 @@ def _with_charts(table: Table) -> Section:
 
 def equal_page(result: EqualSize) -> Page:
     """Return the page of the first blocks and others of the same number, fine-tuned alike."""
-    blocks = ", ".join(map(str, result.keep.blocks))
+    ending = f"Of {len(result.keep.blocks)} blocks, keep {', '.join(map(str, result.keep.blocks))}"
+    kept: dict[str, Any] = {"heading": ending, "lead": (result.summary.removesuffix(f"{ending}."),)}
     return page_of(
         result,
-        heading=verdict(result.summary) if result.spoilt else f"Of {len(result.keep.blocks)} blocks, keep {blocks}",
         kind="blocks of equal size",
-        lead=(result.summary,),
-        stem="layerprobe-equal-size",
+        **{} if result.spoilt else kept,
     )

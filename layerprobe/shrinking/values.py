@@ -16,6 +16,7 @@ from layerprobe.files.serialisation import RARE
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, times_as_fast
+from layerprobe.results.blocks import Blocks
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Column, Table, columns_of, interval_title, millions
@@ -309,6 +310,11 @@ class Shrunk(Shown):
             return f"{about}: more than the {self.within:g} that you allowed; keep more blocks, or train on more texts."
         more = loss.needed or "keep one more block, or train on more texts"
         return f"{about}. We cannot yet rule out a loss of more than {points(self.within)}: {more}."
+
+    @property
+    def blocks(self) -> Blocks:
+        """Which blocks stay."""
+        return Blocks(n=self.model.n_blocks, kept=self.smaller.blocks)
 
     @property
     def summary(self) -> str:

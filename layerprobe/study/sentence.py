@@ -28,8 +28,7 @@ def headline(study: Study) -> str:
 def summary(study: Study) -> str:
     """Return the scores, the savings and the certainty behind the headline."""
     if study.finding is not None:
-        sentence = f"{study.finding.promise}. {study.finding.certainty}"
-        return f"{sentence[0].upper()}{sentence[1:]}"
+        return study.finding.lead
     return study.prediction.sentence if study.confirmation is None else study.confirmation.sentence
 
 

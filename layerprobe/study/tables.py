@@ -53,17 +53,26 @@ def finding_table(finding: Finding) -> Table:
             Column("flag", [finding.flag(layer) or None for layer in layers]),
         ),
         notes=(_search_note(finding),),
-        marks=_marks(finding.best_layer, finding.drop_layers, len(layers)),
-        charts=expected_charts(),
+        marks=_found_marks(finding),
+        charts=expected_charts(search=True, floor=finding.floor is not None),
     )
 
 
-def expected_charts(by: str = "") -> tuple[Chart, ...]:
-    """Return expected scores by layer, and against size."""
-    expected = Line("expected", interval="expected_interval")
-    keep = "the layer to keep"
+def expected_charts(by: str = "", *, search: bool = False, floor: bool = False) -> tuple[Chart, ...]:
+    """Return expected scores by layer, of one search with its runs, and against size."""
+    expected, keep = Line("expected", interval="expected_interval"), "the layer to keep"
+    first = Chart(lines=(expected,), name="models", by=by, band=True, chosen=keep)
+    if search:
+        runs = Line("expected", interval="expected_interval", seeds="validation_by_seed")
+        first = replace(
+            first,
+            lines=(runs, Line("scan", name="one run, all layers")),
+            name="search",
+            hover=("chance_best", "chance_within", "tmft_mean"),
+            floor="floor" if floor else "",
+        )
     return (
-        Chart(lines=(expected,), name="models", by=by, band=True, chosen=keep),
+        first,
         Chart(
             lines=(expected,),
             name="cost",
@@ -145,7 +154,7 @@ def study_table(study: Study) -> Table:
             flags,
         ),
         notes=() if finding is None else (_search_note(finding),),
-        marks=_marks(study.kept_layer, study.drop_layers, n_layers),
+        marks=_marks(study.kept_layer, study.drop_layers, n_layers) if finding is None else _found_marks(finding),
     )
 
 
@@ -168,11 +177,28 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
     if finding is not None:
         settings, beliefs = finding.answer.settings, from_layer(finding.answer.first_layer, finding.answer.layers)
 
+    by_layer: dict[int, list[float]] = {}
+    for run in () if finding is None else finding.fine_tuned:
+        by_layer.setdefault(run.layer, []).append(run.validation[run.primary])
+    quantity = None if finding is None else points(finding.primary, "validation")
     column = columns_of(beliefs)
     within, sure = f"within {settings.tolerance:g}", interval_title(settings.level)
     columns = (
         column(
-            "scan", lambda belief: finding and finding.scanned(belief.layer), title="one run", form=".2f", meaning=SCAN
+            "scan",
+            lambda belief: finding and finding.scanned(belief.layer),
+            title="one run",
+            form=".2f",
+            meaning=SCAN,
+            quantity=quantity,
+        ),
+        column(
+            "validation_by_seed",
+            lambda belief: tuple(by_layer.get(belief.layer, ())) or None,
+            form=".2f",
+            shown=False,
+            meaning="Scores of the truncated models, x 100.",
+            over="" if finding is None else _runs_of(finding),
         ),
         column("runs", form=lambda count: str(count or ""), meaning="Of truncated models."),
         column(
@@ -180,7 +206,7 @@ def _search_columns(finding: Finding | None, n_layers: int) -> tuple[Column, ...
             lambda belief: belief.mean,
             form=".1f",
             meaning="Score over new items and seeds, x 100.",
-            quantity=None if finding is None else points(finding.primary, "validation"),
+            quantity=quantity,
         ),
         column(
             "expected_interval",
@@ -223,6 +249,19 @@ def _flags(study: Study, finding: Finding) -> list[str | None]:
     predicted = {study.prediction.recommended_layer: "predicted"}
     flags = ((finding.flag(layer), predicted.get(layer)) for layer in range(len(finding.parameters)))
     return [", ".join(filter(None, both)) or None for both in flags]
+
+
+FLAGGED = {"keep": "chosen", "will do": "enough", "may be best": "candidate", "drop": "drop"}
+
+
+def _found_marks(finding: Finding) -> tuple[str | None, ...]:
+    return tuple(FLAGGED.get(finding.flag(layer)) for layer in range(len(finding.parameters)))
+
+
+def _runs_of(finding: Finding) -> str:
+    """Return what each run of a truncated model was scored on."""
+    part = f" of its own part of the data ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
+    return f"one run per seed, each on {finding.n_items[0]:,} validation examples{part}"
 
 
 def _marks(chosen: int, dropped: Sequence[int], n_layers: int) -> tuple[str | None, ...]:

@@ -22,6 +22,8 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, times_as_fast
 from layerprobe.prediction.sentence import trusted
 from layerprobe.prediction.values import DropPrediction
+from layerprobe.results.blocks import Blocks
+from layerprobe.results.numbers import capitalised
 from layerprobe.results.shown import Shown
 from layerprobe.results.table import Table
 from layerprobe.scoring.values import LayerScores
@@ -395,6 +397,23 @@ class Finding(Shown):
         return tuple(made.run for made in self.runs if not made.scan)
 
     @property
+    def blocks(self) -> Blocks | None:
+        """Those below the layer to keep, undecided between the layers that may be the best; None without a claim."""
+        if self.answer.spoilt or self.on_floor:
+            return None
+        return Blocks.upto(len(self.parameters) - 1, self.best_layer, self.answer.candidates)
+
+    @property
+    def heading(self) -> str:
+        """Which layer to keep."""
+        return self.headline
+
+    @property
+    def lead(self) -> str:
+        """What it scores, and how certain that is."""
+        return self.kept if self.on_floor else f"{capitalised(self.promise)}. {self.certainty}"
+
+    @property
     def summary(self) -> str:
         """The result in one line."""
         return " ".join(filter(None, (self.kept, self.certainty)))
@@ -498,6 +517,14 @@ class Study(Shown):
     def kept_layer(self) -> int:
         """The layer to keep: the one that was found, or without a search the one that is recommended."""
         return self.prediction.recommended_layer if self.finding is None else self.finding.best_layer
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """As found; as tested or expected without a search."""
+        if self.finding is not None:
+            return self.finding.blocks
+        expected = Blocks.upto(self.comparison.model.n_blocks, self.kept_layer)
+        return expected if self.confirmation is None else self.confirmation.blocks
 
     @property
     def drop_layers(self) -> tuple[int, ...]:

@@ -28,7 +28,6 @@ def sweep_page(result: SweepResult) -> Page:
         first=first,
         fatal=tuple(f"Failed: {failure}" for failure in result.failures),
         sections=() if first else tuple(tasks),
-        stem="layerprobe-sweep",
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from layerprobe.errors import unreliable
 from layerprobe.files.images import readable_as
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import Split
@@ -75,7 +76,7 @@ class TokenQuality:
         lost = f"{_percent(self.unknown_characters)} of their characters are unknown to its tokenizer"
         warnings = []
         if not self.readable:
-            warnings.append(f"{self.model} cannot read these texts: {lost}; take a model of their language")
+            warnings.append(unreliable(f"{self.model} cannot read these texts: {lost}; take a model of their language"))
         elif self.unknown_characters > FEW_UNKNOWN:
             warnings.append(f"{self.model} reads these texts in part: {lost}")
         if self.byte_tokens > MANY_BYTES:

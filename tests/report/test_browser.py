@@ -232,7 +232,7 @@ def test_hovering_shows_the_values(open_page: Open) -> None:
 def test_downloads_are_the_study_and_the_table(kind: str, open_page: Open) -> None:
     study = STUDIES[kind]()
     with open_page(kind) as page:
-        json_file = _download(page, "Whole study (JSON)")
+        json_file = _download(page, "Whole result (JSON)")
         csv_file = _download(page, "Table of layers (CSV)")
     assert from_json(Study, json_file) == study
     assert csv_file == study.table.csv()
@@ -282,15 +282,25 @@ def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
         assert page.evaluate("document.querySelector('#layers .scroll').scrollWidth > 390")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in CASES if not kind.startswith("study, ")])
-def test_the_page_of_any_result_is_drawn_and_fits_a_phone(kind: str, open_page: Open) -> None:
+UNREADABLE = (Path(__file__).parent / "unreadable.js").read_text()
+"""What a reader with a keyboard, a screen reader or weak eyes could not use; axe-core 4.10 finds the same and no more."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    few(["study, found", *(kind for kind in CASES if not kind.startswith("study, "))], lambda kind: kind == "finding"),
+)
+def test_the_page_of_any_result_is_drawn_fits_a_phone_and_can_be_read(kind: str, open_page: Open) -> None:
     phone = {"width": 390, "height": 844}
     with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:
         assert page.locator(".plot .main-svg").count() > 0
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
         assert 300 < max(widths) <= 390
+        for scheme, colours in (("light", LIGHT), ("dark", DARK)):
+            page.emulate_media(color_scheme=scheme)
+            _until(page, BACKGROUNDS, colours)
+            assert page.evaluate(UNREADABLE) == []
 
 
 @pytest.mark.slow

@@ -10,10 +10,9 @@ import pytest
 
 from layerprobe.report import maps
 from layerprobe.report.page import study_page
-from layerprobe.report.search import of_finding
 from layerprobe.results import style
 from layerprobe.results.charts import Chart, Line, Quantity
-from layerprobe.results.draw import HEIGHT, WIDTH, drawn, placed_labels
+from layerprobe.results.draw import HEIGHT, SIDES, WIDTH, drawn, placed_labels
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure
 from layerprobe.similarity.measures.neighbours import MutualKNN
@@ -92,8 +91,7 @@ def test_labels_stand_apart_from_each_other(n: int) -> None:
     spots = []
     for (x, y), side in zip(points, placed_labels(points), strict=True):
         if side is not None:
-            right = {"middle right": WIDTH, "middle left": -WIDTH}.get(side, 0.0)
-            up = {"top center": HEIGHT, "bottom center": -HEIGHT}.get(side, 0.0)
+            right, up = (share * size for share, size in zip(SIDES[side], (WIDTH, HEIGHT), strict=True))
             spots.append((x, y, right, up))
     assert len(spots) >= min(n, 5)
     if n == 5:
@@ -135,17 +133,18 @@ def test_intervals_and_band_of_the_curve_are_those_of_the_comparison(measured: S
 def test_the_search_draws_expected_scores_scans_and_every_run(searched: Study) -> None:
     finding = searched.finding
     assert finding
-    figure = of_finding(finding, searched.outcomes)
-    band, scan, dots, expected, keep, _ = figure.data
-    assert tuple(expected.y) == tuple(known.mean for known in finding.answer.layers)
-    lows, highs = zip(*(known.interval for known in finding.answer.layers), strict=True)
+    figure = finding.plot()
+    dots, band, expected, keep, scan, *_ = figure.data
+    assert tuple(expected.y) == tuple(belief.mean for belief in finding.answer.layers)
+    lows, highs = zip(*(belief.interval for belief in finding.answer.layers), strict=True)
     assert band.y == (*highs, *reversed(lows))
     assert list(scan.y) == [finding.scanned(layer) for layer in range(13)]
-    runs = sorted(finding.fine_tuned, key=lambda run: (run.layer, run.seed))
-    assert list(dots.y) == [run.validation["spearman"] for run in runs]
-    assert (keep.name, keep.x, keep.y) == ("keep: layer 9", (9,), (finding.answer.layers[9].mean,))
+    runs = sorted(finding.fine_tuned, key=lambda run: run.layer)
+    assert sorted(dots.y) == sorted(run.validation["spearman"] for run in runs)
+    assert (keep.name, keep.x, keep.y) == ("the layer to keep", (9,), (finding.answer.layers[9].mean,))
     assert [(shade.x0, shade.x1) for shade in figure.layout.shapes] == [(-0.5, 11.5), (11.5, 12.5)]
     assert figure.layout.yaxis.title.text == "Validation Spearman × 100"
+    assert "test Spearman" in expected.hovertext[9]
 
 
 def test_nothing_is_claimed_of_spoilt_scores() -> None:
@@ -154,12 +153,11 @@ def test_nothing_is_claimed_of_spoilt_scores() -> None:
     answer = dataclasses.replace(study.finding.answer, spoilt=3)
     spoilt = dataclasses.replace(study, finding=dataclasses.replace(study.finding, answer=answer))
     assert spoilt.finding
-    figure = of_finding(spoilt.finding, ())
-    names = {trace.name for trace in figure.data}
-    assert names == {"one run, all layers", "truncated and fine-tuned, by seed", "expected score"}
+    figure = spoilt.finding.plot()
+    assert {trace.name for trace in figure.data if trace.showlegend is not False} == {"expected", "one run, all layers"}
     assert not figure.layout.shapes
     claiming, page = rendered(study), rendered(spoilt)
-    for claim in ("Green background", "Shade: its", "chance to be", "12 blocks kept", "Expected score versus size"):
+    for claim in ("may be the best", "Shade: ", "12 blocks kept", "Expected score versus size"):
         assert claim in claiming
         assert claim not in page
 

@@ -407,7 +407,7 @@ def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
             "curvature": LayerCurve(values=(1.0, 1.0, 0.5)),
         }
     )
-    assert page.lead[0].startswith("Most promising: layer 1 by ")
+    assert page.heading.startswith("Most promising: layer 1 by ")
     assert len(page.figures) == 3
 
 

@@ -119,7 +119,7 @@ def test_a_caption_says_what_columns_declare_and_nothing_else() -> None:
     several = replace(
         table, columns=(*table.columns[:2], Column("seeds", ((1.0, 2.0), (2.0,)))), marks=("chosen", None)
     )
-    assert Chart(lines=(Line("a", seeds="seeds"),)).reading(several) == "Small marks are seeds. Ring: chosen."
+    assert Chart(lines=(Line("a", seeds="seeds"),)).reading(several) == "Small marks: seeds. Ring: chosen."
 
 
 def test_a_column_has_one_format() -> None:

@@ -11,7 +11,6 @@ import pytest
 from layerprobe.encoders.model import Options
 from layerprobe.files.serialisation import from_json, to_json
 from layerprobe.finetuning.values import Protocol
-from layerprobe.report.words import search_finding
 from layerprobe.study import find as find_module
 from layerprobe.study.confirmation import confirm
 from layerprobe.study.find import find
@@ -73,7 +72,7 @@ def test_a_search_learns_from_no_test_pair_although_validation_is_the_test_split
 
     said = "Scores are spoilt by 40 examples that stand in two splits, so nothing is claimed"
     words = " ".join(
-        (search_finding(spoilt), spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *grounds(spoilt))
+        (spoilt.heading, spoilt.lead, spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *grounds(spoilt))
     )
     assert said in spoilt.sentence
     assert said in spoilt.answer.sentence

@@ -41,7 +41,6 @@ def chain_page(result: ChainResult) -> Page:
         ),
         provenance=(_sources(result),),
         terms=("Chain", "Adaptation", "Effect"),
-        stem="layerprobe-chain",
     )
 
 

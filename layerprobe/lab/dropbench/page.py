@@ -31,7 +31,6 @@ def bench_page(bench: Bench) -> Page:
         sections=(section(strategies.name, strategies.heading, *strategies.parts[1:]), *further),
         provenance=(_sources(bench),),
         terms=TERMS,
-        stem="layerprobe-dropbench",
     )
 
 

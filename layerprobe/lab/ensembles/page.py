@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from layerprobe.lab.ensembles.values import Ensemble, EnsembleCost
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import listed
-from layerprobe.report.facts import verdict
 from layerprobe.results import numbers
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions
@@ -31,7 +30,7 @@ def ensemble_page(result: Ensemble) -> Page:
     }
     return page_of(
         result,
-        heading=verdict(result.sentence),
+        heading=_heading(result),
         kind="ensemble",
         about=f"{' + '.join(member.label for member in result.used)} on {result.task}",
         lead=(result.sentence,),
@@ -44,9 +43,15 @@ def ensemble_page(result: Ensemble) -> Page:
         ),
         provenance=(definitions(facts),),
         terms=("Ensemble",),
-        data_label="Ensemble",
-        stem="layerprobe-ensemble",
     )
+
+
+def _heading(result: Ensemble) -> str:
+    if len(result.used) == 1:
+        return f"{result.used[0].label} alone scores highest: no ensemble"
+    gained, open_ = result.score - result.single_score, result.gain is None or result.gain.sign == 0
+    more = f"{numbers.number(abs(gained))} {'more' if gained >= 0 else 'less'}"
+    return f"The average scores {more} than the best single one{', not significant' if open_ else ''}"
 
 
 def _times(cost: EnsembleCost, single: EnsembleCost) -> Iterator[str]:

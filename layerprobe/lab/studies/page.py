@@ -9,12 +9,12 @@ from layerprobe.lab.dropbench.zoo import OTHER_SEED, ZooEntry
 from layerprobe.lab.studies.values import LabResult, ObjectiveEffect
 from layerprobe.metrics.names import points
 from layerprobe.names import counted
-from layerprobe.report.facts import verdict
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.draw import drawn
 from layerprobe.results.markup import Markup
 from layerprobe.results.page import page_of
 from layerprobe.results.parts import definitions, folded, section, table_of
+from layerprobe.results.shown import clauses
 from layerprobe.results.table import Column, Table
 from layerprobe.results.values import Figure, Page, Part
 
@@ -27,7 +27,7 @@ def lab_page(result: LabResult) -> Page:
     drops = list(_drops(result))
     return page_of(
         result,
-        heading=verdict(result.sentences[0]) if result.sentences else f"{study.name}: no effect is known yet",
+        heading=clauses(result.sentences[0])[0] if result.sentences else f"{study.name}: no effect is known yet",
         kind="the pretraining lab",
         about=study.name,
         lead=result.sentences,
@@ -47,7 +47,6 @@ def lab_page(result: LabResult) -> Page:
         ),
         provenance=(_sources(result),),
         terms=("Drop",),
-        stem="layerprobe-lab",
     )
 
 
