@@ -241,9 +241,9 @@ def _with_blocks(answer: Table | str, blocks: Blocks | None) -> Iterator[Table |
         yield answer
     elif isinstance(answer, str):
         yield answer.rstrip("\n")
-        yield blocks.text(sys.stdout.encoding) + "\n" * answer.endswith("\n")
+        yield blocks.text(sys.stdout.encoding or "ascii") + "\n" * answer.endswith("\n")
     else:
-        yield from (f"{blocks.text(sys.stdout.encoding)}\n", answer)
+        yield from (f"{blocks.text(sys.stdout.encoding or 'ascii')}\n", answer)
 
 
 def _as_given(parameter: Any, value: Any) -> Iterator[str]:

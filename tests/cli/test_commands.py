@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from layerprobe_cli.main import app
 from layerprobe_cli.names import GUESSED, RENAMED
+from layerprobe_cli.output import spelled
 from typer.testing import CliRunner
 
 from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
@@ -103,11 +104,13 @@ def test_run_writes_report_and_study(
     study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
     assert study.finding is not None
     lines = done.out.splitlines()
-    assert len(lines) <= 25
-    assert lines[0] == f"{study.finding.kept} {study.finding.certainty}"
-    assert lines[2].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "test"]
-    assert [line.split()[0] for line in lines[4:8]] == ["0", "1", "2", "3"]
-    flagged = [line.split()[0] for line in lines[4:8] if "keep" in re.split(r"[ ,]+", line)]
+    assert len(lines) <= 26
+    assert lines[0] == spelled(f"{study.finding.kept} {study.finding.certainty}", None)
+    assert study.blocks is not None
+    assert lines[1] == study.blocks.text()
+    assert lines[3].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "test"]
+    assert [line.split()[0] for line in lines[5:9]] == ["0", "1", "2", "3"]
+    flagged = [line.split()[0] for line in lines[5:9] if "keep" in re.split(r"[ ,]+", line)]
     assert flagged == [str(study.finding.best_layer)]
     said = (
         found_drop_sentence(study.finding),
@@ -117,9 +120,9 @@ def test_run_writes_report_and_study(
         "Next:",
         *(f"  {command}" for command in next_commands(study)),
     )
-    places = [lines.index(line) for line in said]
+    places = [lines.index(spelled(line, None)) for line in said]
     assert places == sorted(places)
-    assert any(line.endswith(proof_sentence(study.finding)) for line in lines)
+    assert any(line.endswith(spelled(proof_sentence(study.finding), None)) for line in lines)
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
 
 
@@ -163,10 +166,10 @@ def test_find_prints_the_table_and_the_answer(
     command = ("find", pair[0], "-t", pairs_file, *QUICK)
     finding = from_json(Finding, layerprobe(*command, "--json").out)
     lines = layerprobe(*command).out.splitlines()
-    assert lines[2].split()[:4] == ["layer", "parameters", "runs", "expected"]
-    assert finding.kept.split(", ")[0] in lines[0]  # how fast it is differs from time to time
+    assert lines[3].split()[:4] == ["layer", "parameters", "runs", "expected"]
+    assert spelled(finding.kept.split(", ")[0], None) in lines[0]  # how fast it is differs from time to time
     best = finding.best_layer
-    assert lines[10] == (
+    assert lines[11] == (
         "The layer to keep is already the last one: there is nothing to compare it with."
         if best == 3
         else f"Layer {best} was not compared with the last layer, 3, on the test split."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from layerprobe_cli.output import spelled
 
 from layerprobe.files.serialisation import from_json
 from layerprobe.study.models import FoundModels
@@ -24,11 +25,11 @@ def test_it_names_model_and_layer_and_what_comes_next(
     assert result.models == ("ours", str(pair[1]))
     lines = done.out.splitlines()
     assert lines[0].startswith(result.kept.split(":")[0])
-    assert lines[0].endswith(f" {result.certainty}")
+    assert lines[0].endswith(spelled(f" {result.certainty}", None))
     assert lines[2].split()[:3] == ["model", "layer", "parameters"]
     n_rows = sum(len(each.parameters) for each in result.findings)
     assert len([line for line in lines[4 : 4 + n_rows] if line.split()[0] in result.labels]) == n_rows
-    assert result.spent in lines
+    assert spelled(result.spent, None) in lines
     chosen = str(pair[result.best_model])
     (finetune,) = [line for line in lines if line.startswith("  layerprobe finetune ")]
     assert finetune.split()[2] == chosen
