@@ -275,7 +275,7 @@ class DropPrediction(Shown):
         return f"{'Look first at' if self.drops else 'Keep'} layer {self.recommended_layer} of {self.n_layers - 1}"
 
     @property
-    def lead(self) -> str:
+    def rest(self) -> str:
         """Why."""
         return self.sentence.partition(". ")[2] if self.sentence.startswith(LOOK_FIRST) else self.sentence
 

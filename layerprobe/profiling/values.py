@@ -235,7 +235,7 @@ class Profile(Shown):
         scored = points(primary, "test") if primary else None
         (_, small), (_, large) = self.shapes[0], max(self.shapes, key=itemgetter(1))
         batch = f"one {self.unit}" if small == 1 else f"a batch of {small}"
-        latency = Quantity(f"milliseconds for {batch}", best="lower", scale=1e3)
+        latency = Quantity(f"milliseconds for {batch}", best="lower")
         throughput = Quantity(f"{self.unit}s per second, batches of {large}", best="higher")
         threads = counted(self.threads, "thread")
         about = f"{self.model.name}: {self.model.dtype}, {self.device} ({self.hardware}), {threads}."
@@ -246,19 +246,20 @@ class Profile(Shown):
                 *layer_columns((layer.layer for layer, _ in rows), [layer.parameters for layer, _ in rows]),
                 cost("length", title="tokens"),
                 cost("batch_size", title="batch"),
-                cost("flops", title=f"GFLOPs per {self.unit}", form=lambda count: numbers.significant(count / 1e9)),
-                cost("seconds", title="ms per batch", form=_milliseconds, quantity=latency),
+                cost("flops", title=f"GFLOPs per {self.unit}", form=".3g", scale=1e-9),
+                cost("seconds", title="ms per batch", form=".5g", scale=1e3, quantity=latency),
                 cost(
                     "seconds",
                     attrgetter("quantiles"),
                     title="5-95 %",
-                    form=_milliseconds,
+                    form=".5g",
+                    scale=1e3,
                     interval=True,
                     quantity=latency,
                     over="of repeats",
                 ),
-                cost("texts_per_second", title=f"{self.unit}s/s", form=numbers.significant, quantity=throughput),
-                cost("tokens_per_second", title="tokens/s", form=numbers.significant),
+                cost("texts_per_second", title=f"{self.unit}s/s", form=".3g", quantity=throughput),
+                cost("tokens_per_second", title="tokens/s", form=".3g"),
                 cost("repeats", shown=False),
                 cost("peak_memory", title="memory", form=megabytes, unit="MB"),
                 cost("training_memory", title="fine-tuning", form=megabytes, unit="MB"),
@@ -356,7 +357,3 @@ class Profiles(Shown):
 def megabytes(size: int) -> str:
     """Return bytes in millions."""
     return f"{size / 1e6:.1f}" if size < 1e8 else f"{size / 1e6:.0f}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return numbers.significant(1e3 * seconds)

@@ -21,8 +21,6 @@ class Quantity:
     """The split that they are measured on: validation, test, or all; empty where there is none."""
     best: Literal["higher", "lower", ""] = ""
     """Which numbers are better."""
-    scale: float = 1.0
-    """What they are multiplied by on an axis, such as 1000 for seconds in milliseconds."""
 
     @property
     def title(self) -> str:

@@ -454,11 +454,7 @@ def _place(table: Table, chart: Chart, row: int) -> float:
 
 def _numbers(table: Table, name: str, rows: Sequence[int]) -> list[float]:
     column = table.column(name)
-    return [_scale(column) * column.values[row] for row in rows]  # type: ignore[operator]
-
-
-def _scale(column: Column) -> float:
-    return column.quantity.scale if column.quantity else 1.0
+    return [column.scale * column.values[row] for row in rows]  # type: ignore[operator]
 
 
 def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float]) -> list[Bounds]:
@@ -469,9 +465,8 @@ def _ends(table: Table, name: str, rows: Sequence[int], values: Sequence[float])
     bounds: list[Bounds | None] = [column.values[row] for row in rows]  # type: ignore[misc]
     if all(bound is None for bound in bounds):
         return []
-    scale = _scale(column)
     return [
-        (scale * bound[0], scale * bound[1]) if bound else (value, value)
+        (column.scale * bound[0], column.scale * bound[1]) if bound else (value, value)
         for bound, value in zip(bounds, values, strict=True)
     ]
 

@@ -83,7 +83,7 @@ def page_of(
     """Return the page that a result declares: its verdict, the first chart of its table, the table, its other charts.
 
     Args:
-        result: What it is of, with the heading, the lead and the warnings that are not given.
+        result: What it is of, with the heading, what its sentence says besides, and the warnings that are not given.
         kind: What kind of result it is, in words; files that are saved from the page are named after it.
         table: Its numbers, where these are not its own table.
         sections: What comes below.
@@ -91,7 +91,7 @@ def page_of(
     """
     page_table = result.table if table is None else table
     if "lead" not in about:
-        about["lead"] = (result.lead,) if result.lead else ()
+        about["lead"] = (result.rest,) if result.rest else ()
     about = {
         "heading": result.heading,
         "warnings": getattr(result, "warnings", ()),

@@ -68,7 +68,7 @@ class Shown(abc.ABC):
         return clauses(getattr(self, "sentence", "") or self.summary)[0]
 
     @property
-    def lead(self) -> str:
+    def rest(self) -> str:
         """What its sentence says beyond the heading."""
         return clauses(getattr(self, "sentence", "") or self.summary)[1]
 

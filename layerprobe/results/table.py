@@ -61,6 +61,8 @@ class Column:
     """In DataFrames and Parquet, where its values do not say: without one, a column is of numbers."""
     quantity: Quantity | None = None
     """What its numbers are, where they are drawn."""
+    scale: float = 1.0
+    """What numbers are multiplied by on screens and axes, such as 1000 for seconds in milliseconds."""
     over: str = ""
     """Of intervals: what is drawn anew, such as `over new pairs`."""
 
@@ -73,8 +75,9 @@ class Column:
     @property
     def cells(self) -> tuple[str, ...]:
         """The values as screens show them, numbers with the same digits; empty where one is None."""
-        form = same_digits(self.form, self.values) if isinstance(self.form, str) else self.form
-        return tuple(self._cell(value, form) for value in self.values)
+        values = self.values if self.scale == 1.0 else [_scaled(value, self.scale) for value in self.values]
+        form = same_digits(self.form, values)
+        return tuple(self._cell(value, form) for value in values)
 
     def _cell(self, value: object, form: Form) -> str:
         if value is None:
@@ -281,20 +284,29 @@ def _is_number(cell: str) -> bool:
     return cell == "" or cell.lstrip("+-<>±")[:1].isdigit()
 
 
+def _scaled(value: Any, scale: float) -> Any:
+    if isinstance(value, tuple):
+        return tuple(scale * part for part in value)
+    return None if value is None else scale * value
+
+
 def _written(value: object, form: Form) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
     return form(value) if callable(form) else format(value, no_minus_zero(form))
 
 
-def same_digits(form: str, values: Iterable[object]) -> str:
-    """Return a format of significant digits as one of decimals, the same for all values; other formats as they are.
+def same_digits(form: Form, values: Iterable[Any]) -> Form:
+    """Return a format of significant digits, or `millions`, with the same decimals for all values; others as they are.
 
     Examples:
         >>> same_digits(".4g", (1.58, 0.05608, None)), same_digits(".2f", (1.58,)), same_digits(".4g", (0.0,))
         ('.3f', '.2f', '.3f')
     """
-    if not (significant := re.fullmatch(r"([-+ ]?)\.(\d+)g", form)):
+    if form is millions:
+        largest = max((value for value in values if value is not None), default=0)
+        return lambda parameters: millions(parameters, largest)
+    if not isinstance(form, str) or not (significant := re.fullmatch(r"([-+ ]?)\.(\d+)g", form)):
         return form
     flat = (number for value in values for number in (value if isinstance(value, tuple) else (value,)))
     largest = max(
@@ -314,14 +326,14 @@ def no_minus_zero(form: str) -> str:
     return re.sub(r"^([-+ ]?)(?=[#,]*\.)", r"\1z", form)
 
 
-def millions(parameters: int) -> str:
-    """Return a count of parameters as a cell.
+def millions(parameters: int, largest: int = 0) -> str:
+    """Return a count of parameters as a cell, with the decimals of the largest in its column.
 
     Examples:
-        >>> millions(108_891_648), millions(47_360)
-        ('108.9 M', '0.05 M')
+        >>> millions(108_891_648), millions(47_360), millions(80_540_000, largest=108_891_648)
+        ('108.9 M', '0.05 M', '80.5 M')
     """
-    return f"{parameters / 1e6:.{1 if parameters >= 1e8 else 2}f} M"
+    return f"{parameters / 1e6:.{1 if max(parameters, largest) >= 1e8 else 2}f} M"
 
 
 def percent(share: float) -> str:

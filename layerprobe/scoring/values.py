@@ -11,7 +11,6 @@ from layerprobe.errors import DataError, unreliable
 from layerprobe.files.serialisation import RARE
 from layerprobe.metrics.names import check_primary, metric_title, points, split_title
 from layerprobe.names import distinct_names, plural, short_name
-from layerprobe.results import numbers
 from layerprobe.results.charts import Chart, Line, Quantity
 from layerprobe.results.shown import Shown, brief, from_layer
 from layerprobe.results.table import Column, Table, columns_of, interval_title, layer_columns
@@ -534,7 +533,7 @@ class ScoresOfModels(Shown):
             "title": "ms",
             "over": "over rounds",
             "quantity": Quantity("milliseconds for one item"),
-            "form": numbers.significant,
+            "form": ".3g",
             "meaning": "Of one item by itself.",
             "shown": bool(fronts["time"]),
         }

@@ -28,7 +28,7 @@ def headline(study: Study) -> str:
 def summary(study: Study) -> str:
     """Return the scores, the savings and the certainty behind the headline."""
     if study.finding is not None:
-        return study.finding.lead
+        return study.finding.rest
     return study.prediction.sentence if study.confirmation is None else study.confirmation.sentence
 
 

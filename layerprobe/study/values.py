@@ -409,7 +409,7 @@ class Finding(Shown):
         return self.headline
 
     @property
-    def lead(self) -> str:
+    def rest(self) -> str:
         """What it scores, and how certain that is."""
         return self.kept if self.on_floor else f"{capitalised(self.promise)}. {self.certainty}"
 

@@ -72,7 +72,7 @@ def test_a_search_learns_from_no_test_pair_although_validation_is_the_test_split
 
     said = "Scores are spoilt by 40 examples that stand in two splits, so nothing is claimed"
     words = " ".join(
-        (spoilt.heading, spoilt.lead, spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *grounds(spoilt))
+        (spoilt.heading, spoilt.rest, spoilt.sentence, spoilt.summary, spoilt.answer.sentence, *grounds(spoilt))
     )
     assert said in spoilt.sentence
     assert said in spoilt.answer.sentence

@@ -22,7 +22,8 @@ from tests.report.conftest import STUDIES
 NAMES = {
     *("layer", "parameters", "cka", "cka_interval_low", "cka_interval_high", "compared_layer", "metric", "kept"),
     *("expected", "expected_interval_low", "expected_interval_high", "chance_best", "chance_within", "candidate"),
-    *("found_drop", "scan", "validation_by_seed", "zero_shot", "tmft_mean", "tmft_std", "tmft_interval_low", "tmft_interval_high"),
+    *("found_drop", "scan", "validation_by_seed", "zero_shot", "tmft_mean", "tmft_std"),
+    *("tmft_interval_low", "tmft_interval_high"),
     *("tmft_seeds", "tmft_seed_numbers", "tmft_by_seed", "tmft_validation_by_seed", "tmft_best_seed", "drop"),
     *("drop_probability", "recommended", "runs", "tmft_validation", "flag"),
 }
