@@ -429,7 +429,8 @@ def _axes(figure: go.Figure, table: Table, chart: Chart, curves: Sequence[_Curve
     if chart.kind == "cost":
         costs = [value for value in _numbers(table, chart.x, [row for curve in curves for row in curve.rows]) if value]
         narrow = not costs or max(costs) < 8 * min(costs)  # else labels of every digit would touch
-        figure.update_xaxes(type="log", dtick="D1" if narrow else "D2", tickformat="~s")
+        large = max(costs, default=0) >= 1000
+        figure.update_xaxes(type="log", dtick="D1" if narrow else "D2", tickformat="~s" if large else "~g")
     elif not _is_numeric(column):
         names = list(dict.fromkeys(column.cells))
         figure.update_xaxes(tickvals=list(range(len(names))), ticktext=list(map(text, names)))
