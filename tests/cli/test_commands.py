@@ -14,13 +14,13 @@ import pandas as pd
 import pytest
 from layerprobe_cli.main import app
 from layerprobe_cli.names import GUESSED, RENAMED
-from layerprobe_cli.output import spelled
 from typer.testing import CliRunner
 
 from layerprobe.encoders.backends.choice import BackendFinding, BackendSurvey
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError
 from layerprobe.files.serialisation import from_json, sealed
+from layerprobe.results.terminal import spelled
 from layerprobe.study.commands import next_commands
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding, Study

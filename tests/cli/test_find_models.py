@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from layerprobe_cli.output import spelled
 
 from layerprobe.files.serialisation import from_json
+from layerprobe.results.terminal import spelled
 from layerprobe.study.models import FoundModels
 
 from .conftest import QUICK, Layerprobe
