@@ -239,10 +239,11 @@ def test_a_result_shows_itself(kind: str, tmp_path: Path) -> None:
 
 
 def shown_kinds() -> set[type[Shown]]:
-    """Return every kind of result, of all modules of values."""
+    """Return every kind of result, of all modules that have one."""
     root = Path(layerprobe.__file__).parents[1]
-    for file in (root / "layerprobe").rglob("values.py"):
-        import_module(".".join(file.relative_to(root).with_suffix("").parts))
+    for file in (root / "layerprobe").rglob("*.py"):
+        if "(Shown)" in file.read_text(encoding="utf-8"):
+            import_module(".".join(file.relative_to(root).with_suffix("").parts))
     # a dataclass with slots is a second class; the first one, without them, is not in its module
     return {
         kind for kind in Shown.__subclasses__() if getattr(sys.modules[kind.__module__], kind.__name__, None) is kind
