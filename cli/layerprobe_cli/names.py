@@ -186,12 +186,7 @@ class Command(TyperCommand):
 
         self.get_params(ctx)
         readings = [name for name in READINGS if name != CKA]  # compare has that
-        registered = {
-            "{measures}": MEASURES,
-            "{readings}": readings,
-            "{objectives}": OBJECTIVES,
-            "{kinds}": KINDS,
-        }
+        registered = {"{measures}": MEASURES, "{readings}": readings, "{objectives}": OBJECTIVES, "{kinds}": KINDS}
         written = copy.copy(self)
         written.params = [copy.copy(parameter) for parameter in self.params]
         for parameter in written.params:

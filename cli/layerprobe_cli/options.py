@@ -491,8 +491,7 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
 ]
 SaveModels = Annotated[
-    bool,
-    option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`."),
+    bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
 ]
 StudyFolder = Annotated[
     Path, typer.Option("--out", "-o", callback=folder_to_write, help="Folder for report.html and study.json.")

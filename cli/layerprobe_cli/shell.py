@@ -20,16 +20,7 @@ import typer
 from layerprobe.errors import LayerProbeError
 from layerprobe.results.terminal import fitted, spelled
 from layerprobe_cli.derive import option
-from layerprobe_cli.output import (
-    echo,
-    fail,
-    log_to_stderr,
-    print_json,
-    progress_bar,
-    say,
-    stdout_errors,
-    width_of,
-)
+from layerprobe_cli.output import echo, fail, log_to_stderr, print_json, progress_bar, say, stdout_errors, width_of
 from layerprobe_cli.places import html_file
 from layerprobe_cli.start import Ended, interruptible
 

@@ -117,11 +117,7 @@ def pretrain(
     )
     generator = out / "generator"
     folder = f"{out}{f', generator: {generator}' if generator.is_dir() else ''}"
-    return Done(
-        result=pretraining,
-        parts=[pretraining.table] if pretraining.metrics else [],
-        files={"Folder": folder},
-    )
+    return Done(result=pretraining, parts=[pretraining.table] if pretraining.metrics else [], files={"Folder": folder})
 
 
 def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["language"]:

@@ -112,8 +112,5 @@ def study_done(study: Study, folder: Path, plotly: PlotlyFrom, commands: tuple[s
     replace_file(folder / "study.json", sealed(study))
     page = write_report(study, folder / "report.html", plotly=plotly)
     return Done(
-        result=study,
-        parts=(*study.parts, f"Report: {page}"),
-        warnings=study.provenance.warnings,
-        next=commands,
+        result=study, parts=(*study.parts, f"Report: {page}"), warnings=study.provenance.warnings, next=commands
     )

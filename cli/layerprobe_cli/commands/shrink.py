@@ -44,11 +44,7 @@ def shrink(
     size: Annotated[str | None, "Size", {"callback": o.checked(read_size)}] = None,
     tune: Annotated[bool, "Training"] = False,
     seeds: Annotated[str, "Training", {"callback": o.checked(check_seeds)}] = "1",
-    out: Annotated[
-        Path | None,
-        "Report",
-        {"flags": ("--out", "-o"), "callback": new_folder},
-    ] = None,
+    out: Annotated[Path | None, "Report", {"flags": ("--out", "-o"), "callback": new_folder}] = None,
     overwrite: bool = False,
     ray: o.Ray = None,
     dry_run: o.DryRun = False,
