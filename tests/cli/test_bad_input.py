@@ -110,10 +110,6 @@ def test_a_bad_task(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_name_that_no_disk_takes(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
-    refused(layerprobe("score", pair[0], "-t", "a" * 300 + ".csv"), "cannot use aaa", "too long", "check the path")
-
-
 def test_fewer_than_four_texts(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b\nc d\ne f\n")
@@ -134,23 +130,6 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(
     assert done.json["comparisons"][0]["map"]["n_samples"] == 5
     for words in ("control characters", "100,000", "empty", "cut at 64 tokens"):
         assert words in done.err, done.err
-
-
-def test_wrong_usage_exits_with_2(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
-    assert layerprobe("extract").code == 2
-    assert layerprobe("extract", pair[0]).code == 2
-    assert layerprobe("run", "-t", pairs_file).code == 2
-    assert layerprobe("extract", pair[0], "-t", pairs_file, "--pooling", "sum").code == 2
-    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "x").code == 2
-    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "3-1").code == 2
-    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--seeds", "0").code == 2
-    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--seeds", "12345").code == 2
-    assert layerprobe("compare", *pair, "-t", pairs_file, "--bandwidth", "2").code == 2
-    assert layerprobe("compare", *pair, "-t", "").code == 2
-    assert layerprobe("predict", pair[0], "-r", pair[1], "--texts", pairs_file, "--split-seed", "1").code == 2
-    for option in (("--seeds", "3"), ("--seeds", "5"), ("--layers", "all"), ("--epochs", "10")):
-        assert layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", *option).code == 2
-    assert layerprobe("cache", "prune").code == 2
 
 
 def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:

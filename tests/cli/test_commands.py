@@ -335,25 +335,6 @@ def test_run_and_confirm_need_no_reference(
     assert "expected --reference with --reference-layers" in printed.err
 
 
-def test_a_rule_that_cannot_be_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
-    command = ("predict", *pair_of(pair), "--texts", texts, "--rule")
-    assert (
-        "expected a task for the rule 'fall of zero-shot', which reads zero-shot, got texts"
-        in layerprobe(*command, "fall of zero-shot").error
-    )
-
-
-def test_what_is_misspelt_is_told_before_a_model_is_looked_for(layerprobe: Layerprobe, pairs_file: Path) -> None:
-    done = layerprobe("predict", "no-such-model", "-t", pairs_file, "--rule", "fall of inofnce")
-    assert done.code == 2
-    assert "did you mean 'fall of InfoNCE'?" in " ".join(done.err.replace("│", " ").split())
-    done = layerprobe("finetune", "no-such-model", "-t", pairs_file, "--layers", "5-2")
-    assert done.code == 2
-    assert "expected a range such as 2-5" in done.err
-
-
 def pair_of(pair: tuple[Path, Path]) -> tuple[Path, str, Path]:
     return pair[0], "-r", pair[1]
 
@@ -616,14 +597,6 @@ def test_cache_verify_reads_any_folder_or_file(
     refused = layerprobe("extract", tmp_path / "out", "-t", pairs_file)
     assert "config.json: its checksum is not the one that was written down: make the folder again" in refused.err
     assert "no extraction whose fingerprint begins with" in layerprobe("cache", "verify", tmp_path / "none").err
-
-
-def test_a_cache_that_is_a_file_is_one_line(layerprobe: Layerprobe, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for command in ("list", "verify"):
-        done = layerprobe("cache", command, "--cache-dir", tmp_path / "file")
-        assert (done.code, done.out) == (1, "")
-        assert f"expected the folder of a store, got the file {tmp_path / 'file'}" in done.err
 
 
 def test_data_on_stdout_and_the_rest_on_stderr(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:

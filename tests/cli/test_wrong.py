@@ -1,0 +1,17 @@
+"""A wrong call is answered in one line, which says what was expected and what came, with exit code 2, or 1 for data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import built_once
+from .wrong import SNAPSHOT, snapshot
+
+
+def test_every_wrong_call_is_answered_as_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("typer.testing._get_command", built_once)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    assert snapshot(tmp_path) == SNAPSHOT.read_text()
