@@ -25,7 +25,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.values import LORA_LEARNING_RATE, Protocol, with_rate
 from layerprobe.search.values import SearchSettings
 from layerprobe.tasks.formats import DELIMITERS, Format
-from layerprobe.tasks.values import TaskSettings
+from layerprobe.tasks.values import TaskSettings, TextSplit
 from layerprobe_cli.completion import names_of, tasks
 from layerprobe_cli.derive import Group, group, option, usage
 from layerprobe_cli.places import folder_to_write
@@ -33,7 +33,7 @@ from layerprobe_cli.places import folder_to_write
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.files.images import Readable
-    from layerprobe.tasks.values import Task, TextFile, TextSplit
+    from layerprobe.tasks.values import Task, TextFile
 
 
 def checked(*checks: Callable[[Any], object]) -> Callable[[Any], Any]:
@@ -243,10 +243,8 @@ def load(source: TaskSettings | None) -> Task:
     return load_settings(source)
 
 
-TextsOf = Annotated[
-    Literal["all", "train", "validation", "test"],
-    option("Data", "--split", help="Whose texts of the task are embedded and compared."),
-]
+_SPLIT = "Whose texts of the task are embedded and compared."
+TextsOf = Annotated[TextSplit, option("Data", "--split", help=_SPLIT)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,11 +294,7 @@ def _texts(*, texts: Path | None, documents: str | None, split: TextSplit, **val
 
 
 _TEXTS: dict[str, dict[str, Any]] = {
-    "split": {
-        "type": Literal["all", "train", "validation", "test"],
-        "default": "all",
-        "help": "Whose texts of the task are embedded and compared.",
-    },
+    "split": {"type": TextSplit, "default": "all", "help": _SPLIT},
     "texts": {
         "type": Path | None,
         "help": "Texts without scores: one per line of a text file, or a table; or images: a folder, a Parquet file, "

@@ -43,7 +43,6 @@ def adapt(
         checkpoint_every: Steps from one saved step to the next; an interrupted run goes on from the last.
         overwrite: Replace an adapted model at OUT.
     """
-    # only now: --help needs no torch
     from layerprobe.lab.pretraining.adapt import adapt as adapt_model
     from layerprobe.lab.pretraining.adapt import plan_adaptation
     from layerprobe.tasks.loading import load_corpus

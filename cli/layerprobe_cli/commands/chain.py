@@ -34,7 +34,6 @@ def chain(
         dry_run: Print the steps and what is stored of them.
         trust_remote_code: Run model code that comes with a checkpoint.
     """
-    # only now: --help needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.chains.run import plan_chain, run_chain
     from layerprobe.lab.chains.values import load_chain

@@ -80,7 +80,6 @@ def compare(
         raise typer.BadParameter(f"expected {', '.join(FILES)} in a folder that exists for --parquet, got {parquet}")
     data, against = source.load(), list(others or ())
 
-    # only now: an error in the data needs no torch
     from layerprobe.comparison.compare import compare_all
     from layerprobe.encoders.loading import resolve_all
     from layerprobe.extraction.embeddings import extract

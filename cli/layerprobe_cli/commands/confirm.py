@@ -36,7 +36,6 @@ def confirm(
     """
     listed, measure, task = check_seeds(seeds), similarity.settings(), o.load(source)
 
-    # only now: an error in the data needs no torch
     from layerprobe.finetuning.tuning import check_layers, plan_tuning
     from layerprobe.prediction.sentence import trusted
     from layerprobe.study.plan import search_begun

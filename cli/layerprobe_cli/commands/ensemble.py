@@ -34,7 +34,6 @@ def ensemble(
     chosen = as_layers(layers) if layers not in ("", "all") else None
     task = o.load(source) if source else None
 
-    # only now: an error in the data needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.ensembles.run import ensemble as average
 

@@ -68,7 +68,6 @@ def export(
         raise typer.BadParameter("expected --push-to-hub USER/NAME with --public, --revision and --commit-message")
     evidence = None if study is None else read_study(study)
 
-    # only now: an error in the study needs no torch
     from layerprobe.export.hub import Push
 
     push = push_to_hub and Push(repo=push_to_hub, public=public, revision=revision, message=commit_message)

@@ -45,7 +45,6 @@ def find(
     """
     task = o.load(source)
 
-    # only now: an error in the data needs no torch
     from layerprobe.study.commands import export_commands
     from layerprobe.study.plan import plan_find
 

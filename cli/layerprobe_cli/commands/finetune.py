@@ -52,7 +52,6 @@ def finetune(
     listed = check_seeds(seeds) if not scan or call.given("seeds") else (0,)
     task = o.load(source)
 
-    # only now: an error in the data needs no torch
     from layerprobe.finetuning.tuning import check_layers, plan_tuning, saved_models
 
     (checkpoint,) = o.resolved(model, items=task.readable)

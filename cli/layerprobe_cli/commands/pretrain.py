@@ -104,7 +104,6 @@ def pretrain(
     """
     protocol = dataclasses.replace(protocol, size=shape)
 
-    # only now: --help needs no torch
     from layerprobe.lab.pretraining.run import plan_pretraining
     from layerprobe.lab.pretraining.run import pretrain as pretrain_model
 

@@ -51,7 +51,6 @@ def profile(
 
     studies = [read_study(path) for path in study or ()]
 
-    # only now: an error in the options needs no torch
     from layerprobe.context import part
     from layerprobe.finetuning.tuning import check_layers
     from layerprobe.profiling.run import check_studies, side_by_side

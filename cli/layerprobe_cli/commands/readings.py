@@ -45,7 +45,6 @@ def readings(
         usage(READINGS.check, name)
     data = source.load()
 
-    # only now: an error in the data needs no torch
     from layerprobe.extraction.embeddings import left_out_layer
     from layerprobe.readings.source import read_curves
 

@@ -67,7 +67,6 @@ def reproduce(
         run = run_models(chosen, in_place)
         call.stop_at(plan_experiment(chosen, run, seeds=listed, train=train, words=of_words, corpus=bool(corpus)))
 
-    # only now: an error in the data needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.reproduction.run import reproduce as reproduce_experiment
     from layerprobe.tasks.loading import load_corpus

@@ -59,7 +59,6 @@ def run(
         raise typer.BadParameter("expected no --dry-run with --no-fine-tuning: nothing is fine-tuned")
     measure, task, seeds = similarity.settings(), o.load(source), search["seeds"]
 
-    # only now: an error in the data needs no torch
     from layerprobe.encoders.loading import resolve_all
     from layerprobe.finetuning.tuning import check_layers
     from layerprobe.study.commands import next_commands

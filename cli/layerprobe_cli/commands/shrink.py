@@ -75,7 +75,6 @@ def shrink(
         call.refuse(call.given(o.TASK) - READ_OF_TEXTS, "without --task")
     task = o.load(source) if source else None
 
-    # only now: an error in the data needs no torch
     from layerprobe.export.checkpoint import check_target
     from layerprobe.shrinking.run import plan_shrinking
     from layerprobe.tasks.loading import load_corpus

@@ -37,7 +37,6 @@ def study(
         dry_run: Print the models and what is stored of them.
         workers: Processes that share the work. By default 1; with --ray one per GPU, else one per node.
     """
-    # only now: --help needs no torch
     from layerprobe.encoders.model import Options
     from layerprobe.lab.studies.run import plan_lab, run_lab
     from layerprobe.lab.studies.values import load_lab

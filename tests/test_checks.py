@@ -1,0 +1,69 @@
+"""Python takes the words of the command line: numbers, layers, seeds, shares and names as a text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from layerprobe.checks import as_layers, check_count, check_seeds, read_numbers, read_share
+from layerprobe.encoders.model import Model
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol
+from layerprobe.profiling.values import ProfileSettings
+from layerprobe.search.values import SearchSettings
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.values import TaskSettings
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (as_layers("3,6,9-12"), [3, 6, 9, 10, 11, 12]),
+        (as_layers("9,3,3"), [3, 9]),
+        (as_layers(""), []),
+        (check_seeds("3"), (0, 1, 2)),
+        (check_seeds("3,5,8"), (3, 5, 8)),
+        (check_count("5"), 5),
+        (SearchSettings(budget="15%").budget, 0.15),  # type: ignore[arg-type]
+        (SearchSettings(budget="0.5").budget, 0.5),  # type: ignore[arg-type]
+        (Model("a", blocks="1,5-7").blocks, (1, 5, 6, 7)),  # type: ignore[arg-type]
+        (Model("a", blocks=[1, 2]).blocks, (1, 2)),  # type: ignore[arg-type]
+        (TaskSettings(source="a", columns="s1, s2,score").columns, ("s1", "s2", "score")),  # type: ignore[arg-type]
+        (TaskSettings(source="a", score_range="0,5").score_range, (0.0, 5.0)),  # type: ignore[arg-type]
+        (ProfileSettings(lengths="16,64").lengths, (16, 64)),  # type: ignore[arg-type]
+        (Protocol(lora=8, lora_modules="query,value").lora_modules, ("query", "value")),  # type: ignore[arg-type]
+        (Format.fields_in("delimiter=,,decimal=.,quotes=yes"), {"delimiter": ",", "decimal": ".", "quotes": True}),
+    ],
+)
+def test_a_text_is_what_it_says(read: object, expected: object) -> None:
+    assert read == expected
+    assert type(read) is type(expected)
+
+
+@pytest.mark.parametrize("text", ["", "x", "3,", "-1", "1..3", "5-2", "0-99999", "9" * 30, "1.5"])
+def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match=r"expected .* got "):
+        read_numbers(text)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "0.5%", "101%", "nan", "-5%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(
+        DataError, match=re.escape(f"expected a share from 1% to 100%, such as 15% or 0.15, got {text!r}")
+    ):
+        read_share(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "line"),
+    [
+        (TaskSettings, {"source": "a", "score_range": "5"}, "expected score_range as two numbers such as 0,5, got '5'"),
+        (Model, {"name": "a", "blocks": 1.5}, "expected blocks as whole numbers such as 3 or 1,5,6, got 1.5"),
+        (TaskSettings, {"source": "a", "columns": 3}, "expected columns as names, got 3"),
+    ],
+)
+def test_what_a_field_cannot_be_is_named(kind: type, values: dict[str, Any], line: str) -> None:
+    with pytest.raises(DataError, match=re.escape(line)):
+        kind(**values)
