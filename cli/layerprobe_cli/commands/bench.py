@@ -79,7 +79,7 @@ def bench(
         raise typer.BadParameter("expected a contest, a TOML file, for --out and --dry-run, got none")
     strategies = [*map(load_entry, entry or ()), *training_strategies()]
     if tomls:
-        from layerprobe.lab.studies.encoders import load_contest, plan_contest, run_contest
+        from layerprobe.lab.studies.contest import load_contest, plan_contest, run_contest
 
         contest = load_contest(tomls[0])
         if dry_run:

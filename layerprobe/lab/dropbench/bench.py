@@ -13,13 +13,13 @@ from layerprobe.lab.dropbench.results import Bench, BudgetScores, RuleOutcome, R
 from layerprobe.lab.dropbench.scores import (
     Redraws,
     alikeness,
-    contest,
     curves,
     detectors,
     expanded,
     joint_scores,
     lettered,
     redrawn,
+    score_strategies,
 )
 from layerprobe.lab.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.lab.dropbench.truth import cost_share, regrets, truth
@@ -63,11 +63,11 @@ def bench_predictors(
     Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
     percentiles of a bootstrap that redraws families, whose models have much in common; where there are fewer than four,
     encoders are redrawn, each with its entries on all tasks. They are expanded for the number of what is redrawn, see
-    `redraws.expanded`. What was fitted is not fitted again, so they hold for these fitted rules.
+    `scores.expanded`. What was fitted is not fitted again, so they hold for these fitted rules.
 
     By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
-    same draws. Beside the rules, strategies that train are played on the recorded runs, all by default, see `contest`,
-    and it is said what detects a drop, see `detectors`.
+    same draws. Strategies that train are played on the recorded runs, all by default, see `score_strategies`;
+    curves are scored as detectors of a drop, see `detectors`.
 
     Raises:
         DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
@@ -180,16 +180,15 @@ def _scored(
 ) -> BudgetScores:
     models = known_drops(entries, budget)
     present = [entry for entry in entries if budget in entry.budgets]
-    clusters, redraws = _clusters(present)
-    wide = expanded(level, len(set(clusters)))
-    # Each row says how often each model counts: once, and then as redrawn.
+    clusters, clustered_by = _clusters(present)
     counts = np.vstack([np.ones(len(models)), redrawn(clusters, draws=draws, seed=seed)])
+    redraws = Redraws(counts=counts, level=expanded(level, len(set(clusters))))
     scored, left_out, played = [], {}, []
     for rule in rules:
         reason = obstacle(rule, models)
         if reason is None:
             outcomes = outcomes_of(rule, models)
-            scored.append(_rule_scores(rule, outcomes, Redraws(counts=counts, level=wide)))
+            scored.append(_rule_scores(rule, outcomes, redraws))
             played.append(_as_strategy(rule, outcomes))
         else:
             left_out[rule.name] = reason
@@ -201,14 +200,14 @@ def _scored(
     scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
     whole = BudgetScores(
         budget=budget,
-        clusters=redraws,
+        clusters=clustered_by,
         truths={model.name: model.truth for model in models},
         rules=tuple(scored),
         left_out=left_out,
-        strategies=contest(recorded, [*played, *strategies], counts, level=wide),
-        detectors=detectors(recorded, truths, known_curves, counts, level=wide),
-        curves=alikeness(recorded, known_curves, counts, level=wide),
-        joint=joint_scores(recorded, counts, level=wide),
+        strategies=score_strategies(recorded, [*played, *strategies], redraws),
+        detectors=detectors(recorded, truths, known_curves, redraws),
+        curves=alikeness(recorded, known_curves, redraws),
+        joint=joint_scores(recorded, redraws),
     )
     letters = lettered(shown_strategies(whole), clusters, level=level)
     rows = (replace(strategy, letters=letters.get(strategy.strategy, "")) for strategy in whole.strategies)

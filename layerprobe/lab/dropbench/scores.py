@@ -1,7 +1,7 @@
 """Scores over models, with intervals from redrawing what they have in common. Knows numbers only.
 
-Of strategies played on recorded runs the regret and cost, see `contest`; of curves by layer how well they detect drops
-and resemble the test scores, see `detectors` and `alikeness`; of scans how far they are from TMFT.
+Strategies played on recorded runs get a regret and a cost, see `score_strategies`; curves by layer how well they detect
+drops and resemble the test scores, see `detectors` and `alikeness`; scans how far they are from TMFT.
 """
 
 import math
@@ -147,21 +147,20 @@ def _certain(score: Statistic | None) -> Statistic:
 # ---- strategies ----------------------------------------------------------------------------------------------------
 
 
-def contest(
-    models: Sequence[Recorded], strategies: Sequence[Strategy], counts: Array, *, level: float
+def score_strategies(
+    models: Sequence[Recorded], strategies: Sequence[Strategy], redraws: Redraws
 ) -> tuple[StrategyScores, ...]:
     """Score each strategy on the models that have the data it needs; without any such model it is left out.
 
     Args:
         models: With their records.
         strategies: Ways to choose a layer.
-        counts: (draws, models) how often each model counts; once in the first row, then as redrawn.
-        level: Confidence level of the intervals.
+        redraws: Of the models.
 
     Returns:
         The cheapest first, of equals that with the smallest mean distance to the best layer.
     """
-    scored, redraws = [], Redraws(counts=counts, level=level)
+    scored = []
     for number, strategy in enumerate(strategies):
         played = [(model, list(strategy.choose(model))) for model in models]
         rows = [row for row, (_, choices) in enumerate(played) if choices]
@@ -325,15 +324,13 @@ def detectors(
     models: Sequence[Recorded],
     truths: Sequence[Truth],
     curves: Mapping[str, tuple[Needs, float | None, Curve]],
-    counts: Array,
-    *,
-    level: float,
+    redraws: Redraws,
 ) -> tuple[DetectorScores, ...]:
     """Score how far each curve falls from its highest, layer 0 left out, to the last layer, as a sign of a drop.
 
     The threshold above which a drop is called is that with the best F1 on the other families, the highest of equals.
     """
-    scored, redraws = [], Redraws(counts=counts, level=level)
+    scored = []
     for name, (needs, unit, curve) in curves.items():
         by_model = [curve(model) for model in models]
         rows = [row for row, values in enumerate(by_model) if values is not None]
@@ -359,13 +356,13 @@ def detectors(
 
 
 def alikeness(
-    models: Sequence[Recorded], curves: Mapping[str, tuple[Needs, float | None, Curve]], counts: Array, *, level: float
+    models: Sequence[Recorded], curves: Mapping[str, tuple[Needs, float | None, Curve]], redraws: Redraws
 ) -> tuple[CurveScores, ...]:
     """Correlate each curve with the mean test scores of TMFT over the layers of a model (Spearman).
 
     The seed of the one-seed sweep is left out of the scores that it is compared with.
     """
-    scored, redraws = [], Redraws(counts=counts, level=level)
+    scored = []
     for name, (needs, _, curve) in curves.items():
         values = [_alike(name, curve(model), model) for model in models]
         rows = [row for row, value in enumerate(values) if value is not None]
@@ -376,9 +373,9 @@ def alikeness(
     return tuple(sorted(scored, key=lambda row: -row.mean.value))
 
 
-def joint_scores(models: Sequence[Recorded], counts: Array, *, level: float) -> tuple[JointScores, ...]:
+def joint_scores(models: Sequence[Recorded], redraws: Redraws) -> tuple[JointScores, ...]:
     """Compare the models of scans with TMFT at the same layers, the means over seeds of both."""
-    scored, redraws = [], Redraws(counts=counts, level=level)
+    scored = []
     for weighting in get_args(Weighting):
         differences, rows = [], []
         for row, model in enumerate(models):

@@ -9,7 +9,15 @@ import pytest
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from layerprobe.lab.dropbench.scores import alikeness, area_under, best_threshold, curves, detectors, joint_scores
+from layerprobe.lab.dropbench.scores import (
+    Redraws,
+    alikeness,
+    area_under,
+    best_threshold,
+    curves,
+    detectors,
+    joint_scores,
+)
 from layerprobe.lab.dropbench.strategies import Recorded
 from layerprobe.lab.dropbench.truth import truth
 from layerprobe.readings.registry import READINGS
@@ -57,7 +65,9 @@ def known() -> dict[str, Any]:
 def test_a_fall_tells_a_drop(models: list[Recorded], known: dict[str, Any]) -> None:
     truths = [truth(model.tuned) for model in models]
     assert [each.drop for each in truths] == [True, False] * 3
-    scored = {each.detector: each for each in detectors(models, truths, known, np.ones((3, 6)), level=0.9)}
+    scored = {
+        each.detector: each for each in detectors(models, truths, known, Redraws(counts=np.ones((3, 6)), level=0.9))
+    }
     assert set(scored) == {"scan, falling", "scan, equal", "sweep, 1 seed", "InfoNCE", "effective rank"}
     for name in ("scan, falling", "sweep, 1 seed", "InfoNCE"):
         area, precision, recall = scored[name].area, scored[name].precision, scored[name].recall
@@ -77,12 +87,12 @@ def test_a_fall_tells_a_drop(models: list[Recorded], known: dict[str, Any]) -> N
 def test_one_family_has_no_threshold_of_others(models: list[Recorded], known: dict[str, Any]) -> None:
     alone = models[:3]
     truths = [truth(model.tuned) for model in alone]
-    for each in detectors(alone, truths, known, np.ones((1, 3)), level=0.9):
+    for each in detectors(alone, truths, known, Redraws(counts=np.ones((1, 3)), level=0.9)):
         assert (each.precision, each.recall) == (None, None)
 
 
 def test_curves_are_held_against_the_mean_test_scores(models: list[Recorded], known: dict[str, Any]) -> None:
-    scored = {each.curve: each for each in alikeness(models, known, np.ones((1, 6)), level=0.9)}
+    scored = {each.curve: each for each in alikeness(models, known, Redraws(counts=np.ones((1, 6)), level=0.9))}
     expected = []
     for model in models:
         test = np.array(model.tuned.test).mean(axis=1)
@@ -97,7 +107,7 @@ def test_curves_are_held_against_the_mean_test_scores(models: list[Recorded], kn
 
 
 def test_scans_are_held_against_tmft(models: list[Recorded]) -> None:
-    scored = {each.weighting: each for each in joint_scores(models, np.ones((1, 6)), level=0.9)}
+    scored = {each.weighting: each for each in joint_scores(models, Redraws(counts=np.ones((1, 6)), level=0.9))}
     assert set(scored) == {"falling", "equal"}
     last = []
     for model in models:

@@ -14,7 +14,7 @@ from layerprobe.errors import DataError
 from layerprobe.lab.dropbench.bench import bench_predictors, shown_strategies
 from layerprobe.lab.dropbench.door import Answer, Trial, entry_strategy, load_entry
 from layerprobe.lab.dropbench.results import StrategyScores
-from layerprobe.lab.dropbench.scores import contest
+from layerprobe.lab.dropbench.scores import Redraws, score_strategies
 from layerprobe.lab.dropbench.strategies import Recorded, climb, halving, sweep
 from layerprobe.lab.dropbench.zoo import write_zoo
 from tests.cli.conftest import Layerprobe, layerprobe  # noqa: F401
@@ -39,7 +39,9 @@ def models() -> list[Recorded]:
 
 
 def play(models: list[Recorded], function: Any) -> StrategyScores:
-    (scores,) = contest(models, [entry_strategy("toy", function)], np.ones((1, len(models))), level=0.95)
+    (scores,) = score_strategies(
+        models, [entry_strategy("toy", function)], Redraws(counts=np.ones((1, len(models))), level=0.95)
+    )
     return scores
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from layerprobe.lab.dropbench.bench import bench_predictors, shown_strategies, worth_printing
 from layerprobe.lab.dropbench.results import StrategyScores
-from layerprobe.lab.dropbench.scores import contest, lettered, redrawn, weighted_quantiles
+from layerprobe.lab.dropbench.scores import Redraws, lettered, redrawn, score_strategies, weighted_quantiles
 from layerprobe.lab.dropbench.strategies import Choice, Recorded, Strategy, find, scan, sweep
 from layerprobe.lab.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
 
@@ -28,7 +28,8 @@ def models() -> list[Recorded]:
 
 
 def played(models: list[Recorded], strategy: Strategy, counts: np.ndarray | None = None) -> StrategyScores:
-    (scores,) = contest(models, [strategy], np.ones((1, len(models))) if counts is None else counts, level=0.95)
+    redraws = Redraws(counts=np.ones((1, len(models))) if counts is None else counts, level=0.95)
+    (scores,) = score_strategies(models, [strategy], redraws)
     return scores
 
 
@@ -116,7 +117,7 @@ def test_families_are_redrawn(models: list[Recorded]) -> None:
 def test_who_has_no_model_is_left_out_and_the_cheapest_comes_first(models: list[Recorded]) -> None:
     dear, none = taking(Choice(layer=4, cost=0.5), name="dear"), taking(name="none")
     cheap = taking(Choice(layer=0, cost=0.1), name="cheap")
-    scored = contest(models, [dear, none, cheap], np.ones((1, 4)), level=0.95)
+    scored = score_strategies(models, [dear, none, cheap], Redraws(counts=np.ones((1, 4)), level=0.95))
     assert [each.strategy for each in scored] == ["cheap", "dear"]
 
 
@@ -169,7 +170,7 @@ def test_at_most_fifteen_rules_are_worth_printing() -> None:
 def letters_of(models: list[Recorded], *strategies: Strategy, level: float = 0.95) -> dict[str, str]:
     names = [each.entry.family for each in models]
     counts = np.vstack([np.ones(len(models)), redrawn(names, draws=500, seed=0)])
-    return lettered(contest(models, strategies, counts, level=level), names, level=level)
+    return lettered(score_strategies(models, strategies, Redraws(counts=counts, level=level)), names, level=level)
 
 
 def test_rows_that_share_a_letter_do_not_differ(models: list[Recorded]) -> None:

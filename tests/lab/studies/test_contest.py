@@ -25,7 +25,7 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.lab import dropbench
 from layerprobe.lab.dropbench.zoo import read_zoo
-from layerprobe.lab.studies.encoders import load_contest, plan_contest, run_contest
+from layerprobe.lab.studies.contest import load_contest, plan_contest, run_contest
 from tests.cli.conftest import Layerprobe, layerprobe, pair, pairs_file  # noqa: F401
 
 SHIPPED = Path(dropbench.__file__).with_name("contest.toml")
@@ -157,7 +157,7 @@ def test_another_number_of_blocks_is_refused(toml: Path, tmp_path: Path) -> None
 def test_the_reference_of_every_model_is_checked_before_the_first_is_trained(
     toml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.lab.studies.encoders.zoo_entry", None)
+    monkeypatch.setattr("layerprobe.lab.studies.contest.zoo_entry", None)
     contest = load_contest(toml)
     first, last = contest.models
     copy = shutil.copytree(last.id, tmp_path / "copy")
